@@ -237,7 +237,7 @@ def test_time_for_all_looks_is_bounded(corpus: Corpus, monkeypatch: pytest.Monke
         (Reply(b" " * (2 << 20)), "more than 1,048,576 bytes"),
         (says("yes"), "another form"),
         (says('{"match": true, "reason": "", "run": "rm -rf /"}'), "another form"),
-        (Reply(b"{}"), "not as a chat endpoint does"),
+        (Reply(b"{}"), "not like a chat endpoint"),
     ],
 )  # fmt: skip
 def test_a_server_that_hangs_lies_or_refuses_leaves_the_answer_with_a_note(

@@ -63,7 +63,7 @@ def test_a_transcript_that_a_video_has_beside_it_too_is_said(tmp_path: Path) -> 
     line = corpus.add(tmp_path / "texts", tmp_path / "films", processes=1).choices["transcripts_twice"]
     assert line == (
         "1 transcript says the same as a video (such as of the talk.vtt: talk.flac), so answers list both; "
-        "`whenabouts remove TRANSCRIPT` takes one out"
+        "take one out with `whenabouts remove TRANSCRIPT`"
     )
     assert corpus.stats().to_json()["choices"] == {"transcripts_twice": line}
     assert f"  {line}" in corpus.stats().lines()

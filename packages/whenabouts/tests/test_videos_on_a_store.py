@@ -102,11 +102,11 @@ def test_side_files_on_a_store_are_read_chosen_and_followed(proxy: Proxy, place:
     assert (summary.added, summary.left_out) == (2, [])
     flower = corpus.resolve(f"{place}/flower.webm")
     assert flower.words == "sidecar:flower.en.srt"
-    assert "searched are en (1), not searched de (1)" in summary.choices["subtitles"]
+    assert "en (1) searched, de (1) not searched" in summary.choices["subtitles"]
     assert corpus.search("red flower", k=1)[0].video_id == flower.video_id
     assert corpus.add(place, processes=1).unchanged == 2
 
-    assert "searched are de (1)" in corpus.add(place, language="de", processes=1).choices["subtitles"]
+    assert "de (1) searched" in corpus.add(place, language="de", processes=1).choices["subtitles"]
     assert corpus.search("Blume", k=1)[0].text == "eine rote Blume geht auf"
     # A side file that has changed is read again, and one that is gone leaves the other.
     put("flower.de.srt", "eine rote Tulpe geht auf")

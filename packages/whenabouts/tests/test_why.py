@@ -78,7 +78,7 @@ def test_found_but_behind_the_first_k_names_what_is_ahead(make: Make) -> None:
     answer = why(corpus, "the fisherman", Moment(names[4], 0.0, 5.0), k=2)
     assert (answer.is_listed, answer.rank) == (False, 5)
     assert [found.moment.video_id for found in answer.lost_to] == names[:2]
-    assert "found, but behind the first 2: rank 5" in _text(answer)
+    assert "found, but after the first 2: rank 5" in _text(answer)
     assert "ahead of it:" in _text(answer)
     assert why(corpus, "the fisherman", Moment(names[4], 0.0, 5.0), k=5).is_listed
 

@@ -187,7 +187,7 @@ def test_what_cannot_be_opened_is_refused_in_one_line(name: str, way: str, tmp_p
     (tmp_path / "folder").mkdir()
     with pytest.raises(FormatError, match=r"folder"):
         read_all(tmp_path / "folder", way, name)
-    with pytest.raises(FormatError, match="cannot be read: a name that holds the character NUL"):
+    with pytest.raises(FormatError, match="cannot be read: a name with a NUL character"):
         read_head(Path("a\0b.jsonl"))
     with pytest.raises(FormatError, match=r"folder: (is a folder without qrels\.jsonl|cannot be read)"):
         read_all(tmp_path / "folder", way)

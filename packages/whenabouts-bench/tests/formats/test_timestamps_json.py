@@ -177,7 +177,7 @@ def test_half_a_length_in_frames_is_refused(tmp_path: Path, key: str) -> None:
         ("", "is not JSON"),
         ("[" * 100_000, "is nested too deeply"),
         ('{"": {}}', "video id: is empty"),
-        ('{"a": {"duration": ' + "9" * 5000 + "}}", "holds a number of thousands of digits"),
+        ('{"a": {"duration": ' + "9" * 5000 + "}}", "has a number with thousands of digits"),
     ],
 )
 def test_what_is_no_such_document_is_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -37,7 +37,7 @@ def test_wrong_use_names_the_remedy(
     assert main([*place, "--annotator", "Ada", "--annotator", "Ada"]) == 2
     assert "--annotator Ada: comes twice" in capsys.readouterr().err
     assert main([*place, "--guests", str(tmp_path / "friends.json")]) == 2
-    assert "friends.json: no file of guests can be read" in capsys.readouterr().err
+    assert "friends.json: the file of guests cannot be read" in capsys.readouterr().err
 
 
 def test_names_in_a_task_set_command_no_terminal(

@@ -134,8 +134,8 @@ def test_people_are_told_what_was_made(bare: Whenabouts, place: Path, run: Path)
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (("search", "x", "--segments", "4"), "segments are chosen for a trained system"),
-        (("index", "nowhere", "--segments", "4"), "--segments are chosen for a trained system"),
+        (("search", "x", "--segments", "4"), "segments are for a trained system"),
+        (("index", "nowhere", "--segments", "4"), "--segments are for a trained system"),
         (("search", "x", "--segments", "1", "--model"), "shorter than the clips of small xml (2 s); give 2"),
         (("search", "x", "--segments", "nan", "--model"), "segments of nan seconds: give a number above 0"),
     ],

@@ -489,7 +489,7 @@ def test_systems_that_choose_no_segments_are_refused(corpus: Corpus) -> None:
     pairs = Trained("pairs", Pairs(), inputs(), Decoding(max_clips=3))
     with pytest.raises(UsageError, match=r"pairs \(pairs\) cannot choose videos or segments; name a"):
         corpus.search(QUERY, model=pairs, segments=4)
-    with pytest.raises(UsageError, match="segments are chosen for a trained system; name that as well"):
+    with pytest.raises(UsageError, match="segments are for a trained system; also name that"):
         corpus.search(QUERY, segments=4)
 
     class Looks(Pairs):

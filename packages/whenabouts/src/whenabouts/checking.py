@@ -1,5 +1,4 @@
-"""Checking: a model looks at the best moments of an answer, and its verdict counts according to its
-measured errors.
+"""Checking: a model looks at the best moments of an answer; its verdicts count by their measured errors.
 
 Such models are often wrong: of published ones, 30 to 63 % of the verdicts are right. So a verdict is treated
 as a test with known error rates. `calibrate --check` measures on the corpus the shares of right and of wrong
@@ -166,8 +165,8 @@ def _instants(moment: Moment, low: float, high: float) -> list[float]:
     step = moment.duration / _FRAMES_INSIDE
     inside = [moment.start + step * (number + 0.5) for number in range(_FRAMES_INSIDE)]
     before = [(low + moment.start) / 2] if low < moment.start else []
-    behind = [(high + moment.end) / 2] if high > moment.end else []
-    return [*before, *inside, *behind]
+    after = [(high + moment.end) / 2] if high > moment.end else []
+    return [*before, *inside, *after]
 
 
 def checked(
@@ -214,8 +213,8 @@ def _line(checker: Checker, rates: CheckRates | None, by_streams: bool) -> str:
     """A checker's error rates, or a note that they are unknown."""
     if rates is None:
         return (
-            f"how often {checker.name} is wrong has not been measured on this corpus (`whenabouts calibrate "
-            "--check`), so its word changes neither order nor confidence"
+            f"how often {checker.name} is wrong has not been measured on this corpus (`whenabouts "
+            "calibrate --check`), so its verdict changes neither order nor confidence"
         )
     if not by_streams:
         return f"{checker.name}, only shown, because it was measured on moments of the streams: {rates.line}"
@@ -320,9 +319,9 @@ def moments_by_truth(
 ) -> tuple[ScoredMoment | None, ScoredMoment | None]:
     """The first moment that overlaps the truth, and the first that does not.
 
-    A moment with the same text as the right one is a copy of its recording, and not wrong.
+    A moment with the same text as the right one is a copy of its recording and does not count as wrong.
     """
     right = next((scored for scored in moments if scored.moment.overlap(truth) > 0), None)
     text = right.text if right is not None else ""
-    others = (scored for scored in moments if scored.moment.overlap(truth) == 0)
-    return right, next((scored for scored in others if not text or scored.text != text), None)
+    elsewhere = (scored for scored in moments if scored.moment.overlap(truth) == 0)
+    return right, next((scored for scored in elsewhere if not text or scored.text != text), None)

@@ -1,4 +1,7 @@
-"""What was decided without asking, and is not searched: a line each, with the option that changes it."""
+"""Report choices that indexing made by itself: one line per kind, with the option that changes it.
+
+For example: which subtitle of several is searched, or which duplicates the corpus holds.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _NO_NAME = "no language named"
 
 
 def choices_of(corpus: OpenedCorpus) -> dict[str, str]:
-    """The choices of a corpus, each by its kind as a line for people; none where nothing was to choose."""
+    """Kind of choice -> a line for the user. Kinds without a choice to report are left out."""
     records = [record for record in corpus.store.ledger().records if record.state != "failed"]
     tracks = corpus.transcripts.languages_of_tracks() if len(corpus.places) == 1 else {}
     lines = {
@@ -34,22 +37,21 @@ def choices_of(corpus: OpenedCorpus) -> dict[str, str]:
 
 
 def _subtitles(records: Sequence[VideoRecord], tracks: Mapping[str, Mapping[str, str]]) -> str:
-    """Subtitles that are there more than once: which are searched, and which are left."""
+    """Videos with several subtitles: which are searched, which are not."""
     several = [(record, tracks[record.content_hash]) for record in records if record.content_hash in tracks]
     if not several:
         return ""
-    taken = Counter[str](own.get(record.words, _NO_NAME) or _NO_NAME for record, own in several)
+    taken = Counter[str](languages.get(record.words, _NO_NAME) or _NO_NAME for record, languages in several)
     left = Counter[str](
         language or _NO_NAME
-        for record, own in several
-        for source, language in own.items()
+        for record, languages in several
+        for source, language in languages.items()
         if source != record.words
     )
     which = number_of(len(several), "video has", "videos have")
     return (
-        f"{which} several subtitles: searched are {_counted(taken)}, not searched {_counted(left)} "
-        f"(such as {_name(several[0][0])}: {several[0][0].words}); `whenabouts index PATH --language CODE` "
-        "chooses"
+        f"{which} several subtitles: {_counted(taken)} searched, {_counted(left)} not searched (such as "
+        f"{_name(several[0][0])}: {several[0][0].words}); choose with `whenabouts index PATH --language CODE`"
     )
 
 
@@ -64,9 +66,9 @@ def _sound(records: Sequence[VideoRecord]) -> str:
     )
     which = number_of(len(several), "video has", "videos have")
     return (
-        f"{which} several sound tracks: heard are {_counted(taken)}, not heard {_counted(left)} "
-        f"(such as {_name(several[0])}: number {chosen[0][1]}); `whenabouts index PATH --sound-track N` (or "
-        "CODE) chooses"
+        f"{which} several sound tracks: {_counted(taken)} heard, {_counted(left)} not heard (such as "
+        f"{_name(several[0])}: number {chosen[0][1]}); choose with `whenabouts index PATH --sound-track N` "
+        "(or a language code)"
     )
 
 
@@ -81,8 +83,8 @@ def _gone(records: Sequence[VideoRecord]) -> str:
         return ""
     which = number_of(len(gone), "file is", "files are")
     return (
-        f"{which} gone and still searched (such as {_name(gone[0])}); `whenabouts index PATH --prune` takes "
-        "them out"
+        f"{which} gone but still searched (such as {_name(gone[0])}); remove with `whenabouts index PATH "
+        "--prune`"
     )
 
 
@@ -92,13 +94,12 @@ def _damaged(records: Sequence[VideoRecord]) -> str:
         return ""
     which = number_of(len(damaged), "video is", "videos are")
     return (
-        f"{which} damaged and searched as far as they can be read (such as {_name(damaged[0])}: "
-        f"{damaged[0].damage})"
+        f"{which} damaged and searched as far as readable (such as {_name(damaged[0])}: {damaged[0].damage})"
     )
 
 
 def _doubles(corpus: OpenedCorpus) -> str:
-    """Videos that are in several of the corpora that are searched side by side."""
+    """Videos that are in more than one of the corpora searched side by side."""
     if not isinstance(corpus.store, SideBySide):
         return ""
     parts = [
@@ -107,30 +108,30 @@ def _doubles(corpus: OpenedCorpus) -> str:
     if not parts:
         return ""
     return (
-        f"{' and '.join(parts)} are in a corpus named before it too and shown once, from the first; the "
-        "order of --corpus decides which, `whenabouts remove` takes one out"
+        f"{' and '.join(parts)} are also in a corpus named earlier and are shown once, from that one; "
+        "change the order of --corpus, or take one out with `whenabouts remove`"
     )
 
 
 def _twice(doubles: Sequence[Double]) -> dict[str, str]:
-    """Transcripts of videos that have the same words themselves, and copies of a recording."""
-    transcripts = [own for own in doubles if own.video.kind == "transcript" != own.original.kind]
-    copies = [own for own in doubles if own not in transcripts]
+    """Transcripts with the same words as a video, and copies of a recording."""
+    transcripts = [double for double in doubles if double.video.kind == "transcript" != double.original.kind]
+    copies = [double for double in doubles if double not in transcripts]
     lines = {}
     if transcripts:
         which = number_of(len(transcripts), "transcript says", "transcripts say")
         example = f"{_name(transcripts[0].video)}: {_name(transcripts[0].original)}"
         lines["transcripts_twice"] = (
-            f"{which} the same as a video (such as {example}), so answers list both; `whenabouts remove "
-            "TRANSCRIPT` takes one out"
+            f"{which} the same as a video (such as {example}), so answers list both; take one out with "
+            "`whenabouts remove TRANSCRIPT`"
         )
     if copies:
         which = number_of(len(copies), "recording is", "recordings are")
         first = copies[0]
         example = f"{_name(first.video)}, which {first.by} the same as {_name(first.original)}"
         lines["copies"] = (
-            f"{which} in the corpus twice (such as {example}), so answers list both; `whenabouts remove "
-            "VIDEO` takes one out"
+            f"{which} in the corpus twice (such as {example}), so answers list both; take one out with "
+            "`whenabouts remove VIDEO`"
         )
     return lines
 

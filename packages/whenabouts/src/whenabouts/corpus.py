@@ -1,6 +1,6 @@
 """A corpus of one's own videos: open it, add and remove files, search.
 
-Other questions are functions that take a corpus: `indexing.plan_index`, `why.why`, `curves.curves_of`,
+Other operations are functions that take a corpus: `indexing.plan_index`, `why.why`, `curves.curves_of`,
 `calibration.calibrate`, `explain.explain`.
 """
 
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from whenabouts.search.library import Facet, Library, Sort
     from whenabouts.search.search_result import SearchResult
 
-# Threads of a server share what is measured.
+# Threads of a server share one measurement.
 _MEASURING = threading.Lock()
 
 
@@ -68,9 +68,9 @@ class Corpus:
     """Videos on disk that can be searched.
 
     `location` is a folder or an object store's URI such as "s3://bucket/prefix". A place without a corpus
-    is an error (NotACorpus), unless `create` is true: then one is made there. Several locations are searched
-    side by side, as if all videos were in one corpus; they are written one by one. `encoders` are objects to
-    use for streams that were made with them; all others are opened by the name that the corpus keeps.
+    raises NotACorpus, unless `create` is true: then a corpus is created. Several locations are searched side
+    by side, as if all videos were in one corpus; each is written separately. `encoders` are objects to use
+    for streams made with them; other encoders are opened by the name stored in the corpus.
 
     >>> corpus = Corpus("my.corpus", create=True)          # doctest: +SKIP
     >>> corpus.add("videos/")                              # doctest: +SKIP
@@ -99,13 +99,13 @@ class Corpus:
         self._library = LibraryMemory()
         self._names: Names | None = None
         self.today: Callable[[], date] = date.today
-        """The day that "last week" is counted from."""
+        """The day from which "last week" is counted; None: today."""
 
     def beside(self) -> Corpus:
         """Another handle on the same corpus for another thread; encoders and loaded systems are shared.
 
-        A handle follows what is written by moving its tables to the newest version. Were one shared by
-        threads, a search could find its clips in one version and read them from another.
+        A handle follows new writes by moving its tables to the newest version. If threads shared one,
+        a search could find clips in one version and read them from another.
         """
         twin = copy.copy(self)
         twin.store = self.store.beside()
@@ -115,11 +115,11 @@ class Corpus:
         return twin
 
     def refresh(self) -> None:
-        """See what has been written since; searching does so by itself."""
+        """Read the newest version from now on. Searching does this by itself."""
         self.store.refresh()
 
     def drop_kept(self) -> None:
-        """Let go of clips, rows and words that are kept in memory, for all handles; they are read again."""
+        """Drop cached clips, rows and words of all handles; they are read again when needed."""
         self.store.drop_kept()
         self._library.drop()
 
@@ -135,13 +135,13 @@ class Corpus:
         planned: Callable[[Plan], None] | None = None,
         **options: Any,
     ) -> Summary:
-        """Index files and folders; what came of it, `left_out` too: paths that are not there, and why.
+        """Index files and folders, and return a summary; its `left_out` names paths that were not found.
 
-        `options` are those of `indexing.plan_index`: shots, transcribe, metadata, metadata_file, retry,
-        language, exclude, follow, again, prune, or_without, without, and what the streams take (`vision` and
-        `text` are encoders by name, folder or as objects; clip_seconds). `ray` names a cluster that reads and
-        encodes (`indexing.run_index`). `planned` gets the plan before it is carried out. Raises CorpusBusy
-        while another indexer works here, unless `wait`.
+        `options` are those of `indexing.plan_index`: shots, transcribe, metadata, metadata_file,
+        retry, language, exclude, follow, again, prune, or_without, without, and the options of
+        streams (`vision` and `text` are encoders by name, folder or as objects; clip_seconds). `ray`
+        names a cluster that reads and encodes (`indexing.run_index`). `planned` gets the plan before
+        it is carried out. Raises CorpusBusy while another indexer works here, unless `wait`.
         """
         from whenabouts.indexing import plan_index, run_index
 
@@ -155,15 +155,15 @@ class Corpus:
     def writing(
         self, *, wait: bool = False, on_wait: Callable[[Holder | None], None] | None = None
     ) -> Iterator[None]:
-        """Be the one who may write: a plan made in here still fits the corpus when it is run.
+        """Hold the writer's lock: a plan made inside still fits the corpus when it is run.
 
-        Raises CorpusBusy, saying who is at work, or waits; then `on_wait` is called with who is waited for.
+        Raises CorpusBusy, naming the holder, or waits; then `on_wait` is called with the holder.
         """
         with self.store.writing(wait=float("inf") if wait else 0.0, on_wait=on_wait):
             yield
 
     def remove(self, *videos: str, wait: bool = False) -> list[Video]:
-        """Take videos out by id, file name or path; the files are left alone. Returns what was taken out.
+        """Remove videos by id, file name or path, and return them. Their files stay.
 
         They do not come back when their folder is indexed again, unless with `again`.
         """
@@ -179,10 +179,10 @@ class Corpus:
         return removed
 
     def relocate(self, video: str, path: str | os.PathLike[str], *, wait: bool = False) -> Video:
-        """Tell the corpus where the file of a video is now; nothing is read or encoded again.
+        """Store the new path of a moved video file; nothing is read or encoded again.
 
-        Raises UsageError where the old file is still there, where the new one is missing, belongs to another
-        video or has other content.
+        Raises UsageError if the old file still exists, or if the new one is missing, belongs to
+        another video or has other content.
         """
         store = self.store.holding(self.resolve(video).video_id)
         with store.writing(wait=float("inf") if wait else 0.0):
@@ -201,17 +201,17 @@ class Corpus:
         encoded: EncodedTexts | None = None,
         **changes: Any,
     ) -> SearchResult:
-        """At most `k` moments for a sentence, best first, and whether there is an answer at all.
+        """At most `k` moments for a sentence, best first, and whether any of them answers it.
 
         With `like` they are moments like a picture or another moment, and the sentence may be left out.
 
-        What stands in quotation marks must be said as it is; with `all` every place where all is said is
-        listed, in order of time. Rules read questions such as "the first time a bell rings in lecture-3"
-        (`search/questions.py`); `understood` of the answer says which. `changes` are fields of
+        Quoted words must be said exactly; with `all` every place with all the words is listed, in order of
+        time. Rules interpret questions such as "the first time a bell rings in lecture-3"
+        (`search/questions.py`); the answer's `understood` lists those that applied. `changes` are fields of
         `SearchOptions` (within, streams, min_confidence, after, before, where, model, retriever, segments,
-        all, skip, like, check, check_best, check_seconds, rerank, rerank_seconds, rewrite,
-        rewrite_seconds, literal, best), which replace those of `options`.
-        `encoded` are queries that were encoded together (`encoded`), with or without this one.
+        all, skip, like, check, check_best, check_seconds, rerank, rerank_seconds, rewrite, rewrite_seconds,
+        literal, best) that replace those of `options`. `encoded` holds queries encoded in one batch (see
+        `encoded`), this one included or not.
         """
         changes |= {} if k is None else {"k": k}
         options = replace(options or SearchOptions(), **changes)
@@ -227,9 +227,9 @@ class Corpus:
         *,
         picture: Picture | None = None,
     ) -> SearchResult:
-        """The answer of a search with models, in turn: rewriter, reranker, checker.
+        """The answer of a search with models: the rewriter, then the reranker, then the checker.
 
-        `picture` takes frames for them from files (`checking.picture_of` without one).
+        `picture` reads frames for them from files (default `checking.picture_of`).
         """
         from whenabouts.checkers import open_checker, open_reranker, open_rewriter
         from whenabouts.checking import checked, picture_of
@@ -237,7 +237,9 @@ class Corpus:
         from whenabouts.rewrite import with_rewrites
 
         if not query.strip():
-            raise UsageError("this model holds moments against words; say in words what they are to show")
+            raise UsageError(
+                "this model compares moments with words; describe in words what they should show"
+            )
         checked_query(query, options.count, options.min_confidence)
         rewriter = self._model(open_rewriter, options.rewrite)
         reranker = self._model(open_reranker, options.rerank)
@@ -280,15 +282,15 @@ class Corpus:
         )
 
     def encoded(self, queries: Iterable[str]) -> EncodedTexts:
-        """Queries as the streams of this corpus compare them: each encoder is called once for all of them.
+        """Queries encoded for the streams of this corpus, each encoder called once for all of them.
 
-        An index of a large stream that is kept in memory is asked once for all of them, too.
+        An in-memory index of a large stream is also asked once for all.
         """
         self.store.refresh()
         return self.searcher().understanding.made_ready([words_of_query(query) for query in queries])
 
     def _search(self, query: str, options: SearchOptions, encoded: EncodedTexts | None) -> SearchResult:
-        """What the search itself finds, all of it in one state of the corpus."""
+        """The search itself, all of it in one state of the corpus."""
         while True:
             check_budget()
             self.store.refresh()
@@ -298,7 +300,7 @@ class Corpus:
                 return result
 
     def _search_once(self, query: str, options: SearchOptions, encoded: EncodedTexts | None) -> SearchResult:
-        """The answer to a query as rules read it (`search/questions.py`), or as it stands."""
+        """The answer to a query as interpreted by rules (`search/questions.py`), or to the query itself."""
         given, records = self._filter(options), self.store.ledger().records
         off = (*options.literal, *(NOT_IN_ORDER if options.all or options.like is not None else ()))
         if self._names is None or self._names.records is not records:
@@ -360,12 +362,12 @@ class Corpus:
         show: Callable[[SearchResult], None] = lambda result: None,
         **changes: Any,
     ) -> Any:
-        """The answers to many queries as a run, which `whenabouts.evaluate` takes.
+        """The answers to many queries as a run, for `whenabouts.evaluate`.
 
-        `options` and `changes` are those of `search`, which answers each query when the run is read, without
-        rules that read it; `show` is called with each answer. Videos are called as `queries`
-        (`formats.queries.read_queries`) call theirs, where these are ids, paths or file names of ours. Raises
-        UsageError where such a name fits several.
+        `options` and `changes` are those of `search`, which answers each query when the run is read,
+        without the rules that interpret it; `show` is called with each answer. Videos get their names
+        in `queries` (`formats.queries.read_queries`) if those match our ids, paths or file names.
+        Raises UsageError if such a name matches several videos.
         """
         files = plugins.only("query_files", "a run over many queries", "bench")
 
@@ -386,28 +388,28 @@ class Corpus:
         wait: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> int:
-        """Encode with a trained system what is new or changed since it last did; how many videos it holds.
+        """Encode new or changed videos with a trained system; returns how many videos are then encoded.
 
-        What its retriever keeps of videos is made as well (of a staged run, or the one named). With
-        `segments` (seconds) it is what a search by such segments needs, and nothing of whole videos.
-        `progress` is called with how many videos are done, and of how many. Raises CorpusBusy while another
-        indexer works here, unless `wait`; EncoderMismatch where the streams were made by other encoders than
-        those that the system was trained with.
+        This includes what its retriever (of a staged run, or the named one) stores. With `segments`
+        (seconds) it encodes for a search by such segments, and nothing for whole videos. `progress`
+        is called with the number of videos done, and of all. Raises CorpusBusy while another indexer
+        works here, unless `wait`; EncoderMismatch if the streams were made by other encoders than the
+        system was trained with.
         """
         self.store.refresh()
         system = self.finder(model, retriever, segments)
         return system.prepare(wait=float("inf") if wait else 0.0, progress=progress)
 
     def has_segments(self, model: System, segments: float, retriever: System | None = None) -> bool:
-        """Whether segments of so many seconds were encoded for a trained system (see `encode`).
+        """Whether segments of this length were encoded for a trained system (see `encode`).
 
-        It does not matter whether videos have come or changed since. Raises UsageError as `search` does.
+        Later changes of the videos do not matter. Raises UsageError like `search`.
         """
         self.store.refresh()
         return self.finder(model, retriever, segments).is_kept
 
     def searcher(self) -> Searcher:
-        """The way of a query on this corpus, its encoders loaded. Raises UsageError where it is empty."""
+        """The searcher of this corpus, with its encoders loaded. Raises UsageError for an empty corpus."""
         version = self.store.description_version
         if self._searcher is None or self._searcher[0] != version:
             self.check_filled()
@@ -422,7 +424,7 @@ class Corpus:
         return self._searcher[1]
 
     def _measure_together(self, encoders: dict[str, TextEncoder]) -> None:
-        """Measure what scores mean over several corpora together: what each of them knows is of itself."""
+        """Calibrate several corpora together, because each one's own calibration holds for it alone."""
         from whenabouts.calibration.measuring import is_due, measure
 
         with _MEASURING:
@@ -430,9 +432,10 @@ class Corpus:
                 measure(self.store, encoders)
 
     def finder(self, model: System, retriever: System | None = None, segments: float | None = None) -> Finder:
-        """A trained system, or what else a plugin opens by that name, on this corpus; kept open.
+        """A trained system, or another model opened by a plugin, on this corpus; cached.
 
-        Raises UsageError for several corpora side by side, and where no installed package knows the model.
+        Raises UsageError for several corpora side by side, and if no installed package knows the
+        model.
         """
         if len(self.places) > 1:
             raise UsageError(
@@ -448,7 +451,7 @@ class Corpus:
 
     @property
     def people(self) -> People:
-        """Who speaks and who is seen: listed, named, merged, forgotten."""
+        """Who speaks and is seen: list, name, merge and forget people."""
         self.store.refresh()
         if self._people is None:
             self._people = People(self.store)
@@ -456,23 +459,22 @@ class Corpus:
 
     @property
     def collections(self) -> Collections:
-        """Moments that people put together. Raises UsageError for a corpus on an object store."""
+        """The collections of moments. Raises UsageError for a corpus on an object store."""
         return Collections(Database(self.store.place))
 
     @property
     def saved_searches(self) -> SavedSearches:
-        """Questions that people keep. Raises UsageError for a corpus on an object store."""
+        """The saved searches. Raises UsageError for a corpus on an object store."""
         return SavedSearches(Database(self.store.place))
 
     def moments_of(self, items: Iterable[Item]) -> tuple[list[FileMoment], list[str]]:
-        """Items of a collection as moments of files with what is said in them, and a note on each that has
-        no video here any more."""
+        """Items of a collection as moments of files with their words; a note on each whose video is gone."""
         moments: list[FileMoment] = []
         missing = []
         for item in items:
             record = self.record(item.video_id)
             if record is None:
-                missing.append(f"{item.video_id} is not in the corpus any more, so its moment is left out")
+                missing.append(f"{item.video_id} is no longer in the corpus, so its moment is left out")
                 continue
             text = item.note or " ".join(line.text for line in self.words(record, item.moment))
             moment = moment_of_record(record, item.start, item.end, len(moments) + 1)
@@ -480,9 +482,9 @@ class Corpus:
         return moments, missing
 
     def remove_stream(self, name: str, *, wait: bool = False) -> None:
-        """Take a stream out with all its clips and vectors, and the files that hold them.
+        """Remove a stream with all its clips, vectors and files.
 
-        Raises UsageError for one that is not there. Later runs make it again only if they are told to.
+        Raises UsageError for an unknown stream. Later runs make it again only if asked to.
         """
         command = f"remove stream {name}"
         with self.writing(wait=wait):
@@ -495,8 +497,7 @@ class Corpus:
         """Raise UsageError for a corpus without any stream."""
         if not self.store.streams:
             raise UsageError(
-                f"{self.location} is empty; put something in with "
-                f"`whenabouts index PATH… --corpus {self.location}`"
+                f"{self.location} is empty; fill it with `whenabouts index PATH… --corpus {self.location}`"
             )
 
     # Describing -------------------------------------------------------------------------------------
@@ -510,9 +511,9 @@ class Corpus:
         sort: Sort = "id",
         descending: bool = False,
     ) -> list[Video]:
-        """The videos, by id (2 before 10); files that could not be read are not among them.
+        """The videos, by id (2 before 10), without files that could not be read.
 
-        `where`, `after` and `before` narrow them as in `search`. `sort` is one of "id", "name", "date",
+        `where`, `after` and `before` filter as in `search`. `sort` is one of "id", "name", "date",
         "length", "added".
         """
         self.store.refresh()
@@ -528,34 +529,34 @@ class Corpus:
         after: str | datetime | None = None,
         before: str | datetime | None = None,
     ) -> list[Facet]:
-        """What the videos share: corpora, folders, streams, languages, states, metadata with few values.
+        """Values that videos share: corpora, folders, streams, languages, states, metadata with few values.
 
-        `where`, `after` and `before` narrow the videos as in `search`.
+        `where`, `after` and `before` filter the videos as in `search`.
         """
         self.store.refresh()
         return self.library.facets(make_filter((), after, before, where))
 
     @property
     def library(self) -> Library:
-        """The columns of the ledger as last read: to narrow, sort and count many videos."""
+        """The columns of the ledger as last read, to filter, sort and count many videos."""
         return self._library.of(self.store)
 
     @property
     def version(self) -> int:
-        """A number that grows with every change of the list of videos, as far as this handle has seen."""
+        """A number that grows with every change of the list of videos, as last read by this handle."""
         return self.store.version
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """Names of the streams there are, none in an empty corpus."""
+        """Names of the streams; none in an empty corpus."""
         return tuple(sorted(self.store.streams))
 
     def records(self) -> list[VideoRecord]:
-        """The ledger rows of all videos, sorted as `videos`; files that could not be read are left out."""
+        """The ledger rows of all videos, sorted like `videos`, without files that could not be read."""
         return list(self.store.ledger().listed)
 
     def record(self, video_id: str) -> VideoRecord | None:
-        """The ledger row of a video by its id alone: no names, no paths. None where there is none."""
+        """The ledger row of a video id (not a name or path), or None."""
         try:
             check_video_id(video_id)
         except UsageError:
@@ -564,20 +565,20 @@ class Corpus:
         return record if record is not None and record.state != "failed" else None
 
     def words(self, record: VideoRecord, moment: Moment | None = None) -> tuple[Line, ...]:
-        """The spoken passages of a video, or of a moment of it."""
+        """The spoken passages of a video or moment."""
         return tuple(chain(*lines_of(self.store, record, moment, spoken=True).values()))
 
     def resolve(self, name: str) -> VideoRecord:
-        """The ledger row of a video by its id, path, file name, or file name without its ending.
+        """The ledger row of a video by its id, path, file name, or file name without suffix.
 
-        Raises UsageError for a name that fits none, or several (it lists them).
+        Raises UsageError for a name that matches no video or several (it lists them).
         """
         return self.resolve_all([name])[0]
 
     def resolve_all(self, names: Iterable[str], *, by_path: bool = True) -> list[VideoRecord]:
-        """The ledger row of each name, as `resolve` gives it; the ledger is read once at most.
+        """The ledger row of each name, as in `resolve`; the ledger is read at most once.
 
-        Where not `by_path`, paths are no names.
+        Without `by_path`, paths do not count as names.
         """
         ledger = self.store.ledger()
         ways = ((name, ledger.names.fitting(name, by_path=by_path)) for name in names)
@@ -588,13 +589,13 @@ class Corpus:
             raise UsageError(f"{self.location} has no video {name!r}; `whenabouts show` lists them")
         if len(fitting) > 1:
             ids = ", ".join(fitting[:5])
-            raise UsageError(f"{name!r} fits {len(fitting)} videos of {self.location}: {ids}; give the id")
+            raise UsageError(f"{name!r} matches {len(fitting)} videos of {self.location}: {ids}; give the id")
         return fitting[0]
 
     def show(self, what: str, language: str | None = None) -> Shown:
-        """What is known of a video, or of a moment given as VIDEO@START-END.
+        """The facts of a video, or of a moment given as VIDEO@START-END.
 
-        With a `language` (such as "de") its words are those of the subtitles in it. Raises UsageError where
+        With a `language` (such as "de") the words come from the subtitles in it. Raises UsageError if
         there are none.
         """
         self.store.refresh()
@@ -610,9 +611,10 @@ class Corpus:
         return show_track(shown, self.transcripts.tracks(record.content_hash), language)
 
     def export_features(self, stream: str, clip_seconds: float, path: str | os.PathLike[str]) -> Any:
-        """Write a stream on an even grid as a feature store, for a training on this corpus.
+        """Write a stream on an even grid as a feature store, for training on this corpus.
 
-        Raises UsageError for a stream that is not there, has no vectors or clips of another length.
+        Raises UsageError for an unknown stream, one without vectors, or one with clips of another
+        length.
         """
         self.store.refresh()
         return plugins.only("features", "a feature store", "research").export_stream(
@@ -620,16 +622,16 @@ class Corpus:
         )
 
     def export_sentences(self, path: str | os.PathLike[str]) -> int:
-        """Write what is said as a file of sentences, for a system that reads words (HERO); number of videos.
+        """Write the spoken words as a file of sentences, for systems like HERO; returns the number of videos.
 
-        Raises UsageError for a corpus without words, and where there is such a file already.
+        Raises UsageError for a corpus without words, and if the file exists.
         """
         self.store.refresh()
         sentences = plugins.only("features", "a file of sentences", "research")
         return int(sentences.export_sentences(self.store, Path(path)))
 
     def stats(self) -> Stats:
-        """Numbers of the corpus."""
+        """Statistics of the corpus."""
         from whenabouts.choices import choices_of
 
         self.store.refresh()
@@ -637,7 +639,7 @@ class Corpus:
         return replace(Stats.of(self.location, self.store, calibration), choices=choices_of(self))
 
     def check_streams(self) -> list[StreamCheck]:
-        """Whether each stream can be searched here: what made it, what is wrong, and the remedy."""
+        """Whether each stream can be searched here: its encoder, the problem, and the remedy."""
         return self.encoders.check()
 
     # Inside --------------------------------------------------------------------------------------
@@ -649,9 +651,10 @@ class Corpus:
         command: str = "",
         answer: Any = None,
     ) -> None:
-        """Take videos out, their transcripts, and erase their voice and face vectors from disk.
+        """Remove videos with their transcripts, and erase their voice and face vectors from disk.
 
-        `entries` are added to the list of removed files; see `Store.erase` for `command` and `answer`.
+        `entries` are added to the list of removed files; see `Store.erase` for `command` and
+        `answer`.
         """
         self.transcripts.forget([record.content_hash for record in records])
         held = {name for record in records for name in record.streams if name in self.store.streams}
@@ -669,7 +672,7 @@ class Corpus:
     def moment(self, moment: str | Moment) -> Moment:
         """A moment by its video's id, from VIDEO@START-END with any name that `resolve` takes.
 
-        Times may be time codes (00:01:02:12), counted at the video's own rate from its first frame.
+        Times may be time codes (00:01:02:12), counted at the video's frame rate from its first frame.
         """
         if isinstance(moment, Moment):
             return replace(moment, video_id=self.resolve(moment.video_id).video_id)
@@ -677,18 +680,18 @@ class Corpus:
         return Moment(self.resolve(video).video_id, start, end)
 
     def rate_of(self, video: str) -> Fraction | None:
-        """Frames a second of a video, by any name that `resolve` takes."""
+        """Frames per second of a video, by any name that `resolve` takes."""
         return frame_rate(source_path(self.resolve(video).path))
 
 
 def _opened(places: Sequence[str], create: bool, storage_options: Mapping[str, str] | None) -> Store:
-    """The store of one place, or of several side by side. Raises UsageError for a place named twice."""
+    """The store of one place, or of several side by side. Raises UsageError for a place given twice."""
     if not places or len(set(places)) < len(places):
-        raise UsageError(f"{', '.join(places) or 'no corpus'}: name each corpus once, and one at least")
+        raise UsageError(f"{', '.join(places) or 'no corpus'}: name at least one corpus, and each only once")
     if len(places) == 1:
         return Store.open(places[0], create=create, storage_options=storage_options)
     if create:
-        raise UsageError("several corpora are searched side by side; make each of them by itself")
+        raise UsageError("several corpora are searched side by side; create each one separately")
     return SideBySide([Store.open(place, storage_options=storage_options) for place in places])
 
 

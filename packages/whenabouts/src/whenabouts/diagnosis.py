@@ -143,8 +143,8 @@ def _corpus(location: str) -> list[Finding]:
             Finding(
                 "unfinished",
                 False,
-                f"{len(unfinished)} videos were being written when this was copied, or the writer stopped",
-                "`whenabouts index` on their paths finishes them",
+                f"{len(unfinished)} videos were unfinished when this was copied, or their writer stopped",
+                "finish them with `whenabouts index` on their paths",
                 needed=False,
             )
         )
@@ -154,7 +154,7 @@ def _corpus(location: str) -> list[Finding]:
                 "files",
                 False,
                 f"{len(stats.failed)} could not be read",
-                "`whenabouts stats` names them; `whenabouts index --retry` tries them again",
+                "`whenabouts stats` lists them; `whenabouts index --retry` tries them again",
                 needed=False,
             )
         )

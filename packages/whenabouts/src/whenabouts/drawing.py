@@ -56,9 +56,7 @@ def require_matplotlib() -> None:
 
 @contextmanager
 def figure_settings() -> Iterator[None]:
-    """A context in which figures are drawn and saved with these settings. Raises UsageError without
-    matplotlib.
-    """
+    """A context in which figures get these settings. Raises UsageError without matplotlib."""
     require_matplotlib()
     import matplotlib
 

@@ -51,7 +51,7 @@ class Repeat:
 
 
 def duplicates(corpus: OpenedCorpus, videos: Sequence[str] = (), *, least: float = LEAST) -> list[Repeat]:
-    """Where the pictures of some videos (none: of all) are seen again in another video, longest first.
+    """Where the pictures of some videos (none given: of all) appear again in another video, longest first.
 
     Every frame is compared with every frame of the other videos. Raises UsageError if the corpus has no
     frames to compare, or not one of the videos.
@@ -99,8 +99,7 @@ def _span(block: ClipBlock, video_id: str, first: int, length: int) -> Moment:
 
 
 def stretches(cosines: Floats, least: float) -> list[tuple[int, int, int]]:
-    """Segments in which two videos are similar in step: first frame of each, and number of frames; longest
-    first.
+    """Segments in which two videos are similar in step: both first frames and the length; longest first.
 
     `cosines` (A, B) of the frames of both. Each frame of the first video is in at most one segment, because a
     still video is similar in step at any offset.

@@ -65,7 +65,7 @@ class EncoderRegistry:
         return self.adopt(open_text_encoder(name), None)
 
     def of_tokens(self, first: Collection[str]) -> Iterator[TextEncoder]:
-        """The encoders of streams that encode single words, those of the streams `first` before others.
+        """The encoders of streams that encode single words, those of the streams `first` before the others.
 
         Unusable ones are skipped.
         """

@@ -154,8 +154,8 @@ def _set_up(
                 raise
             left_out = left_out or error
             notes.append(
-                f"the {stream.title} of these videos are not indexed: {error}. Run the same command again "
-                "when the model is there; what is indexed stays as it is"
+                f"the {stream.title} of these videos are not indexed: {error}. Run the same command "
+                "again once the model is here; indexed videos stay"
             )
         else:
             runs |= {} if run is None else {name: run}
@@ -165,9 +165,7 @@ def _set_up(
 
 
 def _chosen_streams(given: Mapping[str, Any], without: Collection[str]) -> dict[str, Stream]:
-    """The streams without those left out. Raises UsageError for an unknown one or one that is also
-    requested.
-    """
+    """The streams without those left out. Raises UsageError for an unknown or also requested one."""
     streams = all_streams()
     if unknown := [name for name in without if name not in streams]:
         raise UsageError(f"there is no stream {unknown[0]!r} to leave out; there are {', '.join(streams)}")
@@ -229,9 +227,9 @@ def run_index(
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """What came of a search for moved files.
+    """The result of a search for moved files.
 
-    `pairs` are (path before, record with the path now), `missing` the records that are still without a file,
+    `pairs` are (path before, record with the path now), `missing` the records still without a file,
     `problems` (path, cause and remedy) of places that could not be read.
     """
 
@@ -247,10 +245,10 @@ def find_moved(
     dry_run: bool = False,
     wait: bool = False,
 ) -> Relocation:
-    """Find the files of missing videos at and under some paths, by their content; nothing is encoded again.
+    """Find the files of missing videos at and under some paths, by content; nothing is encoded again.
 
-    The corpus is told where they are, and a server serves their folders from then on; `dry_run` writes
-    nothing. Raises CorpusBusy while another indexer works here, unless `wait`.
+    Stores their new paths, and lets a server serve their folders; with `dry_run` writes nothing. Raises
+    CorpusBusy while another indexer works here, unless `wait`.
     """
     places = [os.fspath(path) for path in paths]
     for place in places:
@@ -261,7 +259,7 @@ def find_moved(
         findings = find_files([source_path(place) for place in places])
         now = found_again(ledger, findings.files)
         if now and not dry_run:
-            # The folders first: said again after a kill, the command finds no file that it has to move.
+            # The folders first: after a kill in between, the repeated command finds no file to move.
             remember_folders(corpus.store, [source_path(record.path).parent for record in now])
             corpus.store.put_records(now)
     mended = {record.video_id for record in now}
@@ -298,18 +296,18 @@ def _finish(corpus: OpenedCorpus, summary: Summary, show: Callable[[str, float],
         return
     try:
         corpus.people.link()
-        show("merging and indexing what is new", 0.0)
+        show("merging and indexing new data", 0.0)
         corpus.store.optimize()
         if corpus.store.streams_without_effort:
             show("measuring what the vector index finds", 0.0)
             efforts.measure(corpus.store, corpus.encoders.usable()[0])
         corpus.transcripts.tidy()
         if measuring.is_due(corpus.store, load_calibration(corpus.store)):
-            show_share = partial(show, "measuring what unrelated questions score")
+            show_share = partial(show, "measuring the scores of unrelated questions")
             show_share(0.0)
             measuring.measure(corpus.store, corpus.encoders.for_queries(), progress=show_share)
     except (EncoderUnavailable, EncoderMismatch) as error:
-        summary.notes.append(f"what unrelated questions score was not measured again: {error}")
+        summary.notes.append(f"the scores of unrelated questions were not measured again: {error}")
     except KeyboardInterrupt:
         # The next run does both at its end.
         summary.interrupted = True
@@ -342,7 +340,7 @@ def _sound_track(corpus: OpenedCorpus, named: str | int | None) -> str:
     track = corpus_sound_track(corpus) if named is None else str(named)
     if track and not re.fullmatch(rf"[1-9][0-9]?|{_CODE}", track):
         raise UsageError(
-            f"--sound-track {track!r} is neither a number from 1 on nor the code of a language, such as de"
+            f"--sound-track {track!r} is neither a number from 1 nor a language code, such as de"
         )
     return track.lower()
 

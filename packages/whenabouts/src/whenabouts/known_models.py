@@ -56,8 +56,8 @@ def listed_models() -> list[ListedModel]:
     """The known models, then others that were downloaded."""
     cards = _cards()
     names = {model.name for model in cards}
-    others = [pin for pin in hub.pins() if pin.repository not in names]
-    return [*(_listed(model) for model in cards), *(_fetched(pin) for pin in others)]
+    downloads = [pin for pin in hub.pins() if pin.repository not in names]
+    return [*(_listed(model) for model in cards), *(_fetched(pin) for pin in downloads)]
 
 
 def resolved(name: str) -> ModelCard | None:
@@ -77,7 +77,7 @@ def _listed(model: ModelCard) -> ListedModel:
         folder = hub.folder_of(model.name, lambda folder: any(folder.glob("model*")))
     except hub.HubError:
         return ListedModel(model)
-    if pin is None:  # another program fetched it
+    if pin is None:  # downloaded by another program
         return ListedModel(model, _bytes(folder.rglob("*")))
     return ListedModel(model, pin.size, pin.licence, pin.revision)
 

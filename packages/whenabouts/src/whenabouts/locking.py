@@ -1,12 +1,12 @@
-"""A folder held by one process at a time, however that process ends and whatever is deleted meanwhile.
+"""A folder held by one process at a time, even if that process dies or files are deleted meanwhile.
 
-Held are a file in the folder and the folder itself, both through open descriptors, so the system lets go of
-them the moment the process dies. The file is what earlier versions and network file systems know; but who
-deletes a leftover lock file lets the next process make a new one and lock that. The folder cannot be deleted
-from under its holder in this way, and where a file system can lock folders, its lock decides.
+The lock covers a file in the folder and the folder itself, both through open descriptors, which the system
+closes when the process dies. Earlier versions and network file systems know only the file. But if somebody
+deletes that file, the next process creates and locks a new one. The folder cannot be replaced like this;
+where the file system can lock folders, its lock decides.
 
-filelock 4.3 cannot replace this: it locks no folder, so it lets in a second holder once the lock file is
-deleted, and it knows `flock` alone, so it lets in earlier versions, which use `lockf`.
+filelock 4.3 cannot replace this. It does not lock the folder, so it admits a second holder once the lock file
+is deleted. It uses only `flock`, so it admits earlier versions, which use `lockf`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _leave_to_parent() -> None:
         held.release()
 
 
-# A forked worker that outlives its killed parent would hold the inherited locks.
+# Otherwise a forked worker that outlives its killed parent would keep the inherited locks.
 os.register_at_fork(after_in_child=_leave_to_parent)
 
 

@@ -1,4 +1,4 @@
-"""Module names of earlier versions. Importing one warns, and gives the module at its new place."""
+"""Module names of earlier versions: importing one warns and gives the module at its new place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-# A line: the package before, the package now, the modules that moved under their name.
+# A line: the old package, the new package, the modules that kept their name.
 _MOVED = """
 whenabouts whenabouts.intake chat hub opening pickled remote_faults
 whenabouts.formats whenabouts.intake files
@@ -60,11 +60,11 @@ PLACES = {
     **{f"{before}.{name}": f"{now}.{name}" for before, now, *names in _LINES for name in names},
     **_RENAMED,
 }
-"""The name before -> the name now; what a package holds moved with it."""
+"""Old name -> new name. The contents of a package moved with it."""
 
 
 def place_of(name: str) -> str | None:
-    """Where a module of an earlier version is now; None for one that did not move."""
+    """The new name of a module of an earlier version; None if it did not move."""
     parts = name.split(".")
     for count in range(len(parts), 0, -1):
         if place := PLACES.get(".".join(parts[:count])):
@@ -73,7 +73,7 @@ def place_of(name: str) -> str | None:
 
 
 class MovedModules(MetaPathFinder, Loader):
-    """Finds modules under the names of earlier versions."""
+    """Finds modules under their names in earlier versions."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """The module at its new place, with a warning."""
@@ -90,12 +90,12 @@ class MovedModules(MetaPathFinder, Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Undo what the import system wrote into the module: it was executed at its new place."""
+        """Restore the module's spec, which the import system overwrote; the module was executed already."""
         assert module.__spec__ is not None
         module.__spec__ = module.__spec__.loader_state
 
 
 def install() -> None:
-    """Ask for moved modules first: other modules of the same names lie where their packages are now."""
+    """Look for moved modules first, because other modules now have some of the old names."""
     if not any(isinstance(finder, MovedModules) for finder in sys.meta_path):
         sys.meta_path.insert(0, MovedModules())

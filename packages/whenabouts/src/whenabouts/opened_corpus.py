@@ -55,5 +55,5 @@ class OpenedCorpus(Protocol):
         ...
 
     def erase_videos(self, records: Sequence[VideoRecord], entries: Iterable[RemovedFile]) -> None:
-        """Take videos out, and erase their voice and face vectors from disk."""
+        """Remove videos, and erase their voice and face vectors from disk."""
         ...

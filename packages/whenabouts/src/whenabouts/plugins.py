@@ -1,8 +1,8 @@
-"""Every seam of the product: what other distributions add to it, and where it is read.
+"""Every extension point of whenabouts: what other distributions can add, and which file loads it.
 
-A distribution declares an entry point in one of the groups below; the product names none of them.
+A distribution declares an entry point in one of the groups below; whenabouts itself names no distribution.
 
-| group | an entry is | read by |
+| group | an entry is | loaded by |
 | --- | --- | --- |
 | `whenabouts.verbs` | a `cli.verbs.Verb`, named as the verb | `cli/main.py` |
 | `whenabouts.verb_options` | a `cli.verbs.VerbOptions`: more options of a verb | `cli/verbs.py` |
@@ -38,21 +38,19 @@ class PluginError(UsageError):
 
 
 class PackageMissing(UsageError):
-    """No installed package does what was asked for."""
+    """No installed package provides a feature that was requested."""
 
 
 @cache
 def entries(group: str) -> dict[str, EntryPoint]:
     """The entry points of a group by name, in the order of their names."""
-    # The first of a name counts: it comes first on the path.
+    # If a name is declared twice, the first on the path counts.
     declared = reversed(tuple(entry_points(group=f"whenabouts.{group}")))
     return dict(sorted({entry.name: entry for entry in declared}.items()))
 
 
 def load(group: str, name: str) -> Any:
-    """What the entry `name` of a group stands for. Raises PluginError,
-    PackageMissing; KeyError for another name.
-    """
+    """The object of entry `name` of a group. Raises PluginError, PackageMissing, KeyError (unknown name)."""
     entry = entries(group)[name]
     try:
         return entry.load()
@@ -62,17 +60,17 @@ def load(group: str, name: str) -> Any:
         package = entry.dist.name if entry.dist else entry.value
         raise PluginError(
             f"{package}: its plugin {name} ({entry.value}) cannot be loaded: {error}; "
-            f"mend it, or take it out: pip uninstall {package}"
+            f"fix it, or remove it: pip uninstall {package}"
         ) from error
 
 
 def loaded(group: str) -> dict[str, Any]:
-    """All that a group has, by name. Raises PluginError."""
+    """All entries of a group, by name. Raises PluginError."""
     return {name: load(group, name) for name in entries(group)}
 
 
 def only(group: str, purpose: str, extra: str) -> Any:
-    """The first that a group has. Raises PackageMissing, naming the extra that brings one."""
+    """The first entry of a group. Raises PackageMissing, naming the extra that provides one."""
     for name in entries(group):
         return load(group, name)
     raise PackageMissing(
@@ -81,16 +79,16 @@ def only(group: str, purpose: str, extra: str) -> Any:
 
 
 def modules_declaring(package: ModuleType | str, attribute: str, group: str | None = None) -> tuple[Any, ...]:
-    """The modules of a package that have `attribute`, in the order of their names, then those of a group.
+    """The modules of a package that have `attribute`, by name, then the entries of a group.
 
-    Modules whose names begin with an underscore are not imported. The package's `__path__` is read in each
-    call, so a folder that is added to it counts at once. The type is `Any` because such modules have only
-    those functions that they can honour.
+    Modules whose names begin with an underscore are not imported. The package's `__path__` is read at
+    each call, so a folder added to it counts at once. The type is `Any`, because each such module has
+    only some of the functions.
     """
     if isinstance(package, str):
         package = importlib.import_module(package)
-    own = _modules_in(package.__name__, tuple(package.__path__), attribute)
-    return own if group is None else (*own, *loaded(group).values())
+    modules = _modules_in(package.__name__, tuple(package.__path__), attribute)
+    return modules if group is None else (*modules, *loaded(group).values())
 
 
 @cache

@@ -1,8 +1,8 @@
-"""Videos of a corpus that hold the same material: copies compressed anew, transcripts beside their video.
+"""Find videos of a corpus with the same material: re-encoded copies, and transcripts beside their video.
 
-Videos are compared at a few fixed seconds alone, by the passage that is said or the frame that is seen there.
-Words are looked up in an index of the phrases of earlier videos, frames are compared with those of videos of
-about the same length, so that the cost grows with the number of videos and not with that of pairs.
+Videos are compared only at a few fixed times, by the passage said or the frame shown there. Words are looked
+up in an index of earlier videos' phrases, and frames are compared between videos of similar length, so the
+cost grows with the number of videos, not of pairs.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from whenabouts.opened_corpus import OpenedCorpus
 
 _SECONDS = (1.0, 2.0, 3.0, 5.0, *(round(10 * 1.5**step, 1) for step in range(18)))
-# Of the passages at these seconds, so many must say the same.
+# Least share of the passages at these times that must be equal.
 _LEAST_SHARE = 2 / 3
-# Less is said in jingles, and in videos of which one sentence is known.
+# Jingles, and videos with one known sentence, have fewer letters in common.
 _LEAST_LETTERS = 50
 _LEAST_FRAMES = 3
-# A copy is as long as its original, but for what a container rounds.
+# A copy is as long as its original, up to a container's rounding.
 _MOST_SECONDS_APART = 1.0
 _PHRASE_WORDS = 5
-# The last so many passages: the first ones may be an introduction that all videos of a series have.
+# Number of last passages to index; first ones may be the introduction of a whole series.
 _PHRASES_OF = 2
-# So many videos are remembered by a phrase, and so many that share the most phrases are compared.
+# Most videos stored per phrase, and most videos (with the most shared phrases) to compare.
 _MOST_BY_PHRASE, _MOST_COMPARED = 8, 3
 _NEIGHBOURS, _BLOCK = 8, 256
 
@@ -44,7 +44,7 @@ Passages = Mapping[float, str]
 
 @dataclass(frozen=True, slots=True)
 class Double:
-    """A video whose material an `original` has too, told by what it "says" or "shows"."""
+    """A video that "says" or "shows" the same as an `original`."""
 
     video: VideoRecord
     original: VideoRecord
@@ -52,22 +52,22 @@ class Double:
 
 
 def doubles_of(corpus: OpenedCorpus) -> list[Double]:
-    """The videos of a corpus that are there twice, each with one original."""
+    """The duplicates in a corpus, each with one original."""
     ledger = corpus.store.ledger().records
     records = sorted((record for record in ledger if record.state != "failed"), key=_age)
     passages = _passages(corpus, records)
     doubles = list(_by_words(records, passages))
     copies = {double.video.video_id for double in doubles}
-    others = [record for record in records if record.video_id not in copies]
-    return doubles + list(_by_frames(corpus, others, passages))
+    unmatched = [record for record in records if record.video_id not in copies]
+    return doubles + list(_by_frames(corpus, unmatched, passages))
 
 
 def _passages(corpus: OpenedCorpus, records: Sequence[VideoRecord]) -> dict[str, dict[float, str]]:
-    """What each video says at each of the seconds; nothing of videos that say nothing there."""
+    """What each video says at each of the times; without videos that say nothing then."""
     passages: dict[str, dict[float, str]] = {}
     for name in corpus.store.streams:
         stream = stream_named(name)
-        if stream.transcript and (holding := [own.video_id for own in records if stream.holds(own)]):
+        if stream.transcript and (holding := [record.video_id for record in records if stream.holds(record)]):
             block = corpus.store.clips_at(name, _SECONDS, holding)
             for video_id, rows in _rows_at(block).items():
                 passages[video_id] = {second: block.text[row] for second, row in rows.items()}
@@ -75,7 +75,7 @@ def _passages(corpus: OpenedCorpus, records: Sequence[VideoRecord]) -> dict[str,
 
 
 def _rows_at(block: ClipBlock) -> dict[str, dict[float, int]]:
-    """The first row of each video at each of the seconds at which it has one."""
+    """Video -> time -> the first row that covers it."""
     starts, ends = block.start.tolist(), block.end.tolist()
     rows_of: dict[str, dict[float, int]] = {}
     for position, video_id in enumerate(block.video_ids):
@@ -88,11 +88,10 @@ def _rows_at(block: ClipBlock) -> dict[str, dict[float, int]]:
 
 
 def _by_words(records: Sequence[VideoRecord], passages: Mapping[str, Passages]) -> Iterator[Double]:
-    """Doubles that say the same as an earlier video, which later ones are compared with in its stead."""
+    """Videos that say the same as an earlier one. Later videos are compared only with originals."""
     with_phrase: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
     for number, record in enumerate(records):
-        own = passages.get(record.video_id, {})
-        phrases = _phrases(own)
+        phrases = _phrases(passages.get(record.video_id, {}))
         shared = Counter(earlier for phrase in phrases for earlier in with_phrase.get(phrase, ()))
         likeliest = (records[earlier] for earlier, _ in shared.most_common(_MOST_COMPARED))
         original = next((other for other in likeliest if _say_the_same(record, other, passages)), None)
@@ -105,34 +104,36 @@ def _by_words(records: Sequence[VideoRecord], passages: Mapping[str, Passages]) 
 
 
 def _phrases(passages: Passages) -> set[tuple[str, ...]]:
-    """Each few neighbouring words of the last passages of a video; all of a passage that has fewer."""
+    """Phrases of the last passages: every few neighbouring words, or the whole of a shorter passage."""
     texts = dict.fromkeys(passages[second] for second in sorted(passages, reverse=True))
     words = [words_of(text) for text in list(texts)[:_PHRASES_OF]]
     return {
-        tuple(own[first : first + _PHRASE_WORDS])
-        for own in words
-        if own
-        for first in range(max(1, len(own) - _PHRASE_WORDS + 1))
+        tuple(text[first : first + _PHRASE_WORDS])
+        for text in words
+        if text
+        for first in range(max(1, len(text) - _PHRASE_WORDS + 1))
     }
 
 
 def _say_the_same(video: VideoRecord, other: VideoRecord, passages: Mapping[str, Passages]) -> bool:
-    """Whether mostly the same is said in two videos at the same seconds.
+    """Whether two videos mostly say the same at the same times.
 
-    Recordings must be equally long. A recogniser may have left out something of one of them, so that they are
-    compared where both have words.
+    Recordings must have equal length. A recogniser may have missed words of one of them, so recordings
+    are compared only where both have words.
     """
-    own, theirs = passages[video.video_id], passages[other.video_id]
-    both = own.keys() & theirs.keys()
+    said_here, said_there = passages[video.video_id], passages[other.video_id]
+    both = said_here.keys() & said_there.keys()
     if video.kind == other.kind == "media":
         if not _are_as_long(video, other):
             return False
-        own, theirs = ({second: some[second] for second in both} for some in (own, theirs))
-    same = {second for second in both if says_the_same(own[second], theirs[second])}
-    words = {word for second in same for word in words_of(own[second])}
+        said_here, said_there = (
+            {second: each[second] for second in both} for each in (said_here, said_there)
+        )
+    same = {second for second in both if says_the_same(said_here[second], said_there[second])}
+    words = {word for second in same for word in words_of(said_here[second])}
     return sum(map(len, words)) >= _LEAST_LETTERS and all(
-        len({some[second] for second in same}) >= _LEAST_SHARE * len(set(some.values()))
-        for some in (own, theirs)
+        len({each[second] for second in same}) >= _LEAST_SHARE * len(set(each.values()))
+        for each in (said_here, said_there)
     )
 
 
@@ -143,7 +144,7 @@ def _are_as_long(video: VideoRecord, other: VideoRecord) -> bool:
 def _by_frames(
     corpus: OpenedCorpus, records: Sequence[VideoRecord], passages: Collection[str]
 ) -> Iterator[Double]:
-    """Doubles that show the same as one of about their length, where not both have words to be compared."""
+    """Videos that look like one of about their length, unless both have words to compare."""
     if (name := frames_of(corpus)) is None:
         return
     pairs = _as_long([record for record in records if stream_named(name).holds(record)], passages)
@@ -154,8 +155,10 @@ def _by_frames(
         block = corpus.store.clips_at(name, _SECONDS, names, vectors=True)
         rows = _rows_at(block)
         for original, video in some:
-            own, theirs = (rows.get(record.video_id, {}) for record in (video, original))
-            if video.video_id not in copies and _show_the_same(block.vectors, own, theirs):
+            rows_of_video, rows_of_original = (rows.get(record.video_id, {}) for record in (video, original))
+            if video.video_id not in copies and _show_the_same(
+                block.vectors, rows_of_video, rows_of_original
+            ):
                 copies.add(video.video_id)
                 yield Double(video, original, "shows")
 
@@ -163,7 +166,7 @@ def _by_frames(
 def _as_long(
     records: Sequence[VideoRecord], passages: Collection[str]
 ) -> list[tuple[VideoRecord, VideoRecord]]:
-    """Pairs of videos of about the same length, the earlier first, of which one at least has no words."""
+    """Pairs of videos of about the same length, earlier first, of which at least one has no words."""
     in_order = sorted(records, key=lambda record: record.duration or 0.0)
     return [
         (video, other) if _age(video) < _age(other) else (other, video)
@@ -174,15 +177,15 @@ def _as_long(
 
 
 def _age(record: VideoRecord) -> tuple[bool, bool, float, str]:
-    """Films come before sound, recordings before transcripts, and earlier ones before later ones."""
+    """Sort key: films before sound, recordings before transcripts, earlier before later."""
     return record.kind != "media", not record.has_picture, record.indexed_at, record.video_id
 
 
 def _show_the_same(
-    vectors: NDArray[np.float32], own: Mapping[float, int], theirs: Mapping[float, int]
+    vectors: NDArray[np.float32], rows: Mapping[float, int], other_rows: Mapping[float, int]
 ) -> bool:
-    """Whether two videos look alike at all seconds; `own` and `theirs` are their rows at these."""
-    both = own.keys() & theirs.keys()
-    if len(both) < _LEAST_FRAMES or own.keys() != theirs.keys():
+    """Whether two videos look alike at all times; `rows` and `other_rows` map times to rows of vectors."""
+    both = rows.keys() & other_rows.keys()
+    if len(both) < _LEAST_FRAMES or rows.keys() != other_rows.keys():
         return False
-    return all(float(vectors[own[second]] @ vectors[theirs[second]]) >= LEAST for second in both)
+    return all(float(vectors[rows[second]] @ vectors[other_rows[second]]) >= LEAST for second in both)

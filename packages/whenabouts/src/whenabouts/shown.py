@@ -21,10 +21,10 @@ from whenabouts.types import Moment, UsageError, number_of
 from whenabouts.video.cues import CueTrack, speaks
 
 _DATE_SOURCES = {
-    "recorded": "its metadata say so",
-    "creation_time": "the camera or program that made the file says so",
-    "date": "a tag of the file says so",
-    "modified": "when the file was last changed: nothing else says when",
+    "recorded": "from its metadata",
+    "creation_time": "stated by the camera or program that made the file",
+    "date": "from a tag of the file",
+    "modified": "last change of the file, because nothing else states a date",
 }
 # Lines with a lower certainty of the recogniser are marked.
 _SURE = 0.7
@@ -143,7 +143,7 @@ def indexed_at(record: VideoRecord) -> dict[str, float | None]:
 
 
 def _indexed(record: VideoRecord, stream: str) -> str:
-    """When a stream was indexed; "by" a day if an earlier version did not keep it."""
+    """When a stream was indexed; "by" a day if an earlier version did not record it."""
     at = record.stream_times.get(stream)
     return f"since {_day(at)}" if at is not None else f"by {_day(record.indexed_at)}"
 
@@ -160,8 +160,7 @@ def _doubt(line: Line) -> str:
 
 
 def show_track(shown: Shown, tracks: Sequence[CueTrack], language: str | None = None) -> Shown:
-    """The same with all subtitle tracks, and the words of the one in `language` instead of the searched
-    ones.
+    """The same with all subtitle tracks; its words are those of the one in `language`, if one is given.
 
     Raises UsageError if no track is in the language.
     """
@@ -171,7 +170,7 @@ def show_track(shown: Shown, tracks: Sequence[CueTrack], language: str | None = 
         return replace(shown, tracks=listed)
     chosen = next((track for track in tracks if speaks(track, language)), None)
     if chosen is None:
-        existing = ", ".join(sorted({track.language or "?" for track in tracks})) or "one track alone"
+        existing = ", ".join(sorted({track.language or "?" for track in tracks})) or "only one track"
         raise UsageError(f"{shown.record.video_id} has no subtitles in {language!r}; there is {existing}")
     moment = shown.moment
     words = tuple(
@@ -211,7 +210,7 @@ def lines_of(
 
 
 def _first_and_last(records: Sequence[VideoRecord]) -> dict[str, tuple[float, float]]:
-    """When each stream was first and last indexed, as far as the ledger says it."""
+    """When each stream was first and last indexed, as far as the ledger records it."""
     times: dict[str, list[float]] = {}
     for record in records:
         # A row keeps the time of a stream that was dropped.

@@ -21,7 +21,7 @@ _DATE = re.compile(r"(\d{4})(?:-(\d\d))?")
 
 
 def parse_seconds(text: str, rate: Fraction | None = None) -> float:
-    """Seconds of a time as users and ffmpeg write it, or of a time code (SMPTE) at `rate` frames a second.
+    """Seconds of a time as users and ffmpeg write it, or of a time code (SMPTE) at `rate` frames per second.
 
     >>> parse_seconds("12.5"), parse_seconds("0:12.500"), parse_seconds("1:02:03"), parse_seconds("7s")
     (12.5, 12.5, 3723.0, 7.0)
@@ -36,14 +36,14 @@ def parse_seconds(text: str, rate: Fraction | None = None) -> float:
         return float(frame_of(text, rate)[0] / rate)
     match = _CLOCK.fullmatch(text.strip())
     if not match:
-        raise UsageError(f"{text!r} is no time; write {_ACCEPTED}")
+        raise UsageError(f"{text!r} is not a time; write {_ACCEPTED}")
     hours, minutes, seconds = match.groups()
     value = float(seconds.replace(",", "."))
     if minutes is not None and (value >= 60 or (hours is not None and float(minutes) >= 60)):
         raise UsageError(f"{text!r}: minutes and seconds stop at 59; write {_ACCEPTED}")
     total = float(hours or 0) * 3600 + float(minutes or 0) * 60 + value
     if not math.isfinite(total):
-        raise UsageError(f"{text!r} is no time; write {_ACCEPTED}")
+        raise UsageError(f"{text!r} is not a time; write {_ACCEPTED}")
     return total
 
 
@@ -71,7 +71,7 @@ def parse_moment(
 ) -> tuple[str, float, float]:
     """Video, start and end of `VIDEO@START-END`; the video may be any name that the corpus resolves.
 
-    `rate_of` gives a video's frames a second, for time codes.
+    `rate_of` gives a video's frames per second, for time codes.
 
     >>> parse_moment("my@holiday.mp4@0:05-7.5")
     ('my@holiday.mp4', 5.0, 7.5)
@@ -80,7 +80,7 @@ def parse_moment(
     start, *end = _DASH.split(span, maxsplit=1)
     if not (video and at and end):
         raise UsageError(
-            f"{text!r} names no moment; write VIDEO@START-END, for example friday.mp4@0:01-0:03.5"
+            f"{text!r} is not a moment; write VIDEO@START-END, for example friday.mp4@0:01-0:03.5"
         )
     rate = rate_of(video) if is_timecode(start) or is_timecode(end[0]) else None
     first, last = parse_seconds(start, rate), parse_seconds(end[0], rate)
@@ -98,7 +98,7 @@ def parse_instant(
     """
     video, at, time = text.rpartition("@")
     if not (video and at and time):
-        raise UsageError(f"{text!r} names no instant; write VIDEO@TIME, for example friday.mp4@0:01.5")
+        raise UsageError(f"{text!r} is not an instant; write VIDEO@TIME, for example friday.mp4@0:01.5")
     return video, parse_seconds(time, rate_of(video) if is_timecode(time) else None)
 
 
@@ -112,7 +112,7 @@ def parse_date(text: str) -> datetime:
     try:
         value = datetime.fromisoformat(f"{short[1]}-{short[2] or '01'}-01" if short else text.strip())
     except ValueError:
-        raise UsageError(f"{text!r} is no date; write 2024, 2024-05-01 or 2024-05-01T13:30") from None
+        raise UsageError(f"{text!r} is not a date; write 2024, 2024-05-01 or 2024-05-01T13:30") from None
     return value if value.tzinfo else value.replace(tzinfo=UTC)
 
 
@@ -149,7 +149,7 @@ def frame_of(code: str, rate: Fraction) -> tuple[int, bool]:
     """
     match = _TIMECODE.fullmatch(code.strip())
     if not match:
-        raise UsageError(f"{code!r} is no time code; write {_CODES}")
+        raise UsageError(f"{code!r} is not a time code; write {_CODES}")
     hour, minute, second, number = (int(match[group]) for group in (1, 2, 3, 5))
     base, drop = nominal(rate), match[4] != ":"
     if minute > 59 or second > 59 or number >= base:
@@ -164,7 +164,5 @@ def frame_of(code: str, rate: Fraction) -> tuple[int, bool]:
         return frame, False
     left_out = base // 15
     if minute % 10 and second == 0 and number < left_out:
-        raise UsageError(
-            f"{code!r}: drop-frame leaves that number out; the minute begins with ;{left_out:02d}"
-        )
+        raise UsageError(f"{code!r}: drop-frame skips that number; the minute begins with ;{left_out:02d}")
     return frame - left_out * (minutes - minutes // 10), True

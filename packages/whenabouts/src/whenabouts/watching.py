@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from whenabouts.index.progress import Progress, Summary
 
 SETTLED_SECONDS = 2.0
-"""A file whose size and date stay the same for so long counts as complete."""
+"""A file whose size and date stay the same for this long counts as complete."""
 _LONGEST_WAIT_SECONDS = 600.0
 _STEP_SECONDS = 0.25
 _TICK_MS = 500
 
 
 class Follower:
-    """What `watch` reports to, for example to show its progress; by default all methods do nothing."""
+    """Gets reports from `watch`, for example to show progress. By default all methods do nothing."""
 
     def copying(self, paths: Sequence[Path]) -> None:
-        """These files have changed and may still be being written; they are waited for."""
+        """These files have changed and may still be being written, so they are waited for."""
 
     def planned(self, plan: Plan) -> None:
-        """An index run begins."""
+        """An index run has begun."""
 
     def progress(self, progress: Progress) -> None:
-        """The run has come further; at least once a second, also from another thread."""
+        """The run has progressed; called at least once a second, also from another thread."""
 
     def idle(self) -> None:
-        """The run is over; the next change is waited for."""
+        """The run is over; waiting for the next change."""
 
 
 def watch(
@@ -51,13 +51,13 @@ def watch(
     follower: Follower | None = None,
     **options: Any,
 ) -> Iterator[Summary]:
-    """Index the folders, then again after each change in them; gives a summary where something was done.
+    """Index the folders, then again after each change in them; yields a summary of each run with work.
 
-    Ends when `stop` is set. Half-copied files are waited for. Videos whose files are deleted leave the
-    corpus, but not while a whole folder is missing or empty: a disk may have been unplugged. Folders that
-    other machines may mount are looked at every few seconds, because their changes are not announced.
-    `follower` gets reports of the progress; `options` are those of `Corpus.add`. Raises UsageError for a path
-    that is no folder, and ModuleNotFoundError without watchfiles.
+    Ends when `stop` is set. Waits for half-copied files. Videos whose files are deleted are removed, but
+    not while a whole folder is missing or empty, because a disk may be unplugged. Folders that other
+    machines may mount are polled every few seconds, because their changes are not announced. `follower`
+    gets progress reports; `options` are those of `Corpus.add`. Raises UsageError for a path that is not a
+    folder, and ModuleNotFoundError without watchfiles.
     """
     from watchfiles import watch as changes_in
 
@@ -70,7 +70,7 @@ def watch(
     ended = stop or threading.Event()
     is_first = True
     arriving = _Arriving(settled)
-    # Changes are listened to before the first run, so that none between the two is missed.
+    # Listen before the first run, so that no change in between is missed.
     for changes in changes_in(
         *folders,
         watch_filter=lambda _, path: _may_matter(Path(path)),
@@ -115,12 +115,12 @@ def _indexed(corpus: Corpus, folders: Sequence[Path], options: dict[str, Any]) -
 def _has_entries(folder: Path) -> bool:
     try:
         return any(folder.iterdir())
-    except OSError:  # it is gone, or may not be read, perhaps for a moment
+    except OSError:  # gone or unreadable, perhaps for a moment
         return False
 
 
 class _Arriving:
-    """All files that have changed since the last run; a run reads whole folders, so it waits for each."""
+    """All files that have changed since the last run. A run reads whole folders, so it waits for each."""
 
     def __init__(self, settled: float) -> None:
         self._settled, self._sizes = settled, list[tuple[int, int]]()
@@ -129,13 +129,13 @@ class _Arriving:
         self.paths: dict[Path, None] = {}
 
     def add(self, paths: Iterable[Path]) -> bool:
-        """Take in files that have changed just now; whether there is another one."""
+        """Record files that have just changed; returns whether one of them is new."""
         before = len(self.paths)
         self.paths |= dict.fromkeys(paths)
         return len(self.paths) > before
 
     def are_complete(self) -> bool:
-        """Whether none has grown for `settled` seconds, or ten minutes are over."""
+        """Whether no file has grown for `settled` seconds, or ten minutes have passed."""
         if not self.paths:
             return True
         now = time.monotonic()

@@ -19,7 +19,7 @@ from whenabouts.types import Moment, ScoredMoment
 if TYPE_CHECKING:
     from whenabouts.corpus import Corpus
 
-# From this IoU on, a moment counts as the given one.
+# IoU from which a moment counts as the given one.
 _SAME_MOMENT = 0.3
 
 
@@ -94,7 +94,7 @@ class Why:
     def lines(self) -> list[str]:
         lines = [f"“{self.query}” and {_span(self.moment)}"]
         if self.rank is not None and self.localized is not None:
-            verdict = "found" if self.is_listed else f"found, but behind the first {self.k}"
+            verdict = "found" if self.is_listed else f"found, but after the first {self.k}"
             overlap = self.localized.iou(self.moment)
             lines.append(f"{verdict}: rank {self.rank}, as {_span(self.localized)} (overlap {overlap:.2f})")
         else:
@@ -139,8 +139,8 @@ def _stream_why(searcher: Searcher, query: str, answer: StreamAnswer, moment: Mo
         shared = (block.start[rows] < moment.end) & (block.end[rows] > moment.start)
         scores = answer.scores[rows][shared]
         inside = float(scores.max()) if len(scores) else None
-        others = np.delete(answer.scores, np.r_[rows])
-        elsewhere = float(others.max()) if len(others) else None
+        outside = np.delete(answer.scores, np.r_[rows])
+        elsewhere = float(outside.max()) if len(outside) else None
     shared_time = [answer.moment(row).overlap(moment) for row in range(len(answer.moments))]
     nearest = int(np.argmax(shared_time)) if any(shared_time) else None
     return StreamWhy(

@@ -48,7 +48,7 @@ def test_a_job_of_a_strangers_corpus_is_shown(tmp_path: Path) -> None:
     agent.runner.jobs.queue("index", {"paths": 7})
     assert agent.job(wait=0)["places"] == []
     agent.runner.jobs.queue("index", {"paths": ["/etc", str(tmp_path / "films")]})
-    assert agent.job(wait=0)["places"] == ["a folder that is not allowed here", "films"]
+    assert agent.job(wait=0)["places"] == ["a folder outside --allow", "films"]
 
 
 def test_calls_that_wait_for_a_job_leave_threads_to_the_others(tmp_path: Path) -> None:

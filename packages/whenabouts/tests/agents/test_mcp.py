@@ -116,7 +116,7 @@ def test_what_cannot_be_done_is_an_error_that_says_why(place: Path) -> None:
     async def work(client: Client) -> None:
         for name, arguments, said in (
             ("show", {"what": "nobody"}, "nobody"),
-            ("collect", {"collection": " ", "moments": ["friday@1-2"]}, "is no name"),
+            ("collect", {"collection": " ", "moments": ["friday@1-2"]}, "is not a name"),
             ("export_list", {"format": "docx", "moments": ["friday@1-2"]}, "not a format"),
             ("reorder", {"collection": "nobody", "order": [1]}, "nobody"),
             ("export_list", {}, "either moments or a collection"),
@@ -221,7 +221,7 @@ def test_guests_over_http_get_the_tools_that_their_scopes_allow(place: Path, tmp
 
 def test_guests_are_for_http(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["mcp", "--corpus", str(place), "--guests", str(tmp_path / "friends.json")]) == 2
-    assert "--guests is for --http" in capsys.readouterr().err
+    assert "--guests needs --http" in capsys.readouterr().err
 
 
 def test_the_configuration_names_every_corpus_or_asks_for_one(
@@ -280,10 +280,10 @@ def test_videos_are_added_only_where_a_folder_is_allowed(samples: Path, tmp_path
             ("videos/broken\x1b[31m.mp4", "file"),
         ]
         await refused(
-            client, "leads outside; --allow names more folders", "add_videos", places=["videos/out"]
+            client, "leads outside; allow its folder with --allow", "add_videos", places=["videos/out"]
         )
         for place in ("/etc", "videos/../videos"):
-            said = "in the folders that --allow names"
+            said = "in the folders of --allow"
             await refused(client, said, "add_videos", places=[place])
         await refused(client, "0 places; give 1 to 100", "add_videos", places=[])
         said = "is not on this machine, which has"

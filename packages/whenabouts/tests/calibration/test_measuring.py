@@ -207,8 +207,8 @@ def test_each_step_after_the_files_is_told_while_it_goes_on(corpus: Corpus, told
     steps = [progress for progress in told if progress.step]
     assert told[-len(steps) :] == steps
     assert list(dict.fromkeys(progress.step for progress in steps)) == [
-        "merging and indexing what is new",
-        "measuring what unrelated questions score",
+        "merging and indexing new data",
+        "measuring the scores of unrelated questions",
     ]
     measuring = [progress.fraction for progress in steps[1:]]
     assert measuring == sorted(measuring) and measuring[0] == 0.0 and measuring[-1] > 0.99

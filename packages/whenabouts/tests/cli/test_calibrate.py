@@ -158,7 +158,7 @@ def test_a_corpus_of_one_short_video_is_measured_too_and_its_answers_leave_more_
 
 
 def test_an_empty_corpus_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is empty; put something in"):
+    with pytest.raises(UsageError, match="is empty; fill it with"):
         calibrate(
             Corpus(tmp_path / "empty.corpus", create=True),
         )

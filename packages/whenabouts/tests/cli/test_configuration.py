@@ -95,22 +95,22 @@ def test_verbs_under_a_verb_and_options_that_are_required_come_from_files(writte
     [
         (
             "[search]\nkk = 1\n",
-            r"whenabouts\.toml: \[search\] kk is no option .*after, all, before, check",
+            r"whenabouts\.toml: \[search\] kk is not an option .*after, all, before, check",
         ),
         ("[search]\nk = 'five'\n", r"whenabouts\.toml: \[search\] k is 'five'; accepted: a whole number"),
         ("[search]\nk = true\n", "accepted: a whole number"),
         ("[search]\nmin-confidence = '1'\n", "accepted: a number"),
         ("[search]\njson = 1\n", "accepted: true or false"),
         ("[search]\nwhere = [1]\n", "accepted: text in quotes"),
-        ("[serch]\nk = 1\n", r"whenabouts\.toml: \[serch\] is no verb; .*search"),
-        ("k = 5\n", r"whenabouts\.toml: k stands above the tables, .*\[search\]"),
-        ("search = 5\n", "search stands above the tables"),
+        ("[serch]\nk = 1\n", r"whenabouts\.toml: \[serch\] is not a verb; .*search"),
+        ("k = 5\n", r"whenabouts\.toml: k is above the tables, .*\[search\]"),
+        ("search = 5\n", "search is above the tables"),
         ("[search\n", r"whenabouts\.toml: is not TOML: .*line 1"),
         ("[search]\nwhere = " + "[" * 5000 + "]" * 5000, r"whenabouts\.toml: is nested too deeply"),
         ("[search]\nwhere" + ".a" * 5000 + " = 1", r"whenabouts\.toml: .*is nested too deeply"),
-        ("[search]\nk = " + "9" * 5000, r"whenabouts\.toml: holds a number of thousands of digits"),
+        ("[search]\nk = " + "9" * 5000, r"whenabouts\.toml: has a number with thousands of digits"),
         ("[search]\nk = 0x" + "f" * 50000, r"search\.k: is a number of 200000 bits; .*64 bits"),
-        ("[search]\nwithin = 'a\\u0000'".replace("'", '"'), r"search\.within: holds a character NUL"),
+        ("[search]\nwithin = 'a\\u0000'".replace("'", '"'), r"search\.within: contains a NUL character"),
         ("corpus = 1\n", "corpus is 1; accepted: text in quotes"),
     ],
 )
@@ -185,7 +185,7 @@ def test_what_a_person_has_to_agree_to_is_not_taken_from_the_folder(
     written: Parse, verb: str, line: str
 ) -> None:
     arguments = [verb] + ["x"] * (verb == "search")
-    with pytest.raises(UsageError, match="may not stand in the file of a folder"):
+    with pytest.raises(UsageError, match="is not allowed in a folder's file"):
         written(f"[{verb}]\n{line}\n", *arguments)
     options = written("", *arguments, user=f"[{verb}]\n{line}\n")
     key = line.partition(" ")[0].replace("-", "_")
@@ -214,5 +214,5 @@ def test_a_search_in_a_stranger_s_folder_asks_no_address(
     (folder / "whenabouts.toml").write_text(settings)
     done = bare("search", "crown jewels", "--corpus", str(samples_corpus))
     assert (done.code, done.out) == (2, "")
-    assert "check may not stand" in done.err
+    assert "check is not allowed" in done.err
     assert bare("--no-config", "search", "crown jewels", "--corpus", str(samples_corpus)).code == 0

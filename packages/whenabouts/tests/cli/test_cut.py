@@ -105,7 +105,7 @@ def test_a_cut_longer_than_the_video_says_so(whenabouts: Whenabouts, tmp_path: P
     [
         ((), "which moments?"),
         (("--moment", "friday@1-2", "--join", "--copy"), "--copy cannot join"),
-        (("--moment", "friday@1-2", "--moment", "flower@1-2", "--out", "x.mp4"), "one file for 2 moments"),
+        (("--moment", "friday@1-2", "--moment", "flower@1-2", "--out", "x.mp4"), "one file, for 2 moments"),
         (("--moment", "friday@100-200"), "behind the end of the file"),
         (("--moment", "with space.vtt@1-2"), "a transcript"),
         (("--moment", "friday@1-2", "--moment", "nasa_audio_only@1-2", "--join"), "holds sound only"),
@@ -128,7 +128,7 @@ def test_what_cannot_be_done_is_told(
 def test_a_folder_that_cannot_be_made_is_told(whenabouts: Whenabouts, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for out, told in (
-        (tmp_path / "file", "a file stands there"),
+        (tmp_path / "file", "is a file; --out takes a folder"),
         (tmp_path / "file" / "in", "there is no folder"),
     ):
         done = whenabouts("cut", "--moment", "friday@1-2", "--out", out)

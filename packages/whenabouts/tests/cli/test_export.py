@@ -166,7 +166,7 @@ def test_a_time_code_counts_frames_at_the_rate_of_the_video(
         (("--moment", "friday@100-200", "--format", "edl"), "behind the end of the file"),
         (("--from", "/nowhere/results.json", "--format", "csv"), "cannot be read"),
         (("--moment", "friday@1-2", "--format", "edl", "--rate", "0"), "not a frame rate"),
-        (("--moment", "friday@1-2", "--format", "edl", "--start-timecode", "1"), "no time code"),
+        (("--moment", "friday@1-2", "--format", "edl", "--start-timecode", "1"), "is not a time code"),
         (("--moment", "friday@1-2", "--format", "edl", "--drop-frame"), "drop-frame exists"),
         (("--moment", "friday@1-2", "--format", "edl", "--drop-frame", "--non-drop-frame"), "not allowed"),
     ],
@@ -214,7 +214,7 @@ def test_a_video_replaced_after_it_was_indexed_is_refused(
         assert done.code == 2 and "has changed since it was indexed" in done.err
     film.unlink()
     done = bare("export", *arguments)
-    assert done.code == 2 and "is no longer there" in done.err
+    assert done.code == 2 and "is gone" in done.err
 
 
 def test_standard_output_carries_bytes_as_they_are(samples: Path, tmp_path: Path) -> None:

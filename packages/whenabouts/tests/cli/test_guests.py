@@ -30,12 +30,12 @@ def test_a_guest_from_the_link_to_the_end(bare: Whenabouts, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("add",), "say who"),
-        (("add", "Ada", "fly"), "'fly' is no scope"),
+        (("add",), "give a name"),
+        (("add", "Ada", "fly"), "'fly' is not a scope"),
         (("add", "Ada", "--address", "example.org"), "give the address of the page"),
         (("add", "Ada", "--address", "https://example.org/?q=x"), "give the address of the page"),
         (("remove", "Ada"), "no guest is called 'Ada'; there is nobody"),
-        ((), "no file of guests can be read"),
+        ((), "the file of guests cannot be read"),
     ],
 )
 def test_wrong_use_names_the_remedy(

@@ -107,8 +107,8 @@ def test_a_run_its_repetition_a_failure_and_a_removal(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ([], "what shall be indexed"),
-        (["--transcribe", "{samples}"], "videos was taken for the MODEL of --transcribe: write it before"),
+        ([], "what should be indexed"),
+        (["--transcribe", "{samples}"], "videos was read as the MODEL of --transcribe: put it before"),
         (["{samples}", "--processes", "0"], "1 or more"),
         (["{samples}", "--meta", "speaker"], "KEY=VALUE"),
         (["{samples}", "--meta-file", "nowhere.jsonl"], "JSON lines"),
@@ -200,8 +200,8 @@ def test_the_terminal_shows_what_is_done_after_the_files(monkeypatch: pytest.Mon
     monkeypatch.setenv("COLUMNS", "100")
     with _Display() as display:
         display.show(Progress(2, 3, 0.9, 1e6, 4.0, "friday.mp4"))
-        display.show(Progress.after_files("measuring what unrelated questions score", 0.25, 3))
-    last = terminal.getvalue().rpartition("measuring what unrelated questions score")[2]
+        display.show(Progress.after_files("measuring the scores of unrelated questions", 0.25, 3))
+    last = terminal.getvalue().rpartition("measuring the scores of unrelated questions")[2]
     assert "25.0 %" in last
     assert "files" not in last and "friday.mp4" not in last and "left" not in last
 

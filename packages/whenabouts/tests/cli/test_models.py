@@ -61,7 +61,7 @@ def test_of_what_is_not_here_nothing_is_claimed(bare: Whenabouts) -> None:
 def test_what_a_model_is_is_shown_before_anything_is_downloaded(bare: Whenabouts, server: Hub) -> None:
     done = bare("models", "get", "own/clip")
     assert done.code == 2
-    for fact in ("0.0 MB in 2 files", "licence   apache-2.0", f"revision  {COMMIT}", "sha256 ", "say --yes"):
+    for fact in ("0.0 MB in 2 files", "licence   apache-2.0", f"revision  {COMMIT}", "sha256 ", "give --yes"):
         assert fact in done.err
     assert not [path for path in server.asked if "resolve" in path]
 
@@ -120,7 +120,7 @@ def test_offline_says_in_one_line_whether_it_is_here(bare: Whenabouts, server: H
 def test_a_packaged_model_and_a_name_that_is_none(bare: Whenabouts) -> None:
     assert bare("models", "get", "minilm").code == 0
     done = bare("models", "get", "../etc")
-    assert (done.code, "no model's name" in done.err) == (2, True)
+    assert (done.code, "not a model's name" in done.err) == (2, True)
 
 
 def test_doctor_and_the_list_open_no_connection(

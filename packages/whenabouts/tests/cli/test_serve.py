@@ -44,7 +44,7 @@ def test_a_second_corpus_is_refused_and_not_taken_in_place_of_the_first(bare: Wh
 
 def test_corpora_side_by_side_must_all_be_there(bare: Whenabouts) -> None:
     done = bare("serve", "--corpus", "a.corpus", "--corpus", "a.corpus")
-    assert done.code == 2 and "a.corpus, a.corpus: name each corpus once" in done.err
+    assert done.code == 2 and "a.corpus, a.corpus: name at least one corpus, and each only once" in done.err
 
 
 def test_an_empty_corpus_is_served_only_where_a_page_may_fill_it(

@@ -81,7 +81,7 @@ def test_a_moment_shows_only_what_is_said_in_it(whenabouts: Whenabouts) -> None:
         ("friday@", "whenabouts show"),
         ("friday@0:05", "VIDEO@START-END"),
         ("friday@5-2", "start < end"),
-        ("friday@a-b", "no time"),
+        ("friday@a-b", "is not a time"),
     ],
 )
 def test_what_is_not_there_is_told(whenabouts: Whenabouts, what: str, told: str) -> None:

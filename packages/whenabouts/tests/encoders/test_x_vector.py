@@ -87,7 +87,10 @@ def _other_rate(folder: Path) -> None:
         (_without_a_tensor, "the weights lack projector.weight"),
         (_not_finite, "not finite"),
         (_other_rate, "hears 8000 samples a second, not 16000"),
-        (lambda folder: _config(folder, architectures=["WavLMModel"]), "a model of type WavLMModel tells no"),
+        (
+            lambda folder: _config(folder, architectures=["WavLMModel"]),
+            "a model of type WavLMModel cannot tell",
+        ),
         (lambda folder: _config(folder, tdnn_kernel=[5, 3, 3, 1, 9]), "cannot be loaded"),
     ],
 )
@@ -101,7 +104,7 @@ def test_a_broken_folder_is_refused_with_the_reason(
 
 
 def test_a_model_of_another_kind_is_refused_by_what_it_is(bert_folder: Callable[..., Path]) -> None:
-    with pytest.raises(EncoderUnavailable, match="a model of type BertModel tells no voices apart; give a"):
+    with pytest.raises(EncoderUnavailable, match="a model of type BertModel cannot tell voices apart; give"):
         voice_encoder(str(bert_folder()))
 
 

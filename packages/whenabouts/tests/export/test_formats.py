@@ -260,7 +260,7 @@ def test_a_transcript_has_no_place_on_a_time_line(make: Make, tmp_path: Path) ->
     ("options", "told"),
     [
         (Options(start_timecode="01:00:00;00"), "drop-frame exists"),
-        (Options(start_timecode="1 o'clock"), "no time code"),
+        (Options(start_timecode="1 o'clock"), "is not a time code"),
         (Options(drop_frame=True), "drop-frame exists"),
     ],
 )

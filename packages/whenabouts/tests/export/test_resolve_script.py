@@ -244,7 +244,7 @@ def test_a_file_that_is_gone_or_shorter_is_left_out_and_reported(
     assert any("gone.mp4: there is no such file" in line for line in lines)
     assert any("begins at frame 2500 of 210" in line for line in lines)
     assert lines[-1] == "1 of 3 moments are on the timeline 'a'; 1 markers on clips"
-    with pytest.raises(resolve_script.Problem, match="no clip of the list is here"):
+    with pytest.raises(resolve_script.Problem, match="no clip of the list is on this machine"):
         ran(resolve, written(tmp_path / "a.json", {"moments": [gone]}))
 
 
@@ -300,7 +300,7 @@ def test_the_command_writes_a_script_that_runs_as_resolves_menu_runs_it(
 
 def test_the_script_takes_no_moments_itself(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--no-config", "export", "a greeting", "--format", "resolve-script"]) == 2
-    assert "takes no moments" in capsys.readouterr().err
+    assert "and takes none" in capsys.readouterr().err
 
 
 def test_the_script_is_python_3_7_and_imports_the_standard_library_alone() -> None:

@@ -57,7 +57,7 @@ def test_a_name_of_none_and_of_several(place: Path) -> None:
     with pytest.raises(UsageError, match="no video 'x'"):
         corpus.resolve_all(["v1", "x"])
     corpus.store.put_records([VideoRecord("w", "/other/1.mp4")])
-    with pytest.raises(UsageError, match=r"'1\.mp4' fits 2 videos .*: v1, w"):
+    with pytest.raises(UsageError, match=r"'1\.mp4' matches 2 videos .*: v1, w"):
         corpus.resolve("1.mp4")
 
 

@@ -150,7 +150,7 @@ def test_a_redirect_is_not_followed() -> None:
     ],
 )
 def test_an_answer_that_is_none_is_refused(body: bytes) -> None:
-    assert "not as a chat endpoint does" in _fault(Reply(body))
+    assert "not like a chat endpoint" in _fault(Reply(body))
 
 
 def test_an_empty_or_cut_answer_is_refused() -> None:
@@ -159,7 +159,7 @@ def test_an_empty_or_cut_answer_is_refused() -> None:
     assert "cut off" in _fault(says("Once upon", finish_reason="length"))
 
 
-@pytest.mark.parametrize(("status", "remedy"), [(401, "KEY"), (404, "/v1"), (500, "logs"), (413, "fewer")])
+@pytest.mark.parametrize(("status", "remedy"), [(401, "KEY"), (404, "/v1"), (500, "log"), (413, "fewer")])
 def test_each_refusal_names_its_remedy(status: int, remedy: str) -> None:
     message = _fault(Reply(b'{"error": {"message": "no"}}', status))
     assert f"answers {status} (no)" in message

@@ -18,7 +18,7 @@ PYARROW = "When reading information for key 'k' in bucket 'b': AWS Error {} duri
         (LANCE.format("403 Forbidden", "QuotaExceeded"), "storage that is full"),
         (LANCE.format("403 Forbidden", "SomethingNew"), "no permission (403)"),
         (LANCE.format("507 Insufficient Storage", "X"), "storage that is full (507)"),
-        (LANCE.format("404 Not Found", "NoSuchBucket"), "a bucket that is not there"),
+        (LANCE.format("404 Not Found", "NoSuchBucket"), "a bucket that does not exist"),
         (LANCE.format("503 Service Unavailable", "SlowDown"), "overloaded or away"),
         (PYARROW.format("ACCESS_DENIED"), "no permission"),
         (PYARROW.format("EXPIRED_TOKEN"), "have expired"),

@@ -155,7 +155,7 @@ def test_the_command_does_all_of_it(
     place = str(tmp_path / "corpus")
     Corpus(tmp_path / "nobody", create=True)
     assert main(["people", "--corpus", str(tmp_path / "nobody"), "--table"]) == 1
-    assert "nobody is known here" in capsys.readouterr().out
+    assert "no people are indexed" in capsys.readouterr().out
     assert main(["people", "--corpus", place]) == 0
     assert {person["name"] for person in json.loads(capsys.readouterr().out)} == names(corpus).keys()
     assert main(["people", "name", "Ada", "Ada L.", "--corpus", place]) == 0

@@ -29,7 +29,7 @@ from whenabouts.search.word_units import folded
 )  # fmt: skip
 def test_what_is_quoted_is_a_phrase(query: str, phrases: tuple[str, ...], rest: str) -> None:
     parsed = parsed_query(query)
-    assert (parsed.phrases, parsed.rest) == (phrases, rest)
+    assert (parsed.phrases, parsed.other_words) == (phrases, rest)
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,8 @@ def test_a_list_goes_on_where_it_stopped(talks: Corpus) -> None:
     parts = [talks.search("the", all=True, k=2, skip=skip) for skip in range(0, len(whole), 2)]
     assert [scored for part in parts for scored in part] == list(whole)
     assert [rank for part in parts for rank, _ in part.numbered] == [rank for rank, _ in whole.numbered]
-    assert parts[0].notes == (f"{len(whole)} places in all; {len(whole) - 2} more follow (skip 2 to go on)",)
+    note = f"{len(whole)} places in all; {len(whole) - 2} more follow (continue with skip 2)"
+    assert parts[0].notes == (note,)
     assert parts[-1].notes == ()
     behind = talks.search("the", all=True, skip=100)
     assert (len(behind), behind.places and behind.places.total) == (0, len(whole))

@@ -127,13 +127,13 @@ def test_a_guest_is_told_what_the_token_may_and_what_it_lacks(asked: Client, gue
     assert asked.get("/api/access", headers=bearer(TOKEN)).json() == everything
     answer = asked("POST", "/api/collections", json={"name": "film"}, headers=bearer(token))
     assert error_of(answer) == (403, "scope_missing", "collect")
-    assert "the token of Ada may read and lacks the scope collect" in answer.json()["error"]["message"]
+    assert "the token of Ada may read but not collect" in answer.json()["error"]["message"]
     unnamed = asked.get("/api/nothing", headers=bearer(token))
     assert error_of(unnamed) == (403, "owner_only", None)
     assert asked.get("/api/people", headers=bearer(token)).json()["may_change"] is False
     assert asked.get("/api/people", headers=bearer(TOKEN)).json()["may_change"] is True
     page = asked.get("/nothing", headers={**bearer(token), "Accept": "text/html"})
-    assert page.text == "whenabouts: only whoever started this server may do that\n"
+    assert page.text == "whenabouts: only the owner of this server may do that\n"
 
 
 def test_a_link_becomes_a_cookie_that_dies_with_the_token(asked: Client, guests: Guests) -> None:
@@ -159,7 +159,7 @@ def test_a_file_of_guests_that_breaks_keeps_the_owner_in(asked: Client, guests: 
 def test_guests_need_a_token_of_the_owners_and_a_file(opened: Open, indexed: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--guests needs a token of your own"):
         Settings(guests=tmp_path / "friends.json", cache=tmp_path)
-    with pytest.raises(UsageError, match=r"friends.json: no file of guests can be read"):
+    with pytest.raises(UsageError, match=r"friends.json: the file of guests cannot be read"):
         opened(indexed, token=TOKEN, guests=tmp_path / "friends.json")
 
 

@@ -124,7 +124,7 @@ def test_only_one_corpus_in_a_folder_can_be_added_to(opened: Open, place: Path, 
     with pytest.raises(UsageError, match="no such folder"):
         opened(place, allow=(films / "none",))
     other = Corpus(films.parent / "d.corpus", create=True)
-    with pytest.raises(UsageError, match="adds to one corpus in a folder"):
+    with pytest.raises(UsageError, match="adds to a single corpus in a folder"):
         Runner(Corpus([place, other.location]), [films])
 
 
@@ -287,7 +287,7 @@ def test_what_failed_is_listed_with_the_reason_and_tried_again(
     nothing = reached(desk, post(desk, "/api/jobs/retry")["id"], *ENDED)
     assert (nothing["state"], nothing["message"]) == (
         "failed",
-        "no file has failed in the folders that --allow names",
+        "no file has failed in the folders of --allow",
     )
 
 

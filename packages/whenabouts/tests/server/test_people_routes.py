@@ -93,7 +93,7 @@ def test_while_another_writes_nothing_is_changed_and_the_answer_says_so(
         assert "is being written by process" in answer.json()["error"]["message"]
         hidden = opened(place, show_paths=False)
         message = hidden("POST", "/api/people/undo", json={}).json()["error"]["message"]
-        assert message.startswith("an index run, or another change") and str(place) not in message
+        assert message.startswith("this corpus is being indexed or changed") and str(place) not in message
     assert names(client) == {"Ada", "Ben", "A. Lovelace"}
     assert post(client, "name", person="Ada", name="Zoe") == "Ada is Zoe"
 

@@ -166,7 +166,7 @@ def test_what_cannot_be_honoured_is_refused_by_name(
 
 def test_a_date_that_is_none_is_told_as_the_command_tells_it(client: Client) -> None:
     answer = client("GET", "/api/search", params={"query": "a", "after": "2020-99-99"})
-    assert answer.json()["error"]["message"].startswith("after: '2020-99-99' is no date; write 2024, ")
+    assert answer.json()["error"]["message"].startswith("after: '2020-99-99' is not a date; write 2024, ")
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,7 @@ def test_a_wrong_token_in_the_address_gets_no_cookie(guarded: Client) -> None:
 def test_a_person_with_a_dead_link_reads_a_sentence(guarded: Client) -> None:
     browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
     for path, told in (
-        ("/?token=of-yesterday", "is not the server's"),
+        ("/?token=of-yesterday", "is not valid here"),
         ("/", "add ?token= and the server's token"),
     ):
         answer = guarded.get(path, headers=browser)

@@ -94,12 +94,12 @@ def test_a_drop_frame_clock_keeps_up_with_the_wall(frame: int) -> None:
 @pytest.mark.parametrize(
     ("code", "rate", "told"),
     [
-        ("00:01:00;00", NTSC, "leaves that number out"),
+        ("00:01:00;00", NTSC, "skips that number"),
         ("00:01:00;02", Fraction(25), "drop-frame exists"),
         ("00:00:00:25", Fraction(25), "stop at"),
         ("00:60:00:00", Fraction(25), "stop at 59"),
-        ("1:2:3", Fraction(25), "no time code"),
-        ("", Fraction(25), "no time code"),
+        ("1:2:3", Fraction(25), "is not a time code"),
+        ("", Fraction(25), "is not a time code"),
     ],
 )
 def test_what_is_no_time_code_is_refused(code: str, rate: Fraction, told: str) -> None:

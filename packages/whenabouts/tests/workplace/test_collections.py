@@ -36,7 +36,7 @@ def videos(collections: Collections, name: str = "film") -> list[str]:
 
 def test_nothing_is_written_until_something_is_kept(collections: Collections, tmp_path: Path) -> None:
     assert collections.listed() == []
-    with pytest.raises(NoSuchCollection, match="there is none yet"):
+    with pytest.raises(NoSuchCollection, match="there are none yet"):
         collections.get("film")
     assert list(tmp_path.iterdir()) == []
 
@@ -77,7 +77,7 @@ def test_a_collection_is_called_by_name_or_id_renamed_and_deleted(collections: C
     with pytest.raises(NameTaken):
         collections.describe("other", new_name="film")
     assert collections.describe(other.id, new_name="second", note="n").note == "n"
-    with pytest.raises(NoSuchCollection, match="there is 'second', 'film'"):
+    with pytest.raises(NoSuchCollection, match="choose from 'second', 'film'"):
         collections.get("other")
     collections.add("second", moments(2))
     collections.delete("second")
@@ -88,7 +88,7 @@ def test_a_collection_is_called_by_name_or_id_renamed_and_deleted(collections: C
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 201, "two\nlines", "\x1b[31m"])
 def test_what_is_no_name_is_refused(collections: Collections, name: str) -> None:
-    with pytest.raises(UsageError, match="is no name"):
+    with pytest.raises(UsageError, match="is not a name"):
         collections.create(name)
 
 
@@ -189,7 +189,7 @@ def test_files_of_a_stranger_are_refused_with_their_name(collections: Collection
     victim.write_bytes(b"mine")
     (tmp_path / FILE).symlink_to(victim)
     for use in (collections.listed, lambda: collections.create("film")):
-        with pytest.raises(StoreError, match="no ordinary file"):
+        with pytest.raises(StoreError, match="not a regular file"):
             use()
     assert victim.read_bytes() == b"mine"
     (tmp_path / FILE).unlink()
@@ -201,7 +201,7 @@ def test_files_of_a_stranger_are_refused_with_their_name(collections: Collection
     with sqlite3.connect(tmp_path / FILE) as connection:
         connection.execute("CREATE TRIGGER bad AFTER INSERT ON items BEGIN DELETE FROM collections; END")
     connection.close()
-    with pytest.raises(StoreError, match="does not hold collections"):
+    with pytest.raises(StoreError, match="not a file of collections"):
         collections.listed()
 
 
@@ -235,7 +235,7 @@ def test_an_index_run_does_not_hold_collections_up(samples_corpus: Path, tmp_pat
     moments_, missing = reopened.moments_of(items)
     assert [moment.start for moment in moments_] == [1.0]
     assert "How are you?" in moments_[0].text
-    assert missing == ["nobody-00000000 is not in the corpus any more, so its moment is left out"]
+    assert missing == ["nobody-00000000 is no longer in the corpus, so its moment is left out"]
 
 
 def test_saved_searches_are_kept_replaced_and_deleted(tmp_path: Path) -> None:

@@ -55,10 +55,10 @@ def test_the_file_reveals_neither_token_nor_cookie(guests: Guests) -> None:
     ("name", "scopes", "told"),
     [
         ("Ada", [], "is a guest already"),
-        ("Bo", ["fly"], "'fly' is no scope; there are read, collect, index, judge"),
-        ("", [], "is no name"),
-        ("a\nb", [], "is no name"),
-        ("a" * 201, [], "is no name"),
+        ("Bo", ["fly"], "'fly' is not a scope; choose from read, collect, index, judge"),
+        ("", [], "is not a name"),
+        ("a\nb", [], "is not a name"),
+        ("a" * 201, [], "is not a name"),
     ],
 )
 def test_what_cannot_be_a_guest_is_said(guests: Guests, name: str, scopes: list[str], told: str) -> None:
@@ -72,7 +72,7 @@ def test_nobody_of_that_name_can_be_removed(guests: Guests, tmp_path: Path) -> N
     guests.add("Ada")
     with pytest.raises(UsageError, match="no guest is called 'Bo'; there is 'Ada'"):
         guests.remove("Bo")
-    with pytest.raises(UsageError, match="no guests can be kept there"):
+    with pytest.raises(UsageError, match="cannot store guests there"):
         Guests(tmp_path / "nowhere" / "friends.json").add("Ada")
 
 

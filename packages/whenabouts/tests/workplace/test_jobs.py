@@ -170,5 +170,5 @@ def test_a_queue_that_a_stranger_wrote_is_refused(jobs: Jobs, tmp_path: Path, st
     with sqlite3.connect(tmp_path / FILE) as connection:
         connection.execute(statement)
     connection.close()
-    with pytest.raises(StoreError, match="none of ours"):
+    with pytest.raises(StoreError, match="of this corpus is invalid"):
         jobs.listed(), jobs.watched()

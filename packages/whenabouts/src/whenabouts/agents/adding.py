@@ -1,7 +1,7 @@
-"""Adding videos by an agent: it lists allowed folders, plans an index run, starts it, asks how far it is.
+"""Tools that let an agent add videos: list allowed folders, plan an index run, start it, report its progress.
 
-The queue is that of the page (`server/jobs_runner.py`): a job runs in a process of its own, and outlives the
-server. Names of files are data, and no answer tells where an allowed folder lies.
+The queue is that of the page (`server/jobs_runner.py`): a job runs in its own process and outlives the
+server. File names are data, and no answer tells where an allowed folder lies.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from whenabouts.types import UsageError
 from whenabouts.workplace.jobs import Job
 
 LONGEST_WAIT = 50
-"""Seconds of one call; many clients give up after 60."""
+"""Most seconds of one call; many clients give up after 60."""
 _LONGEST_TEXT = 300
 _MOST_LISTED = 20
 _MOST_ENTRIES = 200
 _POLL_SECONDS = 0.2
-# Each waiting call takes one of some forty threads, in which all other tools run too.
+# Each waiting call takes one of some forty threads, which all other tools share.
 _MOST_WAITING = 8
 _BUSY = ("planning", "waiting", "running")
 
 
 class AddingTools:
-    """What the tools do that add videos. Raises UsageError as `Runner` does."""
+    """The tools that add videos. Raises UsageError like `Runner`."""
 
     def __init__(self, corpus: Corpus, folders: Iterable[Path]) -> None:
         self.runner = Runner(corpus, folders)
@@ -43,7 +43,7 @@ class AddingTools:
         """List what may be added: folders, recordings and transcripts.
 
         Args:
-            place: a folder as an earlier answer names it; empty: the folders that the user allowed
+        place: a folder as named by an earlier answer; empty: the folders that the user allowed
         """
         listing = self.runner.allowed.listed(place)
         some = listing.entries[:_MOST_ENTRIES]
@@ -54,12 +54,12 @@ class AddingTools:
         """Plan to add folders and files. Nothing is added yet: show the plan, then start it with `job`.
 
         Args:
-            places: folders and files as `list_folder` names them
-            transcribe: a model on this machine that recognises speech where there are no subtitles
-            pictures: a model on this machine by which pictures are searched
+        places: folders and files as named by `list_folder`
+            transcribe: a speech model on this machine, for videos without subtitles
+            pictures: a model on this machine for searching pictures
         """
         if not 1 <= len(places) <= MOST_PLACES:
-            raise UsageError(f"{len(places)} places; give 1 to {MOST_PLACES}, as `list_folder` names them")
+            raise UsageError(f"{len(places)} places; give 1 to {MOST_PLACES}, as named by `list_folder`")
         planned = self.runner.plan(places, {"transcribe": transcribe, "pictures": pictures})
         self.runner.wake()
         return self._later(planned.id, LONGEST_WAIT)
@@ -67,11 +67,11 @@ class AddingTools:
     def job(
         self, job: str = "", do: Literal["start", "pause", "continue", "stop"] | None = None, wait: int = 20
     ) -> dict[str, Any]:
-        """Ask how far a job of `add_videos` is, or start, pause, continue or stop it.
+        """Ask for the progress of a job of `add_videos`, or start, pause, continue or stop it.
 
         Args:
             job: its id; empty: the newest job
-            do: what is to be done with it
+        do: what to do with it
             wait: seconds to wait for its end, 0 to 50; ask again while it is waiting or running
         """
         if not job:
@@ -85,9 +85,9 @@ class AddingTools:
         return self._later(job, min(max(wait, 0), LONGEST_WAIT))
 
     def _later(self, job_id: str, seconds: int) -> dict[str, Any]:
-        """A job once it is planned or has ended, or as it is after some seconds.
+        """A job once it is planned or has ended, or its state after some seconds.
 
-        While `_MOST_WAITING` calls wait, a further one gets it as it is now.
+        If `_MOST_WAITING` calls wait already, returns its present state at once.
         """
         until = time.monotonic() + seconds
         job = self.runner.get(job_id)
@@ -114,7 +114,7 @@ class AddingTools:
         return shown
 
     def _bounded(self, facts: Any) -> Any:
-        """Facts with short lists and short lines of text, without folders of this machine."""
+        """Facts with short lists and texts, without folders of this machine."""
         if isinstance(facts, str):
             return one_line(self._paths.without_folders(facts), _LONGEST_TEXT)
         if isinstance(facts, list):

@@ -1,4 +1,4 @@
-"""The MCP server over HTTP, behind the same guard as the page: tokens, host names, bounds on bodies."""
+"""The MCP server over HTTP, behind the page's guard: tokens, host names, size limits for bodies."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SCOPES: Scopes = {"/mcp": {"GET": READ, "POST": READ, "DELETE": READ}}
 
 
 def serve_agents(server_of: Callable[[frozenset[str]], MCPServer], settings: Settings) -> None:
-    """Serve at /mcp until stopped; `server_of` gives the server for guests with some scopes.
+    """Serve at /mcp until stopped. `server_of` gives the server for a set of scopes.
 
-    Raises UsageError for an address that cannot be had.
+    Raises UsageError if the address is unavailable.
     """
     bound = listen(settings)
     try:
@@ -35,8 +35,8 @@ def serve_agents(server_of: Callable[[frozenset[str]], MCPServer], settings: Set
 
 
 def _by_scope(server_of: Callable[[frozenset[str]], MCPServer], host: str) -> ASGIApp:
-    """One application of several servers: what a token may do says which of them answers."""
-    # Each request stands for itself: any client may come back to any process.
+    """One application of several servers, chosen by the token's scopes."""
+    # Stateless, so that a client may reach any process with its next request.
     apps = {
         scopes: server_of(scopes).streamable_http_app(stateless_http=True, json_response=True, host=host)
         for scopes in map(frozenset, ((), (COLLECT,), (INDEX,), (COLLECT, INDEX)))

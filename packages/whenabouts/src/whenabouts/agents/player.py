@@ -1,8 +1,8 @@
 """The player of a moment as an MCP App, for clients that show one beside the conversation.
 
-A client declares the extension `io.modelcontextprotocol/ui` and the type `text/html;profile=mcp-app`; the
-tools are offered to no other. `play` gives the moment with pictures around it, `player.html` shows them with
-borders to drag, and calls `film` for the moving picture with sound. Source: MCP Apps (SEP-1865, 2026-01-26).
+A client declares the extension `io.modelcontextprotocol/ui` and the type `text/html;profile=mcp-app`; only
+such clients get the tools. `play` gives the moment with pictures around it. `player.html` shows them with
+borders to drag, and calls `film` for the video with sound. Source: MCP Apps (SEP-1865, 2026-01-26).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from whenabouts.types import Moment
 
 URI = "ui://whenabouts/player"
 LONGEST_FILM = 60.0
-"""Seconds of a film piece; a longer moment is shown by pictures alone."""
+"""Most seconds of a film piece; longer moments are shown only as pictures."""
 PICTURES = 12
 _LEAST_MARGIN = 2.0
 _NAMES = ("play", "film")
 
 
 def window(moment: Moment, duration: float | None) -> tuple[float, float]:
-    """The seconds that are shown, with half the moment's length and at least 2 s on each side.
+    """The seconds to show: the moment with half its length, and at least 2 s, on each side.
 
-    They end where the video does, and margins shrink so that all stays within `LONGEST_FILM` if it can.
+    Clipped to the video; margins shrink so that the window stays within `LONGEST_FILM` if it can.
 
     >>> window(Moment("friday", 4.0, 6.0), 7.0)
     (2.0, 7.0)
@@ -40,7 +40,7 @@ def window(moment: Moment, duration: float | None) -> tuple[float, float]:
 
 
 def player(play: Callable[..., Any], film: Callable[..., Any], annotations: ToolAnnotations) -> Apps:
-    """The extension of a server: the document and the two tools."""
+    """The server extension: the document and the two tools."""
     apps = Apps()
     apps.tool(resource_uri=URI, annotations=annotations)(play)
     apps.tool(resource_uri=URI, annotations=annotations, visibility=["app"])(film)
@@ -54,7 +54,7 @@ def player(play: Callable[..., Any], film: Callable[..., Any], annotations: Tool
 
 
 async def offer_player_where_shown(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Take the player's tools out of the list for clients that did not declare the extension."""
+    """Hide the player's tools from clients that did not declare the extension."""
     result = await call_next(ctx)
     if ctx.method == "tools/list" and isinstance(result, dict) and not client_supports_apps(ctx):
         return result | {"tools": [each for each in result["tools"] if each["name"] not in _NAMES]}

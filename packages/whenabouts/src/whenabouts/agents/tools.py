@@ -1,7 +1,7 @@
-"""The tools of the MCP server: an agent searches, looks, collects and cuts with them.
+"""The tools of the MCP server, with which an agent searches, looks, collects and cuts.
 
-Titles, words and notes come from videos and from people. The server's instructions name their keys as data,
-and long texts are cut. So a caption cannot pass for an instruction, and cannot fill the agent's context.
+Titles, words and notes come from videos and users. The server's instructions declare their keys as data, and
+long texts are cut. So a caption can neither pass for an instruction nor fill the agent's context.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MOST_MOMENTS = 50
 MOST_VIDEOS = 200
 MOST_PICTURES = 6
 LONGEST_TEXT = 500
-"""Characters of the words of one moment; `show` gives eight times as many."""
+"""Most characters of a moment's words; `show` gives eight times as many."""
 _LONGEST_LIST = 100_000
 _PICTURE_WIDTH = 512
 _STRIP_WIDTH = 320
@@ -67,10 +67,10 @@ _WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_wor
 
 
 class CorpusTools:
-    """What each tool does. `open_corpus` gives a handle for one call; `out` is the folder for clips, or None.
+    """The tools. `open_corpus` gives a handle for one call; `out` is the folder for clips, or None.
 
-    `page` is the address of the corpus's page, for links; "": there are none. Files are decoded in a process
-    of their own, as the server does it (`server/decoding.py`).
+    `page` is the address of the corpus's page, for links; "" for no links. Files are decoded in another
+    process, as by the server (`server/decoding.py`).
     """
 
     def __init__(
@@ -101,14 +101,14 @@ class CorpusTools:
     ) -> dict[str, Any]:
         """Find the moments that answer a sentence, best first.
 
-        "the first time X", "every time X", "X before Y", "in the video called N" are understood; the answer
+        "the first time X", "every time X", "X before Y", "in the video called N" are interpreted; the answer
         says what was, in `understood`.
 
         Args:
             query: what is seen or said, in a few words
             k: how many moments, 1 to 50
             within: only in this video, by its id or file name
-            literal: understand nothing; search the words as they stand
+            literal: interpret nothing; search the words literally
         """
         off = "all" if literal else ()
         count = _count(k, MOST_MOMENTS)
@@ -174,7 +174,7 @@ class CorpusTools:
         return self._collection(corpus, name)
 
     def collect(self, collection: str, moments: list[str]) -> dict[str, Any]:
-        """Put moments at the end of a collection, which is made if it is not there.
+        """Append moments to a collection, which is created if it does not exist.
 
         Args:
             collection: its name
@@ -190,7 +190,7 @@ class CorpusTools:
 
         Args:
             collection: its name
-            order: the numbers that the moments have now, from 1, in the order that they shall have
+            order: the present numbers of the moments, from 1, in their new order
         """
         corpus = self._open()
         corpus.collections.reorder(collection, order)
@@ -426,7 +426,7 @@ def _chosen(
 
 
 def _free(folder: Path, name: str) -> Path:
-    """A file in the folder that is not there yet."""
+    """An unused path in the folder."""
     path = folder / name
     for number in range(2, 1000):
         if not path.exists() and not path.is_symlink():

@@ -1,5 +1,4 @@
-"""The meaning of scores on one corpus: measured with questions whose answer is known, stored with the
-corpus.
+"""The meaning of scores on a corpus: measured with questions of known answer, stored with the corpus.
 
 Three quantities are measured. The first two are measured for each group of a stream, the videos whose words
 are in one language (`banks.py`), so that a translation does not affect its original.
@@ -80,7 +79,7 @@ _SAMPLED_VIDEOS = 100
 _PARTS = 5
 # Moments of each stream that are kept of a question: some may be copies or translations of others.
 _KEPT = 2 * LISTED
-# So many of these, of each stream, are compared with the question word by word.
+# Number of these, per stream, that are compared with the question word by word.
 _COMPARED = 3
 # Smaller scales of chance are due to few clips, in which a sentence finds nothing or the same again.
 _LEAST_SCALE = 0.5
@@ -204,9 +203,7 @@ class QuestionResult:
     streams: int
 
     def first(self, measured: Measured, count: int = 1) -> tuple[list[ScoredMoment], list[Features]]:
-        """The moments of all streams in order, and the features of the first `count` (empty:
-        uncalibrated).
-        """
+        """The moments of all streams in order, and the features of the first `count` (uncalibrated: none)."""
         moments = ranked(self.moments, measured.chance_of, self.streams)
         if not moments or moments[0].chance_percentile is None:
             return moments, []

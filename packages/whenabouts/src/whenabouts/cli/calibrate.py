@@ -1,4 +1,4 @@
-"""`whenabouts calibrate`: how often the answers are wrong, of a corpus."""
+"""`whenabouts calibrate`: measure how often a corpus's answers are wrong. Loaded by `cli.main`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from whenabouts.cli.terminal import print_either
 from whenabouts.intake.lacks import check_room
 from whenabouts.types import UsageError
 
-# OpenBLAS ends the process, with the exit code of "no match", if it gets no memory.
+# Without memory OpenBLAS ends the process with the exit code of "no match".
 _ROOM_BYTES = 3 << 29
 _EPILOG = """\
 examples:
@@ -30,37 +30,37 @@ def add_parser(verbs: Any) -> None:
         verbs,
         "calibrate",
         run,
-        description="Measure how often the answers of a corpus are wrong, and keep the result with it: by\n"
-        "unrelated sentences, and by questions whose answer is known, with and without their video in\n"
-        "the corpus. Or, with --checkpoint: measure a trained system by the queries of a split, in pools\n"
-        "with their answer and without, and keep with the checkpoint how sure its answers are.",
+        description="Measure how often the answers of a corpus are wrong, and store the result with it. "
+        "Uses\n unrelated sentences, and questions with known answers, asked with and without their video "
+        "in\n the corpus. With --checkpoint instead: measure a trained system with the queries of a split, "
+        "in\n pools with and without their answer, and store how sure its answers are with the checkpoint.",
         epilog=_EPILOG,
     )
     add_corpus(parser)
     parser.add_argument(
         "--queries",
         metavar="FILE",
-        help="questions and where their answers are, as JSON lines (default: made of what is said)",
+        help="questions with their answers, as JSON lines (default: made from the spoken words)",
     )
     parser.add_argument(
-        "--out", metavar="DIR", help="write the diagrams (SVG, PNG) and the numbers (JSON) into this folder"
+        "--out", metavar="DIR", help="write diagrams (SVG, PNG) and numbers (JSON) to this folder"
     )
     add_check(
-        parser, "in place of the answers, measure how often this model is wrong that looks a second time"
+        parser, "measure how often this model, which looks a second time, is wrong (instead of the answers)"
     )
     parser.add_argument(
         "--check-questions",
         metavar="N",
         type=int,
         default=60,
-        help="without --queries: questions that are made for --check (default 60; two looks each)",
+        help="without --queries: how many questions to make for --check (default 60; two looks each)",
     )
     add_wait(parser)
     add_format(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, show, and write the figures."""
+    """Measure, print the result, and write the figures."""
     check_room(_ROOM_BYTES)
     if options.check is not None:
         return _run_check(options)
@@ -78,11 +78,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run_check(options: argparse.Namespace) -> int:
-    """Measure a checker on a corpus, keep and show what came of it."""
+    """Measure a checker on a corpus, store the result and print it."""
     from whenabouts.calibration.checks import calibrate_checker, lines_of
 
     if options.out:
-        raise UsageError("--out writes the diagrams of answers; --check has none, leave it out")
+        raise UsageError("--out writes diagrams of answers, which --check does not measure; leave it out")
     corpus, checker = open_corpus(options), opened_checker(options)
     assert checker is not None  # it was named
     rates, notes = calibrate_checker(
@@ -102,7 +102,7 @@ def _run_check(options: argparse.Namespace) -> int:
 
 
 def progress_shown() -> Any:
-    """What tells people how far it is; nothing where nobody looks."""
+    """A callback that prints progress to standard error; does nothing unless that is a terminal."""
     if not sys.stderr.isatty():
         return lambda share: None
 

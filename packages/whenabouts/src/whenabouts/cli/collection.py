@@ -1,4 +1,4 @@
-"""`whenabouts collection`: add, order, trim and note moments in a collection."""
+"""`whenabouts collection`: add, order, trim and annotate moments in a collection. Loaded by `cli.main`."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ examples:
 
 _ACTIONS = {
     "show": "NAME: list its moments",
-    "add": "NAME VIDEO@START-END…: put moments at its end; it is made if it is not there yet",
-    "remove": "NAME PLACE…: take moments out, by their numbers in the list",
-    "move": "NAME FROM TO: give a moment another number",
-    "change": "NAME PLACE: trim the moment of that number (--start, --end), write a note or tags on it",
-    "rename": "NAME NEW: give it another name",
+    "add": "NAME VIDEO@START-END…: append moments; creates the collection if it does not exist",
+    "remove": "NAME PLACE…: remove moments, by their numbers in the list",
+    "move": "NAME FROM TO: move a moment to another number",
+    "change": "NAME PLACE: trim the moment of that number (--start, --end), or set its note or tags",
+    "rename": "NAME NEW: rename it",
     "delete": "NAME: delete it; the videos stay",
 }
 _VALUES = {"add": (1, None), "remove": (1, None), "move": (2, 2), "change": (1, 1), "rename": (1, 1)}
-"""How many values an action takes after the name, at least and at most."""
+"""Action -> least and most number of values after the name (None: any)."""
 
 
 def add_parser(verbs: Any) -> None:
@@ -46,8 +46,8 @@ def add_parser(verbs: Any) -> None:
         verbs,
         "collection",
         run,
-        description="Moments that you put together. They are kept with the corpus, for `export` and `cut` "
-        "(--collection NAME) and for the page. Several people may change them at once.",
+        description="Collections of moments. They are stored with the corpus, for `export` and `cut` "
+        "(--collection NAME) and for the page. Several users may change them at once.",
         epilog=f"actions:\n{actions}\n{_EPILOG}",
     )
     parser.add_argument(
@@ -55,7 +55,7 @@ def add_parser(verbs: Any) -> None:
         nargs="?",
         choices=tuple(_ACTIONS),
         metavar="ACTION",
-        help="see below; without it, all collections are listed",
+        help="see below (default: list all collections)",
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="the collection")
     parser.add_argument("values", nargs="*", metavar="VALUE", help="what the action needs, see below")
@@ -63,19 +63,19 @@ def add_parser(verbs: Any) -> None:
         "--start", metavar="TIME", help="with change: where the moment begins, such as 12.5 or 0:12.5"
     )
     parser.add_argument("--end", metavar="TIME", help="with change: where it ends")
-    parser.add_argument("--note", metavar="TEXT", help="with change: a note; an empty one takes it away")
+    parser.add_argument("--note", metavar="TEXT", help="with change: a note; an empty one removes it")
     parser.add_argument(
         "--tag",
         action="append",
         metavar="TEXT",
-        help="with change: a tag (repeat for more); they replace the earlier ones",
+        help="with change: a tag (repeat for more); replaces the earlier tags",
     )
     add_corpus(parser)
     add_format(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """List, or do what the action says and show the collection as it is then; 1 where there is nothing."""
+    """List, or do the action and print the changed collection. Returns 1 if there is nothing to list."""
     corpus = open_corpus(options)
     collections = corpus.collections
     if options.action is None:
@@ -115,15 +115,15 @@ def _changed(collections: Collections, options: argparse.Namespace) -> Collectio
         number = whole_number(place)
         if number is None or not 1 <= number <= len(ids):
             count = number_of(len(ids), "moment")
-            raise UsageError(f"{collection.name!r} has {count}, no number {place}")
+            raise UsageError(f"{collection.name!r} has {count}, but no number {place}")
         return ids[number - 1]
 
     places = [at(place) for place in options.values]
     if options.action == "remove":
         return collections.remove(collection.id, places)
     if options.action == "move":
-        others = [item for item in ids if item != places[0]]
-        return collections.move(collection.id, places[0], [*others, None][ids.index(places[1])])
+        remaining = [item for item in ids if item != places[0]]
+        return collections.move(collection.id, places[0], [*remaining, None][ids.index(places[1])])
     if options.action == "change":
         times = {name: parse_seconds(text) for name in ("start", "end") if (text := getattr(options, name))}
         return collections.change(collection.id, places[0], note=options.note, tags=options.tag, **times)
@@ -131,7 +131,7 @@ def _changed(collections: Collections, options: argparse.Namespace) -> Collectio
 
 
 def _document(corpus: Corpus, collection: Collection) -> dict[str, Any]:
-    """The collection with the path of each moment's video; None for a video that was removed."""
+    """The collection with the path of each moment's video; None for a removed video."""
     from whenabouts.export.source import shown_path
 
     document = collection.to_json()
@@ -150,7 +150,7 @@ def _lines(corpus: Corpus, collection: Collection) -> Iterator[str]:
         words = (
             " ".join(line.text for line in corpus.words(record, item.moment))
             if record
-            else "(not here any more)"
+            else "(removed from the corpus)"
         )
         span = f"{format_time(item.start)} - {format_time(item.end)}"
         tags = "".join(f" #{tag}" for tag in item.tags)

@@ -1,7 +1,7 @@
 """Options from files: `whenabouts.toml` in the current folder, and the user's (docs/configuration.md).
 
-An option's value is that of the command line, else of its environment variable, else of the folder's file,
-else of the user's file, else its default. A list on the command line replaces one in a file.
+An option's value comes from the command line, else its environment variable, else the folder's file, else the
+user's file, else its default. A list on the command line replaces one in a file.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from whenabouts.types import UsageError
 
 NAME = "whenabouts.toml"
 _MOST_BYTES = 1 << 20
-# What may stand above the tables: options that many verbs share. Others are of one verb.
+# Options that many verbs share, which a file may set above its tables.
 FOR_ALL_VERBS = ("corpus", "device", "json", "table")
-# What a person agrees to: what leaves the machine, who is let in, what is replaced. The current folder may
-# be a stranger's, so its file may not say these.
+# Options that need the user's consent: what leaves the machine, who may connect, what is overwritten. The
+# folder's file may not set them, because someone else may have written it.
 _LET_IN = (
     *(
         "allow",
@@ -36,7 +36,7 @@ _LET_IN = (
         "trust-proxy",
     ),
 )
-# Where videos, words or a key go: a Ray cluster may also run its owner's code here.
+# Where videos, words or a key are sent. A Ray cluster may also run its owner's code here.
 _SENT_TO = ("address", "check", "http", "page", "ray", "rewrite", "send-frames", "send-query")
 CONSENT = frozenset((*_LET_IN, *_SENT_TO, "force", "yes"))
 _ENVIRONMENT = {
@@ -48,7 +48,7 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """A key's value; `rank` 0 is the table that wins over all others, `table` names it for people."""
+    """A key's value. `rank` 0 is the table that wins; `table` is its name in messages."""
 
     file: Path
     table: str
@@ -62,7 +62,7 @@ class _Setting:
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """A verb or a verb under it, with the settings of its options and the defaults they would have."""
+    """A verb or inner verb, with the settings of its options and their defaults."""
 
     parser: argparse.ArgumentParser
     settings: Mapping[str, _Setting]
@@ -70,7 +70,7 @@ class _Level:
 
 
 def configuration_files() -> list[Path]:
-    """The files that are there; the one that wins stands first."""
+    """The configuration files that exist, highest priority first."""
     named = os.environ.get("XDG_CONFIG_HOME", "")
     base = Path(named) if Path(named).is_absolute() else Path("~/.config").expanduser()
     return [path for path in (Path(NAME), base / "whenabouts" / NAME) if path.exists()]
@@ -79,9 +79,9 @@ def configuration_files() -> list[Path]:
 def parse_with_files(
     parser: argparse.ArgumentParser, arguments: Sequence[str], verb: str | None
 ) -> argparse.Namespace:
-    """The options of a command line, those that it leaves out from the files.
+    """Parse a command line, and take options it leaves out from the files.
 
-    Raises UsageError for a file that is no TOML, a key that is no option, or a value that it cannot have.
+    Raises UsageError for a file that is not TOML, an unknown option, or an invalid value.
     """
     words = list(arguments)
     before = words[: words.index("--")] if "--" in words else words
@@ -98,14 +98,14 @@ def parse_with_files(
     while chosen is not None:
         called.append(chosen)
         chosen = _chosen_under(chosen, options)
-    # The innermost first: it may have an option of its parent's, whose table then comes second.
+    # Innermost verb first: it may share an option with its parent, whose table comes second.
     for parser_called in reversed(called):
         _fill(options, levels[parser_called])
     return options
 
 
 def _read(path: Path, verbs: Mapping[str, Any]) -> dict[str, Any]:
-    from whenabouts.intake.files import FormatError, parse_toml  # few runs have settings to read
+    from whenabouts.intake.files import FormatError, parse_toml  # few runs have such a file
 
     try:
         document = parse_toml(path, read_regular(path, _MOST_BYTES))
@@ -115,11 +115,11 @@ def _read(path: Path, verbs: Mapping[str, Any]) -> dict[str, Any]:
         raise UsageError(str(error)) from None
     for key, value in document.items():
         if isinstance(value, dict) and key not in verbs:
-            raise UsageError(f"{path}: [{key}] is no verb; tables are named {', '.join(verbs)}")
+            raise UsageError(f"{path}: [{key}] is not a verb; a table may be {', '.join(verbs)}")
         if not isinstance(value, dict) and key not in FOR_ALL_VERBS:
             raise UsageError(
-                f"{path}: {key} stands above the tables, where {', '.join(FOR_ALL_VERBS)} may stand; "
-                "write it in the table of its verb, such as [search]"
+                f"{path}: {key} is above the tables, where only {', '.join(FOR_ALL_VERBS)} may be; "
+                "move it into the table of its verb, such as [search]"
             )
     return document
 
@@ -127,7 +127,7 @@ def _read(path: Path, verbs: Mapping[str, Any]) -> dict[str, Any]:
 def _levels(
     parser: argparse.ArgumentParser, name: str, files: Sequence[tuple[Path, Mapping[str, Any]]]
 ) -> Iterator[_Level]:
-    """A verb and all verbs under it; their parsers have no defaults any more, so that None is "not given"."""
+    """A verb and its inner verbs. Clears their parsers' defaults, so that None means "not given"."""
     options = {_key(action): action for action in _options_of(parser)}
     under = _parsers_under(parser)
     tables = list(_tables(name, files))
@@ -138,15 +138,16 @@ def _levels(
                 continue
             if key in options and file == Path(NAME) and (key in CONSENT or _has_address(value)):
                 raise UsageError(
-                    f"{file}: {title}{key} may not stand in the file of a folder, which may be a stranger's; "
-                    f"give --{key} on the command line, or write it in ~/.config/whenabouts/{NAME}"
+                    f"{file}: {title}{key} is not allowed in a folder's file, which someone else may "
+                    f"have written; give --{key} on the command line, or set it in "
+                    f"~/.config/whenabouts/{NAME}"
                 )
             if key in options:
                 settings.setdefault(key, _Setting(file, title, key, value, rank))
             elif title:
                 raise UsageError(
-                    f"{file}: {title}{key} is no option of `whenabouts {name.replace('.', ' ')}`, which has "
-                    + ", ".join(sorted([*options, *under]))
+                    f"{file}: {title}{key} is not an option of `whenabouts {name.replace('.', ' ')}`, which "
+                    "has " + ", ".join(sorted([*options, *under]))
                 )
     _check_groups(parser, settings)
     defaults = {key: action.default for key, action in options.items()}
@@ -162,7 +163,7 @@ def _levels(
 
 
 def _has_address(value: Any) -> bool:
-    """Whether a value names an address of the network, as `model` may name a chat endpoint."""
+    """Whether a value contains a network address, as `model` may for a chat endpoint."""
     texts = [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
     return any("://" in text and not text.startswith(("s3://", "file://")) for text in texts)
 
@@ -170,19 +171,19 @@ def _has_address(value: Any) -> bool:
 def _tables(
     name: str, files: Sequence[tuple[Path, Mapping[str, Any]]]
 ) -> Iterator[tuple[Path, str, Mapping[str, Any]]]:
-    """What concerns a verb, what wins first: of each file its own table, then what stands above it."""
+    """The tables for a verb, highest priority first: of each file its own table, then the top level."""
     for file, document in files:
         table: Any = document
         for word in name.split("."):
             table = table.get(word, {})
             if not isinstance(table, dict):
-                raise UsageError(f"{file}: {name} is {table!r}; it is a verb: write [{name}]")
+                raise UsageError(f"{file}: {name} is {table!r}, but it is a verb; write a table [{name}]")
         yield file, f"[{name}] ", table
         yield file, "", {key: value for key, value in document.items() if key in FOR_ALL_VERBS}
 
 
 def _check_groups(parser: argparse.ArgumentParser, settings: dict[str, _Setting]) -> None:
-    """Of options that exclude each other, keep the one whose table wins."""
+    """Of options that exclude each other, keep the one with the highest priority."""
     for group in parser._mutually_exclusive_groups:
         members = [
             settings[key]
@@ -204,7 +205,7 @@ def _check_groups(parser: argparse.ArgumentParser, settings: dict[str, _Setting]
 
 
 def _fill(options: argparse.Namespace, level: _Level) -> None:
-    """Give what the command line left out its value from the files, else its default."""
+    """Set options missing on the command line from the files, else to their defaults."""
     left_out = {
         key: action
         for key, action in {_key(action): action for action in _options_of(level.parser)}.items()
@@ -228,7 +229,7 @@ def _fill(options: argparse.Namespace, level: _Level) -> None:
 def _is_excluded(
     options: argparse.Namespace, parser: argparse.ArgumentParser, action: argparse.Action
 ) -> bool:
-    """Whether the command line gives an option that excludes this one."""
+    """Whether the command line has an option that excludes this one."""
     return any(
         getattr(options, other.dest, None) not in (None, False)
         for group in parser._mutually_exclusive_groups
@@ -239,7 +240,7 @@ def _is_excluded(
 
 
 def _value(action: argparse.Action, setting: _Setting) -> Any:
-    """What argparse would have made of a value; None for a switch that is off."""
+    """The value as argparse would parse it; None for a switch that is off."""
     value = setting.value
     if action.nargs == 0:
         if not isinstance(value, bool):
@@ -283,12 +284,12 @@ def _options_of(parser: argparse.ArgumentParser) -> list[argparse.Action]:
 
 
 def _key(action: argparse.Action) -> str:
-    """An option's key in a file: as on the command line, without the dashes."""
+    """An option's key in a file: its long name without dashes."""
     return min(action.option_strings, key=lambda option: not option.startswith("--")).lstrip("-")
 
 
 def _parsers_under(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """The verbs of a parser, by name."""
+    """The inner verbs of a parser, by name."""
     return {
         name: child
         for action in parser._actions
@@ -300,7 +301,7 @@ def _parsers_under(parser: argparse.ArgumentParser) -> dict[str, argparse.Argume
 def _chosen_under(
     parser: argparse.ArgumentParser, options: argparse.Namespace
 ) -> argparse.ArgumentParser | None:
-    """The parser of the verb that was called under one."""
+    """The parser of the inner verb that was called, or None."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             chosen = getattr(options, action.dest, None)

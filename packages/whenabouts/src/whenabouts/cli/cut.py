@@ -1,4 +1,4 @@
-"""`whenabouts cut`: moments as files of their own."""
+"""`whenabouts cut`: write moments as video files. Loaded by `cli.main`."""
 
 from __future__ import annotations
 
@@ -35,28 +35,30 @@ def add_parser(verbs: Any) -> None:
         verbs,
         "cut",
         run,
-        description="Cut moments out of their videos: one file each, or joined into one. Exact to the frame "
-        "(H.264 and AAC in MP4); size, frame times, rotation and sound are kept.",
+        description="Cut moments out of their videos: one file each, or joined into one. Cuts are exact to "
+        "the frame (H.264 and AAC in MP4) and keep size, frame times, rotation and sound.",
         epilog=_EPILOG,
     )
     add_moments(parser, k=1)
     parser.add_argument(
         "--out", metavar="DIR", default=".", help="folder for the files, or a file for one (default: here)"
     )
-    parser.add_argument("--join", action="store_true", help="all moments one after the other in one file")
+    parser.add_argument("--join", action="store_true", help="join all moments in one file")
     parser.add_argument(
         "--copy",
         action="store_true",
-        help="take what is stored as it is: quick and without loss, but from the key frame before the start",
+        help="copy without re-encoding: fast and lossless, but begins at the key frame before the start",
     )
     add_force(parser)
     add_format(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Cut and say what was cut; 0 with moments, 1 without."""
+    """Cut and print the files. Returns 1 if there were no moments."""
     if options.join and options.copy:
-        raise UsageError("--copy cannot join: parts must be encoded alike; leave out --copy or --join")
+        raise UsageError(
+            "--copy cannot join, because the parts may be encoded differently; leave out --copy or --join"
+        )
     chosen = chosen_moments(options)
     if not chosen.moments:
         print_notes(chosen.notes)
@@ -103,11 +105,13 @@ def _joined(options: argparse.Namespace, moments: list[FileMoment], show: Show) 
 
 
 def _targets(options: argparse.Namespace, moments: list[FileMoment]) -> list[Path]:
-    """A file for each moment."""
+    """The output file of each moment."""
     out = Path(options.out)
     if _names_file(out):
         if len(moments) > 1:
-            raise UsageError(f"{options.out}: one file for {len(moments)} moments; give a folder, or --join")
+            raise UsageError(
+                f"{options.out}: this is one file, for {len(moments)} moments; give a folder, or --join"
+            )
         return [out]
     folder = _folder(out)
     taken: dict[str, None] = {}
@@ -118,18 +122,16 @@ def _targets(options: argparse.Namespace, moments: list[FileMoment]) -> list[Pat
 
 
 def _names_file(out: Path) -> bool:
-    """Whether a place is meant to be a file: it has a suffix that cuts have, and is no folder."""
+    """Whether a path means a file: it has a suffix that cuts can have, and is not a folder."""
     return is_written(out) and not out.is_dir()
 
 
 def _folder(out: Path) -> Path:
-    """A folder that is there, made where it was not."""
+    """The folder, created if it is missing."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        raise UsageError(
-            f"{out}: a file stands there; --out takes a folder, or a name such as clip.mp4"
-        ) from None
+        raise UsageError(f"{out} is a file; --out takes a folder, or a name such as clip.mp4") from None
     except OSError as error:
         raise write_error(out, error) from None
     return out

@@ -1,4 +1,4 @@
-"""`whenabouts doctor`: what is installed and usable, and why a known moment was or was not found."""
+"""`whenabouts doctor`: what is installed and usable; why a moment was found or not. `cli.main` loads it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from whenabouts.cli.terminal import print_either
 
 
 def add_parser(verbs: Any) -> None:
-    """Declare the verb, with `why` under it."""
+    """Declare the verb and its inner verb `why`."""
     parser = add_verb(
         verbs,
         "doctor",
         run,
-        description="What is installed and which encoders work offline. `doctor why` explains one answer.",
+        description="Show what is installed and which encoders work offline. `doctor why` explains one "
+        "answer.",
     )
     add_corpus(parser)
     add_format(parser)
@@ -24,22 +25,22 @@ def add_parser(verbs: Any) -> None:
     why = topics.add_parser(
         "why",
         help="why a known moment was or was not found",
-        description="Explain one answer step by step: the rank of the video, the moment that was localized "
-        "in it, and the moments that ranked before it.",
+        description="Explain one answer step by step: the rank of the video, the moment found in it, and the "
+        "moments that ranked higher.",
     )
-    why.add_argument("query", metavar="QUERY", help="what was searched")
+    why.add_argument("query", metavar="QUERY", help="the query that was searched")
     why.add_argument("moment", metavar="VIDEO@START-END", help="the moment that should have been found")
     add_corpus(why)
     add_format(why)
     keep_outer(why)
     why.add_argument(
-        "-k", type=int, default=10, metavar="N", help="length of the list it should be in (default 10)"
+        "-k", type=int, default=10, metavar="N", help="length of the list that should contain it (default 10)"
     )
     why.set_defaults(run=run_why)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show the state of the installation, and of a corpus if one is named."""
+    """Print the state of the installation, and of the corpus if one is named."""
     from whenabouts.diagnosis import examine
 
     report = examine(options.corpus, [] if options.no_config else configuration_files())
@@ -48,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def run_why(options: argparse.Namespace) -> int:
-    """Explain one answer; 0 if the moment is in the list, 1 if not."""
+    """Explain one answer. Returns 1 if the moment is not in the list."""
     from whenabouts.why import why
 
     answer = why(open_corpus(options), options.query, options.moment, options.k)

@@ -1,4 +1,4 @@
-"""`whenabouts duplicates`: which stretches of videos are seen again in others."""
+"""`whenabouts duplicates`: which parts of videos appear again in other videos. Loaded by `cli.main`."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ def add_parser(verbs: Any) -> None:
         verbs,
         "duplicates",
         run,
-        description="Where the pictures of videos are seen again in another video: copies, cut, scaled or "
-        "compressed anew. Needs frames to compare (index --likeness).",
+        description="Find parts of videos that appear again in another video: copied, cut, scaled or "
+        "re-encoded. Needs frames to compare (index --likeness).",
     )
     parser.add_argument(
-        "videos", nargs="*", metavar="VIDEO", help="look for these videos alone (default: all)"
+        "videos", nargs="*", metavar="VIDEO", help="look only for these videos (default: all)"
     )
     add_corpus(parser)
     parser.add_argument(
         "--least",
         type=float,
         metavar="C",
-        help="least cosine at which two frames count as the same (default: 0.7, see docs/likeness.md)",
+        help="cosine from which two frames count as the same (default: 0.7, see docs/likeness.md)",
     )
     add_format(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show the repeats; 0 with some, 1 without."""
+    """Print the repeats. Returns 1 if there are none."""
     corpus = open_corpus(options)
     least = LEAST if options.least is None else options.least
     repeats = duplicates(corpus, options.videos, least=least)

@@ -1,4 +1,4 @@
-"""What the first `whenabouts index` offers at a terminal: to install the sentence encoder."""
+"""The first `whenabouts index` at a terminal offers to install the sentence encoder."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from whenabouts.encoders.onnx_bert import install_command
 
 
 def offer_encoder() -> None:
-    """Show the command that installs the default sentence encoder, and run it with a yes.
+    """Print the command that installs the default sentence encoder, and run it if the user says yes.
 
-    Does nothing where the encoder is here or nobody sits at a terminal: the plan's note shows the command.
-    Without a yes, or where the command fails, words are searched by letter.
+    Does nothing if the encoder is installed or standard input is no terminal; the plan's note shows the
+    command then. Without the encoder, words are searched by letters.
     """
     command = install_command()
     if not command or not (sys.stdin.isatty() and sys.stderr.isatty()):

@@ -1,4 +1,4 @@
-"""`whenabouts export`: moments as a list for editors, players and scripts."""
+"""`whenabouts export`: write moments as a list for editors, players and scripts. Loaded by `cli.main`."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--format",
         metavar="NAME",
-        help=f"{', '.join(format_names())} (default: the suffix of --out tells); {RESOLVE_SCRIPT}: "
-        "in place of moments, the script that reads json in DaVinci Resolve",
+        help=f"{', '.join(format_names())} (default: by the suffix of --out); {RESOLVE_SCRIPT}: write the "
+        "script that reads the json format in DaVinci Resolve",
     )
     parser.add_argument("--out", metavar="FILE", help="file to write (default: standard output)")
     add_force(parser)
@@ -52,32 +52,32 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--start-timecode",
         metavar="HH:MM:SS:FF",
-        help="timecode of the timeline's first frame (default 01:00:00:00; written 01:00:00;00 it means "
-        "drop-frame)",
+        help="timecode of the timeline's first frame (default 01:00:00:00; with a semicolon, 01:00:00;00, "
+        "it is drop-frame)",
     )
     drop = parser.add_mutually_exclusive_group()
     drop.add_argument(
         "--drop-frame",
         action="store_true",
         default=None,
-        help="at 29.97 frames per second and its multiples, skip numbers so that the timecode agrees with "
-        "the clock (default)",
+        help="at 29.97 frames per second and its multiples, skip frame numbers so that the timecode agrees"
+        " with the clock (default)",
     )
     drop.add_argument(
         "--non-drop-frame",
         dest="drop_frame",
         action="store_false",
-        help="at 29.97 frames per second and its multiples, skip no number",
+        help="at 29.97 frames per second and its multiples, skip no frame numbers",
     )
-    parser.add_argument("--title", metavar="TEXT", help="name of the list (default: the question)")
+    parser.add_argument("--title", metavar="TEXT", help="name of the list (default: the query)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the list, or the script for Resolve; 0 with moments, 1 without."""
+    """Write the list, or the script for Resolve. Returns 1 if there were no moments."""
     out = None if options.out in (None, "-") else options.out
     if options.format == RESOLVE_SCRIPT:
         return _write_script(options, out)
-    export.format_of(options.format, out)  # an unknown format is refused before anything is searched
+    export.format_of(options.format, out)  # refuses an unknown format before the search
     chosen = chosen_moments(options)
     if not chosen.moments:
         print_notes(chosen.notes)
@@ -97,8 +97,8 @@ def run(options: argparse.Namespace) -> int:
 def _write_script(options: argparse.Namespace, out: str | None) -> int:
     if options.query or options.like or options.from_ or options.moment or options.collection:
         raise UsageError(
-            f"--format {RESOLVE_SCRIPT} takes no moments: it is the script that reads them; write them with "
-            "--format json"
+            f"--format {RESOLVE_SCRIPT} writes the script that reads moments and takes none; write "
+            "moments with --format json"
         )
     script = Path(export.__file__).with_name("resolve_script.py").read_bytes()
     if out is None:
@@ -106,7 +106,7 @@ def _write_script(options: argparse.Namespace, out: str | None) -> int:
         return 0
     with written_aside(Path(out), force=options.force) as aside:
         aside.write_bytes(script)
-    print(for_terminal(f"{out}: the script; Resolve shows it in Workspace, Scripts"), file=sys.stderr)
+    print(for_terminal(f"wrote the script {out}; Resolve lists it under Workspace, Scripts"), file=sys.stderr)
     return 0
 
 
@@ -120,7 +120,7 @@ def _options(options: argparse.Namespace, query: str) -> Any:
 
 
 def _to_standard_output(data: bytes) -> None:
-    """Bytes as they are: names of files need not be text in any encoding."""
+    """Write bytes unchanged, because file names need not be valid text."""
     binary = getattr(sys.stdout, "buffer", None)
     if binary is None:
         sys.stdout.write(data.decode("utf-8", "replace"))

@@ -1,8 +1,8 @@
-"""What a command says, and its exit code, when it does not come to its end: the one place for all errors.
+"""How a command that fails ends: the message and exit code of every error.
 
-An error of ours names its cause and its remedy already, and a package that is not installed the extra that
-brings it. Any other is a fault of the program; it is said in a line all the same, with exit code 2, for 1
-means "no match". `--debug` or WHENABOUTS_DEBUG=1 show the trace.
+Our own errors name cause and remedy; a missing package names the extra that brings it. Any other error is a
+bug of the program: it gets one line and exit code 2, because 1 means "no match". `--debug` or
+WHENABOUTS_DEBUG=1 show the traceback.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _OWN_FOLDER = Path(whenabouts.__file__).parent
 
 
 def open_outputs() -> None:
-    """Let output that the caller has closed go nowhere; Python has no stream for it at all."""
+    """Redirect closed output streams to nowhere; Python sets them to None, which cannot be written to."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 (for good)
 
 
 def exit_code_of(error: BaseException, arguments: Sequence[str]) -> int:
-    """The exit code for an error that ended a command, after it was said on standard error."""
+    """Report an error that ended a command on standard error, and return its exit code."""
     if isinstance(error, BrokenPipeError) and _reader_left():
-        # The reader of a pipe has seen enough; nothing is left to say to it.
+        # The reader of a pipe has seen enough and reads no message.
         _drop_output()
         return MATCH
     if "--debug" in arguments or os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0"):
@@ -50,7 +50,7 @@ def exit_code_of(error: BaseException, arguments: Sequence[str]) -> int:
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
-        _drop_output()  # what cannot be written now cannot at the program's end
+        _drop_output()  # Python would try to write it again at exit
     return INTERRUPTED if isinstance(error, KeyboardInterrupt) else WRONG
 
 
@@ -64,7 +64,7 @@ def message_of(error: BaseException) -> str:
     if lack := lacking(error):
         return lack
     if type(error).__name__ == "OutOfMemoryError":  # of a GPU
-        return "there is not enough memory for this; give it less at once, or free some memory"
+        return "there is not enough memory for this; process less at once, or free some memory"
     if lack := lack_of(error):
         return lack
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -72,18 +72,18 @@ def message_of(error: BaseException) -> str:
             f"{error.filename or 'output'}: the disk is full; free some space and run the same command again"
         )
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.filename}: {error.strerror}; check that it is there and that you may use it"
+        return f"{error.filename}: {error.strerror}; check that it exists and that you have permission"
     text = " ".join(str(error).split())[:_MOST_LETTERS]
     return (
         f"a fault of the program: {type(error).__name__}{f': {text}' if text else ''}{_place(error)}; "
-        "`whenabouts --debug VERB …` shows more, which a report of it should have"
+        "to report it, add the output of `whenabouts --debug VERB …`"
     )
 
 
 def _place(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).is_relative_to(_OWN_FOLDER)]
-    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(_OWN_FOLDER)]
+    return f" ({Path(ours[-1].filename).name}, line {ours[-1].lineno})" if ours else ""
 
 
 def _reader_left() -> bool:
@@ -96,7 +96,7 @@ def _reader_left() -> bool:
 
 
 def _drop_output() -> None:
-    """Let all further output go nowhere."""
+    """Discard all further output."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""`whenabouts guests`: make, list and withdraw the tokens of people who may use a server."""
+"""`whenabouts guests`: create, list and revoke tokens for users of a server. Loaded by `cli.main`."""
 
 from __future__ import annotations
 
@@ -28,31 +28,32 @@ def add_parser(verbs: Any) -> None:
         verbs,
         "guests",
         run,
-        description="People who may open a server with a link of their own, and what each may do there. A "
-        "change counts at the server's next request. Only `add` shows a link: the file keeps no token.",
+        description="Users who may open a server with their own link, and what each may do there. A change "
+        "takes effect at the server's next request. Only `add` shows a link, because the file stores no "
+        "token.",
         epilog=f"scopes:\n{scopes}\n{_EPILOG}",
     )
-    parser.add_argument("file", metavar="FILE", type=Path, help="the file of guests; `add` makes it")
+    parser.add_argument("file", metavar="FILE", type=Path, help="the file of guests; `add` creates it")
     parser.add_argument(
         "action",
         nargs="?",
         choices=("add", "remove"),
         metavar="ACTION",
-        help="add or remove; without it, all guests are listed",
+        help="add or remove (default: list all guests)",
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="the guest")
     parser.add_argument("scopes", nargs="*", metavar="SCOPE", help="what the guest may do (default: read)")
     parser.add_argument(
-        "--address", metavar="URL", help="with add: where people open the server; the link begins with it"
+        "--address", metavar="URL", help="with add: the server's address, with which the link begins"
     )
     add_format(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """List, add or remove; 1 where there is nobody."""
+    """List, add or remove guests. Returns 1 if there are none."""
     guests = Guests(options.file)
     if options.action and not options.name:
-        raise UsageError(f"whenabouts guests FILE {options.action} NAME: say who")
+        raise UsageError(f"whenabouts guests FILE {options.action} NAME: give a name")
     if options.action == "add":
         address = page_address("--address", options.address)
         token = guests.add(options.name, options.scopes)
@@ -63,8 +64,8 @@ def run(options: argparse.Namespace) -> int:
             lambda: shown,
             lambda: (
                 for_terminal(f"{added.name} may {', '.join(in_order(added.scopes))}, with this link:"),
-                shown["link"] if address else f"?token={token}  (behind the address of the server)",
-                "It is shown this once. It lets in whoever has it.",
+                shown["link"] if address else f"?token={token}  (append it to the server's address)",
+                "It is shown only now. Whoever has it may use the server.",
             ),
         )
         return 0

@@ -1,4 +1,4 @@
-"""`whenabouts index`: videos, sound files and transcripts into a corpus."""
+"""`whenabouts index`: put videos, sound files and transcripts into a corpus. Loaded by `cli.main`."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from whenabouts.index.plan import Plan
     from whenabouts.index.progress import Progress
 
-# LanceDB ends the process if it gets no memory; with the encoder of words it reserves over 2 GB of addresses.
+# Without memory LanceDB ends the process; with the sentence encoder it reserves over 2 GB of address space.
 _ROOM_BYTES = 2 << 30
 
 _EPILOG = """\
-Running it again takes only what is new or changed, follows files that were renamed, and goes on where an
-earlier run was stopped. The corpus can be searched while it runs.
+Running it again takes only new or changed files, follows renamed ones, and continues where an earlier run
+was stopped. The corpus can be searched while it runs.
 
 examples:
   whenabouts index ~/Videos --corpus my.corpus --dry-run
@@ -68,11 +68,11 @@ def add_parser(verbs: Any) -> None:
         epilog=_EPILOG,
     )
     parser.add_argument(
-        "paths", nargs="*", metavar="PATH", help="files, or folders with all folders below them"
+        "paths", nargs="*", metavar="PATH", help="files, or folders with all their subfolders"
     )
     add_corpus(parser)
     add_dry_run(parser)
-    parser.add_argument("--retry", action="store_true", help="take only the files that failed before")
+    parser.add_argument("--retry", action="store_true", help="take only files that failed before")
     _add_choice_of_files(parser)
     _add_streams(parser)
     parser.add_argument(
@@ -86,13 +86,13 @@ def add_parser(verbs: Any) -> None:
         "--meta-file", metavar="FILE", help='JSON lines: {"path": "talk.mp4", "title": "…", any key}'
     )
     parser.add_argument(
-        "--processes", type=int, metavar="N", help="reader processes (default: one a core, at most 8)"
+        "--processes", type=int, metavar="N", help="reader processes (default: one per core, at most 8)"
     )
     parser.add_argument(
         "--ray",
         metavar="ADDRESS",
-        help="read and encode on a Ray cluster: HOST:PORT of its head, auto for the one that this machine is "
-        "part of, or local to start one here",
+        help="read and encode on a Ray cluster: HOST:PORT of its head, auto for the one this machine "
+        "belongs to, or local to start one here",
     )
     add_max_pixels(parser)
     parser.add_argument(
@@ -107,7 +107,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def _add_streams(parser: argparse.ArgumentParser) -> None:
-    """What is read of the files, and by which models."""
+    """Add the options for streams and their models."""
     for option in index_options():
         takes: dict[str, Any] = {"metavar": option.metavar, "type": option.type}
         if option.metavar is None:
@@ -118,53 +118,53 @@ def _add_streams(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--or-without",
         action="store_true",
-        help="where a model cannot be loaded, go on without it, with a note",
+        help="if a model cannot be loaded, continue without it, with a note",
     )
     parser.add_argument(
         "--without",
         action="append",
         default=[],
         metavar="STREAM",
-        help="leave this stream out of the run, such as screen_text, though the corpus has it (repeat for "
-        "more); what is indexed stays",
+        help="skip a stream of the corpus in this run, such as screen_text (repeat for more); its indexed "
+        "part stays",
     )
     parser.add_argument(
         "--shots",
         action="store_true",
-        help="find shots (stretches without a cut) even if frames are not searched",
+        help="find shots (ranges without a cut) even if frames are not searched",
     )
     parser.add_argument(
         "--transcribe",
         metavar="MODEL",
         nargs="?",
         const=True,
-        help="recognise speech where there are no subtitles: by a faster-whisper model, its name (which "
-        "`whenabouts models get` has fetched) or folder, or without MODEL by the one that a package carries "
-        "(offline, English)",
+        help="recognise speech where there are no subtitles, with a faster-whisper model: its name (after "
+        "`whenabouts models get`) or folder; without MODEL the one from the package (offline, "
+        "English)",
     )
     parser.add_argument(
         "--language",
         metavar="CODE",
-        help="where there are subtitles in several languages, search these from now on, such as en (default: "
-        "a file without a language, else the language of the sound, else English)",
+        help="search subtitles in this language from now on, such as en, where there are several (default:"
+        " a file without a language, else the language of the sound, else English)",
     )
     parser.add_argument(
         "--sound-track",
         metavar="N|CODE",
-        help="where there are several sound tracks, hear this one from now on: its number, from 1, or its "
+        help="use this sound track from now on where there are several: its number, from 1, or its "
         "language, such as de (default: the first)",
     )
 
 
 def _add_choice_of_files(parser: argparse.ArgumentParser) -> None:
-    """Which files of the paths are taken, left out or taken out again."""
+    """Add the options that choose, ignore and prune files."""
     parser.add_argument(
         "--exclude",
         action="append",
         default=[],
         metavar="PATTERN",
-        help="leave out files that match, such as '*.tmp' or drafts/ (repeat for more); a .whenaboutsignore "
-        "file does so for its folder",
+        help="ignore matching files, such as '*.tmp' or drafts/ (repeat for more); a .whenaboutsignore "
+        "file does this for its folder",
     )
     parser.add_argument(
         "--follow", action=argparse.BooleanOptionalAction, default=True, help="follow links in folders"
@@ -172,32 +172,32 @@ def _add_choice_of_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--again",
         action="store_true",
-        help="also take files that were removed from the corpus, and subtitles whose recording is gone",
+        help="also take files that were removed from the corpus, and subtitles without their recording",
     )
-    parser.add_argument("--prune", action="store_true", help="take out videos whose files are gone from PATH")
+    parser.add_argument("--prune", action="store_true", help="remove videos whose files are gone from PATH")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Plan, say the plan, index, say what came of it."""
+    """Plan, print the plan, index, and print the result."""
     allow_pixels(options)
     if not options.paths and not options.retry:
         if options.model:
             return _encode(open_corpus(options), options)
-        taken = f"; {options.transcribe} was taken for the MODEL of --transcribe: write it before that"
+        taken = f"; {options.transcribe} was read as the MODEL of --transcribe: put it before that option"
         raise UsageError(
-            "what shall be indexed? Give files or folders, or --retry for those that failed before"
+            "what should be indexed? Give files or folders, or --retry for files that failed before"
             + (taken if isinstance(options.transcribe, str) else "")
         )
     if options.processes is not None and options.processes < 1:
         raise UsageError(f"--processes {options.processes}: give 1 or more")
     if options.retriever and not options.model:
-        raise UsageError("--retriever chooses videos for a trained system; name that with --model as well")
+        raise UsageError("--retriever chooses videos for a trained system; also name that with --model")
     if options.segments is not None and not options.model:
-        raise UsageError("--segments are chosen for a trained system; name that with --model as well")
+        raise UsageError("--segments are for a trained system; also name that with --model")
     with _corpus(options) as (corpus, is_new):
         if options.dry_run:
             return _dry_run(corpus, options)
-        # Planned while nobody else can write, so that the plan still fits when it is carried out.
+        # Planned under the writer's lock, so that the plan is still valid when it is carried out.
         with corpus.writing(wait=options.wait, on_wait=_say_holder):
             try:
                 code = _run(corpus, options)
@@ -210,9 +210,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _encode(corpus: Corpus, options: argparse.Namespace) -> int:
-    """Only let a trained system encode the videos that are there."""
+    """Only let a trained system encode the indexed videos."""
     if options.dry_run:
-        raise UsageError("--dry-run has nothing to plan without PATH; --model alone only encodes videos")
+        raise UsageError("--dry-run needs PATH; without it --model only encodes indexed videos")
     segments = options.segments
     videos = encoded_with(corpus, options.model, options.retriever, segments, wait=options.wait)
     if wants_json(options):
@@ -226,9 +226,9 @@ def _encode(corpus: Corpus, options: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _corpus(options: argparse.Namespace) -> Iterator[tuple[Corpus, bool]]:
-    """The corpus to write to, and whether its folder was made for this run.
+    """The corpus to write to, and whether its folder was created for this run.
 
-    A dry run without one plans against an empty one that is thrown away.
+    Without a corpus, a dry run plans against a temporary empty one.
     """
     check_room(_ROOM_BYTES)
     try:
@@ -248,9 +248,9 @@ def _corpus(options: argparse.Namespace) -> Iterator[tuple[Corpus, bool]]:
 
 
 def _take_back_untouched(corpus: Corpus) -> None:
-    """Remove the folder of a corpus into which nobody wrote: the options were wrong, or nothing was found."""
+    """Remove a new corpus that stayed empty because options were wrong or nothing was found."""
     with contextlib.suppress(WhenaboutsError):
-        corpus.store.refresh()  # while this run waited for its turn, another may have written
+        corpus.store.refresh()  # another run may have written while this one waited
         if not corpus.store.streams and not corpus.store.videos():
             shutil.rmtree(corpus.location, ignore_errors=True)
 
@@ -312,33 +312,33 @@ def _run(corpus: Corpus, options: argparse.Namespace) -> int:
     if summary.lack:
         print(for_terminal(f"whenabouts: {summary.lack}"), file=sys.stderr)
         return 2
-    # The summary lists broken files; the command failed if the machine did, or if nothing can be searched.
+    # Failed files are in the summary. The command itself fails only if nothing can be searched.
     if (summary.failed or summary.failed_before) and not summary.searchable:
         return 2
     return _unruled(plan) or (1 if summary.again else 0)
 
 
 def _unruled(plan: Plan) -> int:
-    """2, and a word on standard error, where folders were not looked at."""
+    """Report folders that were not read, and return 2 if there are any, else 0."""
     if not plan.unruled:
         return 0
     folders = number_of(len(plan.unruled), "folder was", "folders were")
     line = (
-        f"whenabouts: {folders} not looked at, because of a .whenaboutsignore that cannot be used; what the "
-        "corpus has of that is kept"
+        f"whenabouts: {folders} not read, because of an unusable .whenaboutsignore; what the corpus "
+        "has of them stays"
     )
     print(for_terminal(line), file=sys.stderr)
     return 2
 
 
 def _nothing(plan: Plan, options: argparse.Namespace) -> int:
-    """2, and a word on standard error, where the paths hold nothing that could be indexed."""
+    """Report paths without anything to index, and return 2 if so, else 0."""
     if plan.files or plan.gone or options.retry:
         return 0
     where = ", ".join(printable(Path(path)) for path in options.paths)
     reason = "; ".join(why for _, why in plan.problems) or (
-        "there is no video, sound or subtitle file (folders are searched through; names with a leading dot "
-        "are left out)"
+        "there is no video, sound or subtitle file (subfolders are searched; names with a leading dot"
+        " are skipped)"
     )
     print(for_terminal(f"whenabouts: nothing to index in {where}: {reason}"), file=sys.stderr)
     return 2
@@ -356,7 +356,7 @@ def _say(lines: list[str], stream: TextIO) -> None:
 
 
 class _Display:
-    """A progress bar with rate and time left on standard error; silent where nobody looks."""
+    """A progress bar with rate and time left on standard error, if that is a terminal."""
 
     def __init__(self, doing: str = "starting") -> None:
         self._enabled, self._doing = sys.stderr.isatty(), doing
@@ -390,7 +390,7 @@ class _Display:
             self._bar.stop()
 
     def show(self, progress: Progress) -> None:
-        """One step on."""
+        """Show progress."""
         if self._bar is None:
             return
         if progress.step != self._step:
@@ -399,7 +399,7 @@ class _Display:
         self._bar.update(
             self._job,
             completed=progress.fraction,
-            # Of a step that cannot say how far it is, only its name is shown.
+            # A step that cannot measure its progress shows only its name.
             share="" if progress.step and not progress.fraction else f"{100 * progress.fraction:>4.1f} %",
             files=progress.step or f"{progress.files_done}/{progress.files_total} files",
             rate=progress.rate_text,

@@ -21,22 +21,22 @@ VERBS: dict[str, Verb] = {
     name: Verb(f"whenabouts.cli.{name}", summary, MY_VIDEOS)
     for name, summary in {
         "index": "put videos, sound files and transcripts into a corpus",
-        "watch": "follow folders: index what appears, changes or goes there",
+        "watch": "keep a corpus up to date with folders",
         "search": "find moments for a sentence",
         "show": "the facts and words of a video or a moment",
         "export": "write moments as a list: edl, otio, fcpxml, csv, json, vtt, ...",
         "cut": "cut moments out as video files, exact to the frame",
-        "collection": "put moments together: add, order, trim, note, list",
-        "serve": "open a corpus as a page in the browser, and as REST",
-        "guests": "people with a link of their own to a server: add, list, remove",
+        "collection": "collect moments: add, order, trim, note, list",
+        "serve": "serve a corpus as a web page and REST API",
+        "guests": "links to a server for other users: add, list, remove",
         "mcp": "let an assistant search, look, collect and cut (MCP)",
-        "duplicates": "what is seen again in other videos",
-        "stats": "what a corpus holds",
-        "people": "who speaks and who is seen: name, merge, forget",
-        "relocate": "find moved files, and tell a corpus where they are",
-        "remove": "take videos out of a corpus",
-        "calibrate": "measure how often the answers are wrong",
-        "models": "which models there are, and fetching one",
+        "duplicates": "find parts that appear again in other videos",
+        "stats": "what a corpus contains",
+        "people": "who speaks and is seen: name, merge, forget",
+        "relocate": "find moved files and update their paths",
+        "remove": "remove videos from a corpus",
+        "calibrate": "measure how often answers are wrong",
+        "models": "list models and download one",
         "doctor": "what is installed and usable; why a moment was (not) found",
     }.items()
 }
@@ -58,21 +58,21 @@ exit codes: 0 found, 1 no match or files to read again, 2 wrong use or bad input
 
 
 def build_parser(called: Iterable[str] | None = None) -> argparse.ArgumentParser:
-    """The parser of all verbs. Only verbs in `called` get their options (None: all do)."""
+    """The parser of all verbs. Only the verbs in `called` get their options (None: all)."""
     parser = argparse.ArgumentParser(
         prog="whenabouts",
-        description="Find moments in your own videos: a sentence in, ranked moments (video, start, end) out. "
-        "And measure systems that do.",
+        description="Find moments in your own videos: give a sentence, get ranked moments (video, start, "
+        "end). And measure systems that do this.",
         epilog=f"{_list_verbs()}\n{_EPILOG}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"whenabouts {__version__}")
-    parser.add_argument("--debug", action="store_true", help="show the whole trace of an error")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.add_argument(
-        "--no-config", action="store_true", help="take no options from whenabouts.toml (before VERB)"
+        "--no-config", action="store_true", help="ignore whenabouts.toml (give it before VERB)"
     )
     verbs = parser.add_subparsers(
-        dest="verb", metavar="VERB", required=True, help="one of those below; VERB --help explains it"
+        dest="verb", metavar="VERB", required=True, help="one of the verbs below; VERB --help explains it"
     )
     for name, verb in all_verbs().items():
         if called is None or name in called:
@@ -84,13 +84,13 @@ def build_parser(called: Iterable[str] | None = None) -> argparse.ArgumentParser
 
 
 def all_verbs() -> dict[str, Verb]:
-    """The verbs of this package and of plugins, in the order in which the help page lists them."""
+    """The verbs of this package and of plugins, in the order of the help page."""
     return {**VERBS, **plugins.loaded("verbs")}
 
 
 def _extend(name: str, parser: argparse.ArgumentParser) -> None:
-    """Add what plugins add to a verb; where that package is missing, its options say so."""
-    own = parser.get_default("run")
+    """Add a verb's options from plugins. If their package is missing, using such an option says so."""
+    run_verb = parser.get_default("run")
     modules = [importlib.import_module(more.module) for more in extended(name)]
     for module in modules:
         module.add_options(parser)
@@ -101,7 +101,7 @@ def _extend(name: str, parser: argparse.ArgumentParser) -> None:
     def run(options: argparse.Namespace) -> int:
         codes = (module.run(options) for module in modules)
         code = next((code for code in codes if code is not None), None)
-        return int(own(options)) if code is None else int(code)
+        return int(run_verb(options)) if code is None else int(code)
 
     if modules:
         parser.set_defaults(run=run)
@@ -119,11 +119,11 @@ def _list_verbs() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code says whether something was found."""
+    """Run one command; returns its exit code."""
     open_outputs()
     encode_anything()
     given = sys.argv[1:] if arguments is None else arguments
-    # The options before a verb take no values: the first word without a dash is the verb.
+    # Options before the verb take no values, so the first word without a dash is the verb.
     verb = next((word for word in given if not word.startswith("-")), None)
     if "_ARGCOMPLETE" in os.environ:
         _complete()
@@ -134,14 +134,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = options.run(options)
         sys.stdout.flush()
     except SystemExit:
-        raise  # help, version, and what argparse refuses
-    except BaseException as error:  # panics of Rust libraries are no Exception
+        raise  # help, version, and errors that argparse reports itself
+    except BaseException as error:  # panics of Rust libraries do not derive from Exception
         return exit_code_of(error, given)
     return int(code)
 
 
 def _complete() -> None:
-    """Answer a shell that asks how a line may go on; ends the program."""
+    """Complete a command line for the shell; ends the program."""
     import argcomplete
 
     words = os.environ.get("COMP_LINE", "").split()[1:]

@@ -1,4 +1,4 @@
-"""`whenabouts mcp`: a corpus for agents, by the Model Context Protocol."""
+"""`whenabouts mcp`: serve a corpus to agents by the Model Context Protocol. Loaded by `cli.main`."""
 
 from __future__ import annotations
 
@@ -47,29 +47,29 @@ def add_parser(verbs: Any) -> None:
         "mcp",
         run,
         description="Let an AI assistant search a corpus, look at moments, collect and cut them (Model "
-        "Context Protocol). The assistant's program starts this command itself: `--print config` prints what "
-        "its settings need.",
+        "Context Protocol). The assistant's program starts this command itself: `--print config` prints the "
+        "settings it needs.",
         epilog=_EPILOG,
     )
     add_corpus(parser, several=True)
     parser.add_argument(
         "--print",
         choices=("config", "skill"),
-        help="print what a client's settings need (mcpServers), or a skill file that teaches an assistant",
+        help="print settings for a client (mcpServers), or a skill file that teaches an assistant",
     )
     parser.add_argument(
-        "--out", metavar="DIR", type=Path, help="folder for the clips that it cuts (default: it may cut none)"
+        "--out", metavar="DIR", type=Path, help="folder for the clips it cuts (default: it may not cut)"
     )
     add_allow(parser)
     parser.add_argument(
         "--page",
         metavar="URL",
-        help="where the user opens the page of this corpus (`whenabouts serve`): answers have links to it",
+        help="address of this corpus's page (`whenabouts serve`), for links in answers",
     )
     parser.add_argument(
         "--read-only",
         action="store_true",
-        help="let it search and look only: collect, export, cut and add nothing",
+        help="let it only search and look, not collect, export, cut or add",
     )
     parser.add_argument(
         "--http",
@@ -90,11 +90,9 @@ def run(options: argparse.Namespace) -> int:
     from whenabouts.agents.tools import agent_server  # needs the extra mcp
 
     if options.allow and options.read_only:
-        raise UsageError(
-            "--allow lets it add videos, and --read-only lets it change nothing; give one of them"
-        )
+        raise UsageError("--allow and --read-only contradict each other; give one of them")
     if options.guests and not options.http:
-        raise UsageError("--guests is for --http: over standard input and output nobody sends a token")
+        raise UsageError("--guests needs --http, because over standard input and output nobody sends a token")
     page = page_address("--page", options.page)
     corpus = open_or_new_corpus(options)
     adding = None
@@ -106,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
         corpus.check_filled()
 
     def opened() -> Corpus:
-        # A handle for one call: calls may come at once.
+        # A handle per call, because calls may run in parallel.
         handle = corpus.beside()
         handle.refresh()
         return handle
@@ -137,7 +135,7 @@ def _serve_http(server: Callable[[Collection[str]], MCPServer], options: argpars
 
 
 def _configuration(options: argparse.Namespace) -> dict[str, Any]:
-    """What the usual clients read: how to start this server for this corpus."""
+    """The settings that common clients read: how to start this server for this corpus."""
     program = shutil.which("whenabouts")
     start = [program] if program else [sys.executable, "-m", "whenabouts"]
     arguments = ["mcp"]

@@ -1,4 +1,4 @@
-"""`whenabouts models`: which models there are, and fetching one; nothing else downloads anything."""
+"""`whenabouts models`: list models and download one; no other command downloads. Loaded by `cli.main`."""
 
 from __future__ import annotations
 
@@ -25,55 +25,55 @@ examples:
   whenabouts models get small
   whenabouts models get openai/clip-vit-base-patch32 --yes
   whenabouts models get owner/name@revision --offline
-The hub is huggingface.co, or what HF_ENDPOINT names; models lie under HF_HOME. HF_TOKEN is for those whose
-authors want their terms accepted."""
+The hub is huggingface.co or $HF_ENDPOINT; models are stored under $HF_HOME. Set HF_TOKEN for models whose
+authors require that you accept their terms."""
 
 
 def add_parser(verbs: Any) -> None:
-    """Declare the verb and its two own."""
+    """Declare the verb and its inner verbs `list` and `get`."""
     parser = add_verb(
         verbs,
         "models",
-        description="Which models whenabouts can use by name, and fetching one. No other command downloads "
-        "anything: a model that is not on this machine is an error that names `whenabouts models get`.",
+        description="List the models that whenabouts can use by name, and download one. No other command "
+        "downloads anything: a missing model is an error that names `whenabouts models get`.",
         epilog=_EPILOG,
     )
-    own = parser.add_subparsers(dest="models_verb", metavar="WHAT", required=True, help="list or get")
+    inner = parser.add_subparsers(dest="models_verb", metavar="WHAT", required=True, help="list or get")
     add_format(
         add_verb(
-            own,
+            inner,
             "list",
             run_list,
-            description="What is known by name, its purpose; size and licence of what is here.",
+            description="List models with their purpose, and size and licence of those on this machine.",
         )
     )
     get = add_verb(
-        own,
+        inner,
         "get",
         run_get,
-        description="Show a model's size, licence, revision and hash, ask, and fetch it. A download that "
-        "broke "
-        "off goes on; each file is checked by the hash that the hub states; the revision is kept, so that "
-        "the "
-        "name means the same files ever after.",
+        description="Show a model's size, licence, revision and hash, ask, and download it. An interrupted "
+        "download continues; each file is checked against the hub's hash; the revision is stored, so "
+        "that the name always means the same files.",
     )
     get.add_argument(
         "name", metavar="NAME", help="owner/name or owner/name@revision, or a name of `models list`"
     )
-    get.add_argument("--yes", action="store_true", help="fetch without asking")
-    get.add_argument("--offline", action="store_true", help="ask no network: say whether it is here")
+    get.add_argument("--yes", action="store_true", help="download without asking")
+    get.add_argument(
+        "--offline", action="store_true", help="do not use the network: say whether it is on this machine"
+    )
     get.add_argument(
         "--file",
         action="append",
         default=[],
         metavar="FILE",
-        help="fetch only this file of it (repeat for more)",
+        help="download only this file (repeat for more)",
     )
     add_format(get)
 
 
 def run_list(options: argparse.Namespace) -> int:
-    """Show what there is."""
+    """Print the known models."""
     models = listed_models()
     print_either(options, lambda: [model.to_json() for model in models], lambda: _lines(models))
     return 0
@@ -96,20 +96,21 @@ def _lines(models: list[ListedModel]) -> list[str]:
     ]
     return [
         *table,
-        "sizes are those of files here, licences what a package or the hub states; of what is not here "
-        "`whenabouts models get NAME` shows both, the revision and the hash, before it fetches",
+        "sizes are those of files here, licences those stated by a package or the hub; for a model "
+        "that is not here, `whenabouts models get NAME` shows both, the revision and the hash before "
+        "it downloads",
     ]
 
 
 def run_get(options: argparse.Namespace) -> int:
-    """Show what the hub says of a model, ask, fetch."""
+    """Show the hub's facts about a model, ask, and download it."""
     card = resolved(options.name)
     name = card.name if card else options.name
     if card is not None and card.packages:
         return _packaged(options, card)
     if not hub.is_name(name):
         raise UsageError(
-            f"{options.name!r} is no model's name; give owner/name, or one of `whenabouts models list`"
+            f"{options.name!r} is not a model's name; give owner/name, or a name of `whenabouts models list`"
         )
     if options.offline:
         folder = hub.folder_of(name, lambda folder: True)
@@ -134,7 +135,7 @@ def run_get(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[HubFile, int], object]]:
-    """What shows a bar for each file on standard error, where somebody looks."""
+    """A callback that shows a bar per file on standard error; does nothing unless that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda file, count: None
         return
@@ -165,7 +166,7 @@ def _packaged(options: argparse.Namespace, card: ModelCard) -> int:
 
 
 def _facts(pin: Pin) -> list[str]:
-    """What a person should know before the download."""
+    """What the user should know before the download."""
     lines = [
         pin.repository,
         f"  size      {pin.size / 1e6:,.1f} MB in {len(pin.files)} files",
@@ -174,7 +175,7 @@ def _facts(pin: Pin) -> list[str]:
     ]
     for file in pin.weights:
         digest = (
-            f"sha256 {file.sha256}" if file.sha256 else f"git {file.blob}" if file.blob else "no hash told"
+            f"sha256 {file.sha256}" if file.sha256 else f"git {file.blob}" if file.blob else "no hash stated"
         )
         lines.append(f"  weights   {file.path}, {file.size / 1e6:,.1f} MB, {digest}")
     return lines
@@ -191,12 +192,12 @@ def _described(pin: Pin) -> dict[str, Any]:
 
 
 def _ask(options: argparse.Namespace) -> None:
-    """Go on only with a yes."""
+    """Continue only if the user says yes."""
     if options.yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("nothing was downloaded; say --yes to fetch it")
-    sys.stderr.write("fetch it? [y/N] ")
+        raise UsageError("nothing was downloaded; give --yes to download it")
+    sys.stderr.write("download it? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise UsageError("nothing was downloaded")

@@ -1,4 +1,4 @@
-"""Which moments a command takes away: those of a search, of a file of answers, or named one by one."""
+"""The moments that `cut` and `export` take: from a search, a file of answers, a collection, or by name."""
 
 from __future__ import annotations
 
@@ -33,43 +33,44 @@ _TAKE_ALL = "--all-moments takes all"
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The moments, and notes for the user, which say why there are none."""
+    """The moments, and notes for the user, such as why there are none."""
 
     moments: list[FileMoment]
     notes: tuple[str, ...] = ()
 
 
 def add_moments(parser: argparse.ArgumentParser, *, k: int) -> None:
-    """QUERY with the options of a search, --from and --moment: one of the three."""
+    """Add QUERY with search options, --from, --moment and --collection, of which one must be given."""
     parser.add_argument("query", nargs="?", metavar="QUERY", help="what to look for, in your own words")
     add_corpus(parser)
     add_places(parser, k=k)
     parser.add_argument(
-        "--from", dest="from_", metavar="FILE", help="the moments that `whenabouts search --json` printed"
+        "--from",
+        dest="from_",
+        metavar="FILE",
+        help="take the moments from a file of `whenabouts search --json`",
     )
     parser.add_argument(
         "--moment",
         action="append",
         default=[],
         metavar="VIDEO@START-END",
-        help="this moment of a video of the corpus or of a file (repeat for more)",
+        help="this moment of a video of the corpus, or of a file (repeat for more)",
     )
+    parser.add_argument("--collection", metavar="NAME", help="the moments of this collection, in order")
     parser.add_argument(
-        "--collection", metavar="NAME", help="the moments of this collection of the corpus, in its order"
-    )
-    parser.add_argument(
-        "--unsure", action="store_true", help="take the best moments even if the search is unsure of all"
+        "--unsure", action="store_true", help="take the best moments even if the search is unsure of them"
     )
     parser.add_argument(
         "--all-moments",
         action="store_true",
-        help="take all K moments that the search lists (default: only those that match)",
+        help="take all moments that the search lists (default: only those that match)",
     )
     add_narrowing(parser)
 
 
 def chosen_moments(options: argparse.Namespace) -> Chosen:
-    """The moments that were asked for. Raises UsageError unless exactly one way was used."""
+    """The moments to take. Raises UsageError unless exactly one source is given."""
     ways = [
         options.query is not None or options.like is not None,
         options.from_ is not None,
@@ -99,7 +100,7 @@ def _searched(options: argparse.Namespace) -> Chosen:
         closest = f"; `whenabouts search` shows the closest, {_TAKE_ALL}" if result.moments else ""
         return Chosen([], (*notes, f"no match, so nothing was written{closest}"))
     if result.answer == "unsure" and not (options.unsure or is_all):
-        remedy = f"look with `whenabouts search`; --unsure takes the best all the same, {_TAKE_ALL}"
+        remedy = f"see `whenabouts search`; --unsure takes the best anyway, {_TAKE_ALL}"
         return Chosen([], (*notes, f"so nothing was written; {remedy}"))
     taken = result.moments if is_all else result.matched
     for scored in taken:
@@ -108,7 +109,7 @@ def _searched(options: argparse.Namespace) -> Chosen:
 
 
 def _left(result: SearchResult, taken: int) -> list[str]:
-    """What to say of moments that were found and are not taken."""
+    """A note about moments that were found but not taken."""
     left = len(result.moments) - taken
     return [f"{taken} of {len(result.moments)} moments matched; {_TAKE_ALL}"] if left else []
 
@@ -123,7 +124,7 @@ def _from_file(options: argparse.Namespace) -> Chosen:
             try:
                 record = corpus.resolve(moment.path)
             except UsageError:
-                continue  # of another corpus, or of none
+                continue  # from another corpus, or a plain file
             check_unchanged(record)
     return Chosen(moments)
 
@@ -134,7 +135,7 @@ def _collected(options: argparse.Namespace) -> Chosen:
     moments, missing = corpus.moments_of(items)
     for moment in moments:
         check_unchanged(corpus.resolve(moment.video_id))
-    empty = () if moments else (f"{options.collection!r} has no moment that can be taken",)
+    empty = () if moments else (f"{options.collection!r} has no moment to take",)
     return Chosen(moments, (*missing, *empty))
 
 
@@ -157,7 +158,7 @@ def _named_moment(corpus: Corpus | None, moment: str, rank: int) -> FileMoment:
 
 
 def _video(corpus: Corpus | None, name: str) -> VideoRecord | Path:
-    """A video of the corpus, or a file that is in none."""
+    """A video of the corpus, or a file outside it."""
     place = source_path(name)
     if corpus is not None:
         try:
@@ -167,6 +168,6 @@ def _video(corpus: Corpus | None, name: str) -> VideoRecord | Path:
                 raise
     elif not place.exists():
         raise UsageError(
-            f"{name!r}: there is no such file; check the path, or give --corpus DIR to name a video of it"
+            f"{name!r}: there is no such file; check the path, or give --corpus DIR if it is a video there"
         )
     return place

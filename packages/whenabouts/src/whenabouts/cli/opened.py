@@ -1,4 +1,4 @@
-"""The corpus of a command, opened: its searches, the options that narrow them, and its checker."""
+"""Open the corpus of a command: its searches, the options that narrow them, its checker."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def searched(options: argparse.Namespace) -> SearchResult:
-    """The answer to the query of a command that searches, narrowed as its options say."""
+    """The answer to a command's query, narrowed by its options."""
     corpus, search_options = corpus_and_search(options)
     return corpus.search(options.query or "", options=search_options)
 
 
 def corpus_and_search(options: argparse.Namespace) -> tuple[Corpus, SearchOptions]:
-    """The corpus of a command that searches, and the options of its searches; what is new is encoded."""
+    """The corpus and search options of a command that searches; encodes new videos first for --model."""
     corpus, model = open_corpus(options), getattr(options, "model", None)
     retriever, segments = getattr(options, "retriever", None), getattr(options, "segments", None)
     search_options = SearchOptions(
@@ -56,7 +56,7 @@ def corpus_and_search(options: argparse.Namespace) -> tuple[Corpus, SearchOption
 
 
 def opened_checker(options: argparse.Namespace) -> Checker | None:
-    """The checker that was named, opened; None where none was."""
+    """The checker of --check, opened; None without the option."""
     if getattr(options, "check", None) is None:
         return None
     from whenabouts.checkers import open_checker
@@ -83,7 +83,7 @@ def opened_rewriter(options: argparse.Namespace) -> Rewriter | None:
 
 
 def add_narrowing(parser: argparse._ActionsContainer) -> None:
-    """Which moments may answer a query."""
+    """Add the options that narrow which moments may answer."""
     add = parser.add_argument
     add("--within", action="append", default=[], metavar="VIDEO", help="only in this video (repeat for more)")
     add(
@@ -91,20 +91,20 @@ def add_narrowing(parser: argparse._ActionsContainer) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help=f"only by this stream: {', '.join(all_streams())}",
+        help=f"search only this stream: {', '.join(all_streams())}",
     )
     add(
         "--like",
         metavar="FILE|VIDEO@T",
-        help="what is like a picture, or like a moment of the corpus (VIDEO@TIME, VIDEO@START-END), with or "
-        "without words",
+        help="moments like a picture, or like a moment of the corpus (VIDEO@TIME, VIDEO@START-END); may be"
+        " combined with words",
     )
     add(
         "--min-confidence",
         type=float,
         default=0.0,
         metavar="C",
-        help="leave out moments that are less probable (0 to 1)",
+        help="leave out less probable moments (0 to 1)",
     )
     add("--after", metavar="DATE", help="videos recorded at or after this date")
     add("--before", metavar="DATE", help="videos recorded before this date")
@@ -112,7 +112,7 @@ def add_narrowing(parser: argparse._ActionsContainer) -> None:
     add(
         "--literal",
         action="store_true",
-        help='search the words as they stand: understand no "the first time ...", "in the video called ..."',
+        help='search the words literally: do not interpret "the first time ...", "in the video called ..."',
     )
 
 
@@ -124,9 +124,9 @@ def encoded_with(
     *,
     wait: bool | None = None,
 ) -> int:
-    """Let a trained system encode what is new in a corpus, with a bar on standard error.
+    """Let a trained system encode new videos of a corpus, with a bar on standard error.
 
-    How many videos it holds then. `wait` None: where another indexer is at work, it is left at that (0).
+    Returns how many videos are encoded then. With `wait` None, does nothing if another indexer runs (0).
     """
     with encoding_bar(model) as show:
         try:

@@ -1,4 +1,4 @@
-"""Options that several verbs share."""
+"""Options that several verbs share: each `add_…` function adds one or a few to a parser."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import whenabouts  # whose names import their modules when they are used: `--help` stays quick
+import whenabouts  # imports its submodules on first use, which keeps `--help` quick
 from whenabouts.types import UsageError
 from whenabouts.video.opened import MAX_PIXELS, most_pixels
 
@@ -27,9 +27,9 @@ def add_verb(
     description: str,
     epilog: str | None = None,
 ) -> argparse.ArgumentParser:
-    """The parser of a verb; `run` is called with its options (None: each of its own verbs has another).
+    """Add the parser of a verb. `run` is called with its options; None if the verb has verbs of its own.
 
-    With an epilog (examples), that keeps its line breaks; the description is filled to the terminal's width.
+    An epilog (examples) keeps its line breaks; the description is filled to the terminal's width.
     """
     width = max(40, shutil.get_terminal_size().columns - 2)
     formatter = argparse.HelpFormatter if epilog is None else argparse.RawDescriptionHelpFormatter
@@ -42,12 +42,12 @@ def add_verb(
 
 
 class _SingleCorpus(argparse.Action):
-    """Stores the corpus; a second one would silently take the place of the first, so it is refused."""
+    """Stores the corpus and refuses a second one, which would silently replace the first."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: Any = None
     ) -> None:
-        """Take a value."""
+        """Take a value. Raises UsageError if another corpus was named before."""
         corpora = getattr(namespace, "corpora", None)
         if corpora is not None:
             corpora = namespace.corpora = [*corpora, values]
@@ -61,7 +61,7 @@ class _SingleCorpus(argparse.Action):
 
 
 def add_corpus(parser: argparse._ActionsContainer, *, several: bool = False) -> None:
-    """The corpus a command works on; `several`: more than one may be named, to search side by side."""
+    """Add --corpus. With `several` it may be repeated; the corpora are searched side by side."""
     if several:
         parser.set_defaults(corpora=[])
     parser.add_argument(
@@ -69,13 +69,13 @@ def add_corpus(parser: argparse._ActionsContainer, *, several: bool = False) -> 
         metavar="DIR",
         action=_SingleCorpus,
         default=os.environ.get("WHENABOUTS_CORPUS"),
-        help="folder of the corpus, or s3://bucket/prefix (default: $WHENABOUTS_CORPUS)"
+        help="corpus folder, or s3://bucket/prefix (default: $WHENABOUTS_CORPUS)"
         + ("; repeat it to search several side by side" if several else ""),
     )
 
 
 def add_max_pixels(parser: argparse._ActionsContainer) -> None:
-    """How large pictures may be to be decoded; `allow_pixels` makes it so."""
+    """Add --max-pixels, the largest picture to decode; `allow_pixels` applies it."""
     parser.add_argument(
         "--max-pixels",
         type=int,
@@ -85,38 +85,38 @@ def add_max_pixels(parser: argparse._ActionsContainer) -> None:
 
 
 def allow_pixels(options: argparse.Namespace) -> None:
-    """Let this process and the readers that it starts decode pictures as large as the options say."""
+    """Apply --max-pixels to this process and the readers that it starts."""
     if options.max_pixels is not None:
         os.environ[MAX_PIXELS] = str(options.max_pixels)
     most_pixels()
 
 
 def add_force(parser: argparse._ActionsContainer) -> None:
-    """Add --force, for verbs whose files took long to make or may stand in the place of others."""
-    parser.add_argument("--force", action="store_true", help="replace what is there already")
+    """Add --force, for verbs that could overwrite files which took long to make."""
+    parser.add_argument("--force", action="store_true", help="replace existing files")
 
 
 def add_access(parser: argparse._ActionsContainer) -> None:
-    """Where a server listens, what its clients must send, and how long a search may take."""
+    """Add --host, --token and --time-limit, for verbs that serve."""
     add_host(parser)
     parser.add_argument(
         "--token",
         default=None,
-        help="secret that clients must send (default: $WHENABOUTS_TOKEN, which `ps` does not show to others)",
+        help="secret that clients must send (default: $WHENABOUTS_TOKEN, hidden from other users' `ps`)",
     )
     parser.add_argument(
         "--time-limit",
         metavar="SECONDS",
         type=float,
         default=60.0,
-        help="end a search that takes longer (default 60)",
+        help="stop searches that take longer (default 60)",
     )
 
 
 def add_host(parser: argparse._ActionsContainer) -> None:
     """Add --host, for verbs that serve."""
     parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen at (default 127.0.0.1: this machine only)"
+        "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1: this machine only)"
     )
 
 
@@ -126,24 +126,24 @@ def add_guests(parser: argparse._ActionsContainer) -> None:
         "--guests",
         metavar="FILE",
         type=Path,
-        help="let people of this file in with tokens of their own (`whenabouts guests FILE add NAME`)",
+        help="also accept the tokens of the users in this file (`whenabouts guests FILE add NAME`)",
     )
 
 
 def add_allow(parser: argparse._ActionsContainer) -> None:
-    """Add --allow, for verbs whose clients can fill the corpus."""
+    """Add --allow, for verbs whose clients may add videos."""
     parser.add_argument(
         "--allow",
         metavar="DIR",
         type=Path,
         action="append",
         default=[],
-        help="let clients list this folder and change what is indexed of it (repeat for more)",
+        help="let clients list this folder and change what is indexed from it (repeat for more)",
     )
 
 
 def page_address(option: str, given: str | None) -> str:
-    """The address of a page with a slash at its end, "" for none. Raises UsageError for anything else."""
+    """A page's address, ending in a slash; "" if none was given. Raises UsageError for anything else."""
     if given is None:
         return ""
     parts = urlsplit(given)
@@ -158,25 +158,25 @@ def add_dry_run(parser: argparse._ActionsContainer) -> None:
 
 
 def add_proxy(parser: argparse._ActionsContainer) -> None:
-    """Add --base-path and --trust-proxy, for verbs whose pages may lie behind a reverse proxy."""
+    """Add --base-path and --trust-proxy, for verbs that may run behind a reverse proxy."""
     parser.add_argument(
         "--base-path",
         metavar="PATH",
         default="",
-        help="the address below which a reverse proxy shows the server, such as /moments",
+        help="path under which a reverse proxy shows the server, such as /moments",
     )
     parser.add_argument(
         "--trust-proxy",
         metavar="ADDRESS",
         action="append",
         default=[],
-        help="believe X-Forwarded-Host and X-Forwarded-Proto of this proxy (an address or network; repeat "
+        help="believe X-Forwarded-Host and X-Forwarded-Proto from this proxy (an address or network; repeat "
         "for more)",
     )
 
 
 def proxy_settings(options: argparse.Namespace) -> dict[str, Any]:
-    """What `add_proxy` was given, as fields of a server's settings."""
+    """The options of `add_proxy` as fields of the server's settings."""
     return {"base_path": options.base_path.rstrip("/"), "proxies": tuple(options.trust_proxy)}
 
 
@@ -188,40 +188,40 @@ def add_wait(parser: argparse._ActionsContainer) -> None:
 
 
 def add_seed(parser: argparse._ActionsContainer) -> None:
-    """Add --seed, for verbs that draw at random."""
+    """Add --seed, for verbs that draw random samples."""
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="the same seed, the same random draws (default: 0)"
+        "--seed", type=int, default=0, metavar="N", help="seed of the random draws (default: 0)"
     )
 
 
 def keep_outer(parser: argparse.ArgumentParser) -> None:
-    """Let the values given before an inner verb stand: its options so far get no default."""
+    """Drop the defaults of a parser's options, so an inner verb keeps values given before its name."""
     for option in parser._actions:
         option.default = argparse.SUPPRESS
 
 
 def add_format(parser: argparse._ActionsContainer) -> None:
-    """Table or JSON."""
+    """Add --json and --table."""
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--json", action="store_true", help="print JSON (the default in a pipe or a file)")
     group.add_argument("--table", action="store_true", help="print a table (the default on a terminal)")
 
 
 def corpus_name(options: argparse.Namespace) -> str:
-    """The corpus that was named, or an error that says how to name one."""
+    """The corpus of --corpus. Raises UsageError if none was named."""
     if not options.corpus:
         raise UsageError("which corpus? Give --corpus DIR or set WHENABOUTS_CORPUS")
     return str(options.corpus)
 
 
 def open_corpus(options: argparse.Namespace) -> Corpus:
-    """The corpus of a command (or several, searched side by side). Raises NotACorpus where there is none."""
+    """Open the corpus, or several side by side. Raises NotACorpus for a folder without one."""
     named = corpus_name(options)
     return whenabouts.Corpus(getattr(options, "corpora", None) or named, create=False)
 
 
 def open_or_new_corpus(options: argparse.Namespace) -> Corpus:
-    """As `open_corpus`; with --allow an empty corpus is made, because clients can fill it."""
+    """Like `open_corpus`; with --allow a missing corpus is created, because clients can fill it."""
     from whenabouts.index.records import NotACorpus
 
     try:
@@ -233,18 +233,18 @@ def open_or_new_corpus(options: argparse.Namespace) -> Corpus:
 
 
 def add_where(parser: argparse._ActionsContainer) -> None:
-    """Which facts a video must have."""
+    """Add --where, the facts a video must have."""
     parser.add_argument(
         "--where",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="only videos with this fact; also KEY!=VALUE, KEY>=N, KEY<=N, and * in the value",
+        help="only videos with this fact; also KEY!=VALUE, KEY>=N, KEY<=N; the value may contain *",
     )
 
 
 def add_places(parser: argparse._ActionsContainer, *, k: int) -> None:
-    """How many moments: the best `k`, or every place where all is said."""
+    """Add -k (default `k`), --all and --skip: how many moments to list."""
     add = parser.add_argument
     add(
         "-k",
@@ -256,36 +256,35 @@ def add_places(parser: argparse._ActionsContainer, *, k: int) -> None:
     add(
         "--all",
         action="store_true",
-        help="list every place, by video and time, where all words (in any ending) and all quoted phrases "
-        "are said within a minute",
+        help="list, by video and time, every place that has all words (in any form) and all quoted phrases "
+        "within a minute",
     )
-    add("--skip", type=int, default=0, metavar="N", help="with --all: leave out the first N places")
+    add("--skip", type=int, default=0, metavar="N", help="with --all: skip the first N places")
 
 
 def add_retriever(parser: argparse._ActionsContainer) -> None:
-    """What chooses the videos for a trained system."""
+    """Add --retriever, the system that chooses the videos for --model."""
     parser.add_argument(
         "--retriever",
         metavar="RUN",
-        help="let this trained system choose the videos (default: the one that a staged run names)",
+        help="trained system that chooses the videos (default: the one that a staged run names)",
     )
 
 
 def add_check(parser: argparse._ActionsContainer, what: str) -> None:
-    """A model that looks at moments a second time."""
+    """Add --check and --send-frames: a model that looks at moments a second time."""
     parser.add_argument(
         "--check",
         metavar="MODEL",
-        help=f"{what}: a vision-language model by folder or hub name (it computes on this machine), or an "
-        "OpenAI-compatible address with the model behind a '#', such as http://127.0.0.1:8000/v1#MODEL (a "
-        "key is "
-        "taken from $WHENABOUTS_CHAT_KEY)",
+        help=f"{what}: a vision-language model by folder or hub name, run on this machine; or an "
+        "OpenAI-compatible address with the model after '#', such as http://127.0.0.1:8000/v1#MODEL (its key "
+        "is read from $WHENABOUTS_CHAT_KEY)",
     )
     parser.add_argument(
         "--send-frames",
         action="store_true",
-        help="yes, frames of my videos, words that are said in them and my queries may be sent to the "
-        "address of --check though it is another machine",
+        help="yes, send frames of my videos, the words said in them and my queries to the address of "
+        "--check, even if it is another machine",
     )
 
 
@@ -315,11 +314,11 @@ def add_rewrite(parser: argparse._ActionsContainer, what: str) -> None:
 
 
 def add_segments(parser: argparse._ActionsContainer) -> None:
-    """Long videos by segments."""
+    """Add --segments, for long videos."""
     parser.add_argument(
         "--segments",
         metavar="SECONDS",
         type=float,
-        help="for long videos: the retriever chooses segments of so many seconds (such as 4), and --model "
-        "looks into these with some seconds on both sides",
+        help="for long videos: let the retriever choose segments of this length (such as 4), and --model "
+        "search only these and a few seconds around them",
     )

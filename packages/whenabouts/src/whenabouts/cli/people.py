@@ -1,4 +1,4 @@
-"""`whenabouts people`: who speaks and who is seen; naming, merging and forgetting them."""
+"""`whenabouts people`: who speaks and is seen; rename, merge and forget people. Loaded by `cli.main`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ examples:
   whenabouts search "the analytical engine" --where "speaker=Ada Lovelace" --corpus my.corpus"""
 
 _NOBODY = (
-    "nobody is known here: no speakers and no faces were found. `whenabouts index … --speakers` finds "
+    "no people are indexed: no speakers and no faces were found. `whenabouts index … --speakers` finds "
     "names in subtitles, with --speakers MODEL also voices; --faces MODEL finds faces"
 )
 _ARGUMENTS = {
-    "PERSON": "as the list calls the person",
-    "OTHER": "as the list calls the other one",
-    "NAME": "what to call the person from now on",
+    "PERSON": "the person's name in the list",
+    "OTHER": "the other person's name in the list",
+    "NAME": "the new name",
 }
 
 
@@ -36,17 +36,17 @@ def add_parser(verbs: Any) -> None:
         verbs,
         "people",
         run,
-        description="Who speaks and who is seen, and in which videos. They can be named and merged, which "
-        "`undo` takes back, and forgotten: then their clips and vectors leave the disk for good.",
+        description="Who speaks and is seen, and in which videos. People can be renamed and merged (`undo` "
+        "reverts that), and forgotten: this erases their clips and vectors from disk for good.",
         epilog=_EPILOG,
     )
     _add_options(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", help="without one: list everybody")
     for name, arguments, summary in (
-        ("name", ("PERSON", "NAME"), "give a person another name"),
-        ("merge", ("PERSON", "OTHER"), "OTHER is PERSON: make one person of both"),
-        ("undo", (), "take the last change of names back"),
-        ("forget", ("PERSON",), "take a person out for good, with all clips and vectors"),
+        ("name", ("PERSON", "NAME"), "rename a person"),
+        ("merge", ("PERSON", "OTHER"), "merge OTHER into PERSON"),
+        ("undo", (), "undo the last change of names"),
+        ("forget", ("PERSON",), "forget a person for good, with all clips and vectors"),
     ):
         action = actions.add_parser(name, help=summary, description=summary)
         for argument in arguments:
@@ -55,7 +55,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def _add_options(parser: argparse.ArgumentParser, *, inner: bool = False) -> None:
-    """Options that stand before or behind the action."""
+    """Add options that may stand before or after the action."""
     add_corpus(parser)
     add_wait(parser)
     add_format(parser)
@@ -64,7 +64,7 @@ def _add_options(parser: argparse.ArgumentParser, *, inner: bool = False) -> Non
 
 
 def run(options: argparse.Namespace) -> int:
-    """List, or do what the action says and say what was done."""
+    """List, or do the action and print what was done."""
     corpus = open_corpus(options)
     people, action = corpus.people, options.action
     if action is None:

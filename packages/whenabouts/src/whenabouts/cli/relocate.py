@@ -1,4 +1,4 @@
-"""`whenabouts relocate`: tell a corpus where moved files are now."""
+"""`whenabouts relocate`: tell a corpus where moved files are now. Loaded by `cli.main`."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def add_parser(verbs: Any) -> None:
         verbs,
         "relocate",
         run,
-        description="Find moved and renamed files by their content, and tell the corpus where they are now. "
-        "Nothing is indexed: new files stay out (`index` adds them, and follows moved ones as well). Exit "
-        "code 1: some files are still missing.",
+        description="Find moved and renamed files by their content, and update their paths in the corpus. "
+        "Nothing is indexed: new files stay out (`index` adds them, and also follows moved ones). Exit code "
+        "1: some files are still missing.",
         epilog=_EPILOG,
     )
     parser.add_argument(
         "paths",
         nargs="+",
         metavar="PATH",
-        help="where to look: folders with all folders below them, or files",
+        help="where to look: files, or folders with all their subfolders",
     )
     add_corpus(parser)
     add_dry_run(parser)
@@ -47,7 +47,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look, write what was found unless --dry-run, and say it; 1 if a file is still missing."""
+    """Search, write what was found unless --dry-run, and print it. Returns 1 if a file is still missing."""
     from whenabouts.indexing import find_moved
 
     moved = find_moved(open_corpus(options), options.paths, dry_run=options.dry_run, wait=options.wait)
@@ -78,6 +78,6 @@ def _lines(moved: Relocation, *, is_plan: bool) -> Iterator[str]:
     if len(moved.missing) > _SHOWN_MISSING:
         yield f"… and {len(moved.missing) - _SHOWN_MISSING} more"
     if moved.missing:
-        yield "look in other folders, or take them out: `whenabouts remove VIDEO`"
+        yield "look in other folders, or remove them with `whenabouts remove VIDEO`"
     verb = "would be relocated" if is_plan else "relocated"
     yield f"{number_of(len(moved.pairs), 'video')} {verb}, {len(moved.missing)} still missing"

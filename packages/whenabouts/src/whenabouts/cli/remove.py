@@ -1,4 +1,4 @@
-"""`whenabouts remove`: take videos out of a corpus; the files themselves are left alone."""
+"""`whenabouts remove`: remove videos from a corpus; the files stay. Loaded by `cli.main`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def add_parser(verbs: Any) -> None:
         verbs,
         "remove",
         run,
-        description="Take videos, or a stream of all videos, out of a corpus. The files themselves are left "
-        "alone; `index` takes them again only with --again.",
+        description="Remove videos, or a stream of all videos, from a corpus. The files stay; `index` takes "
+        "them again only with --again.",
     )
     parser.add_argument(
         "videos", nargs="*", metavar="VIDEO", help="id, file name or path of a video in the corpus"
     )
     parser.add_argument(
-        "--stream", metavar="NAME", help="take a whole stream out of all videos, such as all faces, for good"
+        "--stream", metavar="NAME", help="remove a whole stream from all videos for good, such as all faces"
     )
     add_corpus(parser)
     add_wait(parser)
@@ -31,7 +31,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Remove and say what was removed."""
+    """Remove and print what was removed."""
     if bool(options.videos) == bool(options.stream):
         raise UsageError("what shall be removed? Give videos, or --stream NAME")
     corpus = open_corpus(options)

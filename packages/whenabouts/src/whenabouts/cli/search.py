@@ -1,4 +1,4 @@
-"""`whenabouts search`: a sentence in, ranked moments out; or many sentences, and a run."""
+"""`whenabouts search`: one sentence in, ranked moments out; or many, as a run. Loaded by `cli.main`."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Search and show; 0 with moments, 1 without."""
+    """Search and print. Returns 1 if nothing matches."""
     if options.queries is not None or options.out is not None:
         return _run_of_queries(options)
     if options.query is None and options.like is None:
@@ -131,7 +131,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run_of_queries(options: argparse.Namespace) -> int:
-    """Answer a file of queries and write the run; 0, or 1 where no query has an answer."""
+    """Answer a file of queries and write the run. Returns 1 if no query has an answer."""
     if options.query is not None:
         raise UsageError("QUERY is one query and --queries is a file of them; give one of the two")
     if options.queries is None or options.out is None:
@@ -157,7 +157,7 @@ def _run_of_queries(options: argparse.Namespace) -> int:
 
 
 def _tell(options: argparse.Namespace, queries: Any, counts: dict[str, Any], notes: Counter[str]) -> None:
-    """What was written, and the command to go on with where there are judgements."""
+    """Print what was written, and the command to evaluate it if there are judgements."""
     number, command = len(queries.queries), None
     if len(queries.query):
         measure = ("evaluate", queries.protocol, "--truth", options.queries, "--run", options.out)
@@ -178,7 +178,7 @@ def _tell(options: argparse.Namespace, queries: Any, counts: dict[str, Any], not
         console().print(for_terminal(line), markup=False, soft_wrap=True)
 
 
-# Of an answer that is none, the closest few are still worth a look.
+# If nothing matches, the closest few are still worth a look.
 _CLOSEST = 3
 _HEADS = ("#", "video", "start - end", "is it there?")
 _SHORTEST_NAME = 20
@@ -248,16 +248,18 @@ def _cells(result: SearchResult, rank: int, scored: ScoredMoment) -> tuple[str, 
 
 
 def _within(width: int, rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """The rows with names so short that a line fits a terminal, and their times stand below each other."""
+    """Shorten names in the rows so that lines fit the terminal and times align."""
     from rich.cells import cell_len
 
-    rest = max((sum(2 + cell_len(cell) for at, cell in enumerate(row) if at != 1) for row in rows), default=0)
-    room = max(_SHORTEST_NAME, width - rest)
+    other_cells = max(
+        (sum(2 + cell_len(cell) for at, cell in enumerate(row) if at != 1) for row in rows), default=0
+    )
+    room = max(_SHORTEST_NAME, width - other_cells)
     return [(row[0], _shortened(row[1], room), *row[2:]) for row in rows]
 
 
 def _shortened(name: str, room: int) -> str:
-    """A name with its middle left out where it is wider than `room`: copies and parts differ at the end.
+    """Cut out the middle of a name wider than `room`, because copies and parts differ at the end.
 
     >>> _shortened("a very long name of a talk, part 2.mp4", 20)
     'a very lon…art 2.mp4'
@@ -280,20 +282,20 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _sureness(result: SearchResult, scored: ScoredMoment) -> str:
-    """The word for a moment, and the probability beside it."""
+    """The word for a moment, with its probability if one fits the word."""
     word = result.word_of(scored)
     percent = percent_beside(word, scored.confidence)
     return word if percent is None else f"{word}, {percent} %"
 
 
 def _partner(result: SearchResult, partner: Moment) -> str:
-    """Where the other event of an ordered question is."""
+    """The time of the other event of an ordered question."""
     relation = next(rule.name for rule in result.understood if rule.name in ("after", "before"))
     return f"{relation} {format_time(partner.start)} - {format_time(partner.end)}"
 
 
 def _verdict(verdict: Verdict) -> list[tuple[str, str]]:
-    """What a checker said of a moment."""
+    """A checker's verdict as styled text."""
     parts = [("match " if verdict.matches else "no match ", "green" if verdict.matches else "red")]
     if verdict.start is not None and verdict.end is not None:
         parts.append((f"({format_time(verdict.start)} - {format_time(verdict.end)}) ", ""))
@@ -301,7 +303,7 @@ def _verdict(verdict: Verdict) -> list[tuple[str, str]]:
 
 
 def _evidence(scored: ScoredMoment) -> list[tuple[str, str]]:
-    """Which streams matched, and the line or the instant that did."""
+    """Which streams matched, with the matching line or instant."""
     parts: list[tuple[str, str]] = []
     for name, piece in scored.evidence.items():
         line = for_terminal(stream_named(name).evidence_text(piece))

@@ -1,4 +1,4 @@
-"""`whenabouts serve`: the page and the REST routes of a corpus."""
+"""`whenabouts serve`: the page and REST API of a corpus. Loaded by `cli.main`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from whenabouts.types import UsageError
 
 _MOST_TOKEN_BYTES = 4096
 _ROOM_BYTES, _FILES = 2 << 30, 64
-"""What a server needs to start under a limit; its threads and connections come after that."""
+"""What a server needs to start under a memory limit; threads and connections come on top."""
 _EPILOG = """\
 examples:
   whenabouts serve --corpus my.corpus
@@ -97,7 +97,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def _add_access(parser: argparse.ArgumentParser) -> None:
-    """Where the server listens, and what its clients must send."""
+    """Add the options for address, token and guests."""
     add_access(parser)
     parser.add_argument("--port", type=int, default=8765, help="port (default 8765; 0: any that is free)")
     parser.add_argument(
@@ -111,7 +111,7 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
-    """What the server may take of its machine."""
+    """Add the options for processes, memory and sizes."""
     parser.add_argument(
         "--processes",
         metavar="N",
@@ -130,7 +130,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def _token(options: argparse.Namespace) -> str:
-    """The secret: of the command line, else of a file, else of the environment."""
+    """The token: from the command line, else a file, else the environment."""
     if options.token is not None and options.token_file is not None:
         raise UsageError("--token and --token-file name two secrets; give one of them")
     if options.token_file is None:

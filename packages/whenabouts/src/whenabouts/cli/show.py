@@ -1,4 +1,4 @@
-"""`whenabouts show`: what is known of a video or a moment."""
+"""`whenabouts show`: the facts and words of a video or moment. Loaded by `cli.main`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def add_parser(verbs: Any) -> None:
         verbs,
         "show",
         run,
-        description="A video's record, its words and its shots; or of one moment, VIDEO@START-END.",
+        description="Show a video's record, words and shots, or those of a moment, VIDEO@START-END.",
     )
     parser.add_argument("what", nargs="?", metavar="VIDEO[@START-END]", help="without it: list all videos")
     parser.add_argument(
@@ -36,7 +36,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show the list, one video, or one moment."""
+    """Print the list, one video, or one moment."""
     corpus = open_corpus(options)
     if options.what is None:
         return _list(corpus, options)

@@ -1,4 +1,4 @@
-"""`whenabouts stats`: what a corpus holds and how much room it takes."""
+"""`whenabouts stats`: what a corpus contains and how much disk it takes. Loaded by `cli.main`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def add_parser(verbs: Any) -> None:
         verbs,
         "stats",
         run,
-        description="Videos, hours, streams and their encoders, disk, and the files that failed.",
+        description="Show videos, hours, streams with their encoders, disk space, and failed files.",
     )
     add_corpus(parser)
     add_format(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show the numbers."""
+    """Print the statistics."""
     stats = open_corpus(options).stats()
     print_either(options, stats.to_json, stats.lines)
     return 0

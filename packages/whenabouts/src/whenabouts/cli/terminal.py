@@ -1,4 +1,4 @@
-"""What a command prints: tables and lines on a terminal, JSON in a pipe, notes and bars on standard error."""
+"""Output of commands: tables and lines on a terminal, JSON in a pipe, notes and bars on standard error."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def encoding_bar(model: str) -> Iterator[Callable[[int, int], None]]:
-    """What shows how many videos are encoded; silent where nobody looks."""
+    """A callback that shows how many videos are encoded; does nothing unless standard error is a terminal."""
     with counting_bar(f"encoding videos with {for_terminal(model)}") as show:
         yield show
 
 
 @contextlib.contextmanager
 def counting_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """What shows how much is done, and of how much; silent where nobody looks."""
+    """A callback for a progress bar (done, total); does nothing unless standard error is a terminal."""
     if not sys.stderr.isatty():
         yield lambda done, of: None
         return
@@ -38,14 +38,14 @@ def counting_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def wants_json(options: argparse.Namespace) -> bool:
-    """JSON when it is asked for or when a program reads."""
+    """Whether to print JSON: by option, else if standard output is not a terminal."""
     return bool(options.json) or not (options.table or sys.stdout.isatty())
 
 
 def print_either(
     options: argparse.Namespace, document: Callable[[], Any], lines: Callable[[], Iterable[str]]
 ) -> None:
-    """The JSON document or the lines for people, as the options and the output say."""
+    """Print the JSON document, or the lines for users."""
     if wants_json(options):
         print_json(document())
     else:
@@ -53,15 +53,15 @@ def print_either(
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output; text that is no valid Unicode is escaped."""
-    # What an output cannot encode must be escaped as JSON does it, or the document is none.
+    """Print one JSON document; text that is not valid Unicode is escaped."""
+    # JSON must itself escape what the output cannot encode, or the document is invalid.
     in_ascii = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
     text = json.dumps(value, ensure_ascii=in_ascii, indent=2 if sys.stdout.isatty() else None)
     sys.stdout.write(text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n")
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Lines for people on standard output."""
+    """Print lines for users."""
     for line in lines:
         print(for_terminal(line))
 
@@ -74,7 +74,7 @@ def print_notes(notes: Iterable[str]) -> None:
 
 
 def for_terminal(text: str) -> str:
-    """Text on one line that cannot command a terminal: names of files and subtitles come from anywhere.
+    """Text on one line without control characters, because names and subtitles come from anywhere.
 
     >>> for_terminal("two\\nlines \\x1b[31mred")
     'two\\\\nlines \\\\x1b[31mred'
@@ -87,21 +87,21 @@ def for_terminal(text: str) -> str:
 
 
 def encode_anything() -> None:
-    """Let output that a terminal's encoding lacks be escaped; an answer is worth more than its accents."""
+    """Escape characters that a terminal cannot encode, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def console(stream: TextIO | None = None) -> Console:
-    """Where tables go; None is standard output.
+    """A console for tables; None is standard output.
 
-    A pipe that is closed early is left to `main`, for rich would exit with the code of "no match".
+    Unlike rich, it leaves a closed pipe to `main`, because rich exits with the code of "no match".
     """
     from rich.console import Console
 
     class PipeConsole(Console):
-        """A console that does not end the program."""
+        """A console that raises instead of ending the program."""
 
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError

@@ -1,4 +1,4 @@
-"""What a verb is, and which verbs and options other packages of this repository bring."""
+"""What a verb is, and which verbs and options the other packages of this repository add."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from whenabouts.types import UsageError
 
 
 class Verb(NamedTuple):
-    """The module that has `add_parser(verbs)`, and the verb's line of the help page."""
+    """A verb: the module with `add_parser(verbs)`, and the line for the help page."""
 
     module: str
     summary: str
@@ -19,9 +19,9 @@ class Verb(NamedTuple):
 
 
 class VerbOptions(NamedTuple):
-    """More options of a verb: a module with `add_options(parser)` and `run(options) -> int | None`.
+    """Options added to a verb: a module with `add_options(parser)` and `run(options) -> int | None`.
 
-    `run` is asked before the verb itself; None leaves the work to the verb.
+    Its `run` is called before the verb's; None leaves the work to the verb.
     """
 
     verb: str
@@ -33,13 +33,13 @@ BRINGS = {
     "research": "train run features import-checkpoint explain",
     "cluster": "deploy",
 }
-"""Extra -> the verbs that it brings."""
+"""Extra -> the verbs it adds."""
 OPTIONS = {"search": ("--highlights",), "calibrate": ("--checkpoint",)}
-"""Verb -> its options that the extra `research` brings."""
+"""Verb -> the options that the extra `research` adds."""
 
 
 def refuse_missing(verb: str) -> None:
-    """Raise UsageError, naming the extra, for a verb of a package that is not installed."""
+    """Raise UsageError, naming the extra, if a verb's package is not installed."""
     for extra, verbs in BRINGS.items():
         if verb in verbs.split():
             raise UsageError(
@@ -48,7 +48,7 @@ def refuse_missing(verb: str) -> None:
 
 
 class Missing(argparse.Action):
-    """An option of a package that is not installed: naming it raises UsageError."""
+    """An option of a package that is not installed; using it raises UsageError."""
 
     def __call__(self, parser: Any, options: Any, values: Any, option_string: str | None = None) -> None:
         """Raise it."""
@@ -58,6 +58,6 @@ class Missing(argparse.Action):
 
 
 def extended(name: str) -> Sequence[VerbOptions]:
-    """The options that plugins add to a verb."""
+    """The options that plugins add to a verb (entry points `whenabouts.verb_options`)."""
     added: list[VerbOptions] = list(plugins.loaded("verb_options").values())
     return [more for more in added if more.verb == name]

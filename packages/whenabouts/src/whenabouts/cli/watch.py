@@ -1,4 +1,4 @@
-"""`whenabouts watch`: index files as they appear, change or go in some folders."""
+"""`whenabouts watch`: keep a corpus up to date with some folders. Loaded by `cli.main`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ def add_parser(verbs: Any) -> None:
         verbs,
         "watch",
         run,
-        description="Follow folders until Ctrl-C: the corpus follows within seconds when a file appears, "
-        "changes, moves or is deleted. New files get the streams that the corpus has; half-copied ones are "
-        "waited for. If a folder is missing or empty, perhaps for want of its disk, its videos stay.",
+        description="Follow folders until Ctrl-C: seconds after a file appears, changes, moves or is "
+        "deleted, the corpus is updated. New files get the streams of the corpus; files still being copied "
+        "are waited for. If a folder is missing or empty, for example because its disk is not mounted, "
+        "its videos stay.",
         epilog=_EPILOG,
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", type=Path, help="folders")
@@ -34,7 +35,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Say what came of each change, until Ctrl-C."""
+    """Print the result of each change, until Ctrl-C."""
     import watchfiles  # noqa: F401 (where it is missing, say so before the corpus is opened)
 
     corpus = open_corpus(options)

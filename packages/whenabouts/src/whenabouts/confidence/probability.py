@@ -51,9 +51,7 @@ _QUARTILE_SPAN = math.log(math.log(4.0)) - math.log(math.log(4.0 / 3.0))
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """Best scores of unrelated sentences in one stream of a corpus: location and scale of a Gumbel
-    distribution.
-    """
+    """Best scores of unrelated sentences in a stream: location and scale of a Gumbel distribution."""
 
     place: float
     scale: float
@@ -106,9 +104,7 @@ def fit_chance(scores: Sequence[float]) -> Chance | None:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Confidences that separate the answers: "match" from `match_at` on, "no match" below
-    `no_match_below`.
-    """
+    """Confidences that separate answers: "match" from `match_at` on, "no match" below `no_match_below`."""
 
     match_at: float = MATCH_AT
     no_match_below: float = NO_MATCH_BELOW

@@ -77,9 +77,7 @@ def _log_weight(a: float, b: float, x: float, y: float) -> float:
 
 
 def _log_beta(a: float, b: float) -> float:
-    """log B(a, b). Two large numbers use Stirling's series, because the three terms would cancel most
-    digits.
-    """
+    """log B(a, b). Two large numbers use Stirling's series, as the three terms cancel most digits."""
     small, large = min(a, b), max(a, b)
     if small < 10:
         return math.lgamma(small) + _log_gamma_step(large, small)

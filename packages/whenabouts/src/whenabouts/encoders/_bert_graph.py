@@ -38,7 +38,7 @@ def bert_graph(shape: BertShape, *, words_given: bool = False, quantised: bool =
     """A graph from `ids` (B, L) int32 and `lengths` (B,) int32 to unit `vectors` (B, width) float32 and
     `tokens` (B, L, width) float32, the last hidden state.
 
-    Rows of `ids` are padded on the right; `lengths` is the number of real tokens per row (`tokens` behind
+    Rows of `ids` are padded on the right; `lengths` is the number of real tokens per row (`tokens` after
     them are undefined). With `words_given`, `ids` are rows of the input WORD_TABLE (N, width). `quantised`
     computes the layers in 8-bit integers.
     """

@@ -1,7 +1,7 @@
 """CLAP and similar models of `transformers`: sounds and sentences in one space.
 
-Works with any model that `AutoModel` opens and that has `get_text_features` and `get_audio_features`. Sounds
-go through the model's feature extractor.
+A family of encoders, loaded by name in `encoders/__init__.py`. Works with any model that `AutoModel` opens
+and that has `get_text_features` and `get_audio_features`. Sounds go through the model's feature extractor.
 """
 
 from __future__ import annotations

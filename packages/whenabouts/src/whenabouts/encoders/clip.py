@@ -1,7 +1,8 @@
 """CLIP, SigLIP and similar models of `transformers`: pictures and sentences in one space.
 
-Works with any model that `AutoModel` opens and that has `get_text_features` and `get_image_features`.
-Pictures go through the model's processor (its Pillow form, so that torchvision is not needed).
+A family of encoders, loaded by name in `encoders/__init__.py`. Works with any model that `AutoModel` opens
+and that has `get_text_features` and `get_image_features`. Pictures go through the model's processor (its
+Pillow form, so that torchvision is not needed).
 """
 
 from __future__ import annotations

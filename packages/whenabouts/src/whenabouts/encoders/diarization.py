@@ -1,8 +1,9 @@
 """Diarization models of `transformers`: NeMo's streaming Sortformer (`Nemotron-3-Diarization`).
 
-The model orders its outputs by who spoke first (Park et al., "Sortformer", 2024) and carries that from chunk
-to chunk in a cache of the speakers' frames. Chunks have the length that it uses for a whole recording, so the
-answer is the same, and only a chunk is in memory.
+A family of encoders, loaded by name in `encoders/__init__.py`. The model orders its outputs by who spoke
+first (Park et al., "Sortformer", 2024) and carries that from chunk to chunk in a cache of the speakers'
+frames. Chunks have the length that it uses for a whole recording, so the answer is the same, and only a chunk
+is in memory.
 """
 
 from __future__ import annotations

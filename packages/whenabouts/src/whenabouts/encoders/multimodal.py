@@ -1,8 +1,8 @@
 """Multimodal models of sentence-transformers: pictures, video clips and sentences in one space.
 
-Qwen3-VL-Embedding, embeddinggemma-2 and similar, as saved by sentence-transformers 5.4 and later. A model's
-inputs are read from its files, not its name. The clip settings depend on its architecture (`_WATCHING`);
-their cost is in docs/streams.md.
+A family of encoders, loaded by name in `encoders/__init__.py`. Qwen3-VL-Embedding, embeddinggemma-2 and
+similar, as saved by sentence-transformers 5.4 and later. A model's inputs are read from its files, not its
+name. The clip settings depend on its architecture (`_WATCHING`); their cost is in docs/streams.md.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ class _SeeingEncoder(SentenceTransformersEncoder):
             check_image(image, place)
         return self._in_batches([picture_of(image) for image in images], "a smaller model")
 
-    def _in_batches(self, items: Sequence[Any], less: str) -> NDArray[np.float32]:
-        remedy = f"take {less} than {self.name}, or a device with more memory"
+    def _in_batches(self, items: Sequence[Any], smaller: str) -> NDArray[np.float32]:
+        remedy = f"take {smaller} than {self.name}, or a device with more memory"
         return on_torch.in_batches(self._features, items, self._batch_size, self.dimension, remedy=remedy)
 
     def _features(self, items: Sequence[Any]) -> torch.Tensor:

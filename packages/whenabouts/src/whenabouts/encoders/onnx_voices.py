@@ -1,7 +1,8 @@
 """Speaker models as ONNX files, such as wespeaker's, 3D-Speaker's or NeMo's TitaNet: speech to vectors.
 
-The file's input decides the features: (B, T, 80) gets Kaldi filter banks without their mean; (B, 80, T) with
-a length gets NeMo's mel spectrum, each band normalised; (B, samples) gets the sound at 16 kHz.
+A family of encoders, loaded by name in `encoders/__init__.py`. The file's input decides the features: (B, T,
+80) gets Kaldi filter banks without their mean; (B, 80, T) with a length gets NeMo's mel spectrum, each band
+normalised; (B, samples) gets the sound at 16 kHz.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """OpenCLIP's models: `open_clip:ARCHITECTURE/TAG` or `open_clip:ARCHITECTURE/FILE.safetensors`.
 
-OpenCLIP needs torchvision. Many of its weights also exist for `transformers`, under the plain hub name, which
-needs neither.
+A family of encoders, loaded by name in `encoders/__init__.py`. OpenCLIP needs torchvision. Many of its
+weights also exist for `transformers`, under the plain hub name, which needs neither.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Any sentence-transformers model by hub name or path, with PyTorch and the model's prompts.
 
-A model without `modules.json` does not state its pooling; sentence-transformers then takes the mean of its
-words. SimCSE (Gao et al., EMNLP 2021; papers 001, 002 and 004 compare sentences with it) is such a model and
-needs the first token: after its pooling layer if trained on pairs ("sup-simcse-…"), before that layer
-otherwise ("unsup-simcse-…"). The name of the hub or of the folder decides.
+A family of encoders, loaded by name in `encoders/__init__.py`. A model without `modules.json` does not state
+its pooling; sentence-transformers then takes the mean of its words. SimCSE (Gao et al., EMNLP 2021; papers
+001, 002 and 004 compare sentences with it) is such a model and needs the first token: after its pooling layer
+if trained on pairs ("sup-simcse-…"), before that layer otherwise ("unsup-simcse-…"). The name of the hub or
+of the folder decides.
 """
 
 from __future__ import annotations

@@ -118,8 +118,9 @@ def hub_file(repository: str, file: str, name: str) -> Path:
         return hub.folder_of(repository, lambda folder: (folder / file).is_file()) / file
     except hub.HubError as error:
         raise EncoderUnavailable(
-            f"{name}: its weights are not on this machine, and nothing is downloaded unasked; `whenabouts "
-            f"models get {repository} --file {file}` fetches them, or give a .safetensors file"
+            f"{name}: its weights are not on this machine, and nothing is downloaded unasked; download"
+            " them with "
+            f"`whenabouts models get {repository} --file {file}`, or give a .safetensors file"
         ) from error
 
 
@@ -165,8 +166,7 @@ def _require_safetensors(folder: Path, name: str) -> None:
 
 
 def dual_model(folder: ModelFolder, dtype: Any, side: str, remedy: str) -> Any:
-    """A model of `transformers` with a text side and another ("image", "audio"), all weights from the
-    file.
+    """A model of `transformers` with a text side and another ("image", "audio"), all weights from the file.
 
     Raises EncoderUnavailable for another kind, with the `remedy`, and for missing weights, which transformers
     would initialise at random.
@@ -321,7 +321,7 @@ def loading(name: str, extra: str) -> Iterator[None]:
         if is_out_of_memory(error):
             kind = EncoderLack if is_memory(error) else EncoderUnavailable
             raise kind(
-                f"{name}: needs more memory than there is; name a smaller model, or end other programs"
+                f"{name}: needs more memory than is free; name a smaller model, or close other programs"
             ) from error
         if lack := lack_of(error):
             raise EncoderLack(f"{name}: {lack}") from error

@@ -1,7 +1,7 @@
 """Speaker models of `transformers` with an X-vector head: windows of speech to vectors of voices.
 
-WavLM, Wav2Vec2, UniSpeechSat, Data2VecAudio and others that `AutoModelForAudioXVector` opens. A window goes
-through the model's feature extractor.
+A family of encoders, loaded by name in `encoders/__init__.py`. WavLM, Wav2Vec2, UniSpeechSat, Data2VecAudio
+and others that `AutoModelForAudioXVector` opens. A window goes through the model's feature extractor.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _load(folder: weight_files.ModelFolder, dtype: torch.dtype) -> Any:
     kinds = [str(kind) for kind in config.get("architectures") or ()]
     if not any(kind.endswith("ForXVector") for kind in kinds):
         kind = ", ".join(kinds) or str(config.get("model_type", "unknown"))
-        raise EncoderUnavailable(f"{folder.name}: a model of type {kind} tells no voices apart; {_GIVE}")
+        raise EncoderUnavailable(f"{folder.name}: a model of type {kind} cannot tell voices apart; {_GIVE}")
     model, lacking = weight_files.opened_model(AutoModelForAudioXVector, folder, dtype)
     missing = [key for key in lacking if not key.startswith(_OF_TRAINING)]
     weight_files.refuse_missing(folder, missing)

@@ -1,4 +1,4 @@
-"""CSV (RFC 4180): one row per moment, for spreadsheets and scripts."""
+"""CSV (RFC 4180): one row per moment, for spreadsheets and scripts. A format of `export`, loaded by name."""
 
 from __future__ import annotations
 

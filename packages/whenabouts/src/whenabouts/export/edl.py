@@ -1,4 +1,7 @@
-"""CMX 3600: the edit decision list that every editor reads. One source per event, ends exclusive."""
+"""CMX 3600: the edit decision list that every editor reads. One source per event, ends exclusive.
+
+A format of `export`, loaded by name.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,7 @@ def _event(event_number: int, event: Event, timeline: Timeline, reel: str) -> li
 
 
 def _code(frame: int, timeline: Timeline) -> str:
-    """A time code of the day: hours wrap after 23."""
+    """A time code; hours wrap after 23."""
     code = timecode(frame, timeline.rate, drop=timeline.drop)
     hours, _, after_hours = code.partition(":")
     return f"{int(hours) % _HOURS:02d}:{after_hours}"

@@ -1,5 +1,6 @@
-"""FCPXML 1.10: Final Cut Pro's interchange format, which DaVinci Resolve reads too. Times are N/Ds, on
-frames.
+"""FCPXML 1.10: the format of Final Cut Pro, which DaVinci Resolve reads too. Times are N/Ds, on frames.
+
+A format of `export`, loaded by name.
 """
 
 from __future__ import annotations
@@ -25,9 +26,7 @@ _DEFAULT_SIZE = (1920, 1080)
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-    """A project whose spine holds the moments: an asset clip each, with a note, a marker and its tags as
-    keywords.
-    """
+    """A project whose spine holds an asset clip per moment, with a note, a marker and tags as keywords."""
     timeline = make_timeline(moments, options, rates="standard")
     root = ElementTree.Element("fcpxml", version=_VERSION)
     resources = ElementTree.SubElement(root, "resources")
@@ -137,7 +136,7 @@ def _asset_clip(
     note = marker_note(moment)
     if note:
         ElementTree.SubElement(element, "note").text = note
-    # The document type wants markers and keywords after the note, with times of the clip's own.
+    # The document type wants markers and keywords after the note, with times relative to the clip.
     marker = {"start": facts["start"], "duration": _seconds(1 / event.rate), "value": marker_name(moment)}
     ElementTree.SubElement(element, "marker", marker | ({"note": note} if note else {}))
     span = {"start": facts["start"], "duration": facts["duration"]}

@@ -1,4 +1,4 @@
-"""A list for FFmpeg's concat demuxer, which joins the moments.
+"""A list for FFmpeg's concat demuxer, which joins the moments. A format of `export`, loaded by name.
 
 The demuxer itself begins each moment at the key frame before it. The command in the list's first lines makes
 it exact by dropping frames outside of [inpoint, outpoint). Sound that a file stores after its pictures ends
@@ -27,7 +27,7 @@ _EXACT = (
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-    """A file, an inpoint and an outpoint per moment. Raises UsageError for a name with a line break."""
+    """A file, an inpoint and an outpoint per moment. Raises UsageError for a file name with a line break."""
     out.write(f"ffconcat version 1.0\n# pictures exact to the frame: {_EXACT}\n".encode())
     for moment in moments:
         if any(letter in moment.path for letter in "\n\r\0"):

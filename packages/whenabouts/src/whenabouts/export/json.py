@@ -1,4 +1,7 @@
-"""JSON: moments as `search --json` prints them, with frame numbers; `--from` reads them again."""
+"""JSON: moments as printed by `search --json`, with frame numbers; `--from` reads them back.
+
+A format of `export`, loaded by name.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +32,7 @@ _LONGEST_TEXT = 100_000
 
 
 class ResultsError(WhenaboutsError):
-    """A file is not a valid list of search results; the message names file, place, value and what is
-    accepted.
-    """
+    """A file is not a valid list of search results; names file, place, value and what is accepted."""
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:

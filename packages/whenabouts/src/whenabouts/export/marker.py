@@ -1,4 +1,4 @@
-"""What a marker of a moment says, for all formats that have markers."""
+"""The text of a moment's marker, for all formats with markers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LONGEST_NOTE = 1000
 
 
 def marker_name(moment: FileMoment) -> str:
-    """The note of a collection, else the question, else what is said, else the file; never empty."""
+    """The note from a collection, else the query, else the words, else the file name; never empty."""
     for text in (moment.note, moment.query, moment.text, moment.name):
         if name := one_line(text, _LONGEST_NAME):
             return name
@@ -18,7 +18,7 @@ def marker_name(moment: FileMoment) -> str:
 
 
 def marker_note(moment: FileMoment) -> str:
-    """The question, what is said, scores and tags on one line; "" without any.
+    """The query, the words, scores and tags on one line; "" without any.
 
     For example `somebody greets | Hello there. | score 1.25 confidence 0.97 | #opening`.
     """

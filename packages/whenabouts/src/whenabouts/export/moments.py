@@ -106,9 +106,7 @@ def check_unchanged(record: VideoRecord) -> None:
             return
         is_same = status.st_size == record.size and content_hash(path) == record.content_hash
     except FileNotFoundError:
-        raise MediaError(
-            f"{name}: is no longer there; put it back, or take it out with `whenabouts remove`"
-        ) from None
+        raise MediaError(f"{name}: is gone; restore it, or remove it with `whenabouts remove`") from None
     except OSError as error:
         raise MediaError(f"{name}: cannot be read ({error.strerror}); check its permissions") from None
     if not is_same:

@@ -1,4 +1,4 @@
-"""A list for mpv (its EDL format): the moments play in a row as one film."""
+"""A list for mpv (EDL), which plays the moments as one film. A format of `export`, loaded by name."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ MEDIA_TYPE = "text/plain; charset=utf-8"
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-    """A line per moment; names are written with their length in bytes, so that no character in them is
-    special.
-    """
+    """A line per moment. Names are written with their length in bytes, so that no character is special."""
     out.write(b"# mpv EDL v0\n")
     for moment in moments:
         name = os.fsencode(moment.path)

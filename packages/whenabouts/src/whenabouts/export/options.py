@@ -15,9 +15,9 @@ DEFAULT_TITLE = "whenabouts"
 class Options:
     """Options of a list.
 
-    `rate` is frames a second of the time line (None: that of the first moment's file). `start_timecode` is
-    its start (None: one hour, as is usual). `drop_frame`: whether 29.97 and its multiples use drop-frame time
-    codes (None: yes, unless the start has a colon before its frames).
+    `rate`: frames per second of the timeline (None: that of the first moment's file). `start_timecode`:
+    its start (None: one hour, as is usual). `drop_frame`: whether 29.97 and its multiples use drop-frame
+    time codes (None: yes, unless the start has a colon before its frames).
     """
 
     title: str = DEFAULT_TITLE

@@ -1,8 +1,7 @@
-"""OpenTimelineIO: the interchange format of editors, as JSON; times are rational, each source has its
-rate.
+"""OpenTimelineIO: the interchange format of editors, as JSON. Times are rational, at each source's rate.
 
-Schema versions are those that OpenTimelineIO has read since 0.15 (its documentation: "Serialized schema");
-the package itself is not needed.
+A format of `export`, loaded by name. Schema versions are those that OpenTimelineIO has read since 0.15 (its
+documentation: "Serialized schema"); the package itself is not needed.
 """
 
 from __future__ import annotations

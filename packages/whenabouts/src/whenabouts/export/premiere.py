@@ -1,8 +1,8 @@
 """Markers for Adobe Premiere Pro: the table that its File, Export, Markers writes.
 
-Six columns with tabs between them: Marker Name, Description, In, Out, Duration, Marker Type. Drop-frame time
-codes have semicolons throughout (`00;01;00;02`). Out is In plus Duration. Source: the comments and samples in
-the import function of Markerbox, a panel for Premiere (2021).
+A format of `export`, loaded by name. Six columns with tabs between them: Marker Name, Description, In, Out,
+Duration, Marker Type. Drop-frame time codes have semicolons throughout (`00;01;00;02`). Out is In plus
+Duration. Source: the comments and samples in the import function of Markerbox, a panel for Premiere (2021).
 
 Premiere itself had no import of such a table (README of the panel twitch-markers, 2020); Markerbox reads it.
 Premiere writes UTF-16, this module UTF-8: Markerbox loses letters such as ü of UTF-16, by its own comment.

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """A script for DaVinci Resolve's menu: markers and a timeline from moments that whenabouts gave.
 
-Put this file into the folder Fusion/Scripts/Utility of Resolve and call it by Workspace, Scripts. It asks for
-a JSON file: what `whenabouts export --format json` writes (exact frames), `whenabouts search --json` or
-`whenabouts collection show NAME --json` (seconds). Each clip gets a marker a moment; a new timeline holds the
-moments in their order. Called again with the same list, it replaces its markers and makes another timeline.
-Outside of Resolve, while it runs: python3 whenabouts.py moments.json
+Put this file into Resolve's folder Fusion/Scripts/Utility and call it from Workspace, Scripts. It asks for
+a JSON file, written by `whenabouts export --format json` (exact frames), `whenabouts search --json` or
+`whenabouts collection show NAME --json` (seconds). Each moment gets a marker on its clip; a new timeline
+has the moments in order. Called again with the same list, it replaces its markers and makes another
+timeline. To run it outside of Resolve, while Resolve runs: python3 whenabouts.py moments.json
 
-It needs Python 3.7 and nothing else. Names of Resolve's interface are those of README.txt in its folder
-Developer/Scripting. The script was tested with a stand-in for that interface, in no Resolve.
+It needs only Python 3.7. The interface's names are from README.txt in Resolve's folder Developer/Scripting.
+The script was tested with a stand-in for that interface, not in Resolve itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_MOMENTS = 10_000
 LONGEST_NAME = 100
 LONGEST_NOTE = 1000
 COLOR = "Green"
-# A search's moment is taken from this probability on; the first of a match or of a doubt is always taken.
+# Least probability of a search's moment to be taken; the first of a match or a doubt is always taken.
 LEAST = {"match": 0.75, "unsure": 0.15}
 RATES = (
     *(Fraction(rate * 1000, 1001) for rate in (24, 30, 48, 60, 120)),
@@ -36,7 +36,7 @@ RATES = (
 
 
 class Problem(Exception):
-    """What cannot be done, and the remedy."""
+    """An error, with its remedy."""
 
 
 class Moment(NamedTuple):
@@ -170,13 +170,13 @@ def nearest(value: Fraction) -> int:
 def span(moment: Moment, rate: Fraction, count: int | None) -> tuple[int, int]:
     """The frames [first, end) of a clip with `count` frames at a rate, from its first frame; never empty.
 
-    The list's frames count where it has them. Seconds mean the frames that are shown in [start, end), within
-    half a millisecond, of a clip whose first frame is at 0. Raises Problem for a moment after the end.
+    Uses the list's frame numbers if it has them. Otherwise, the frames shown in [start, end), within half
+    a millisecond, of a clip whose first frame is at 0. Raises Problem for a moment after the end.
     """
     if moment.frames is None:
         early = Fraction(1, 2000)
         first, end = (math.ceil((at - early) * rate) for at in (moment.start, moment.end))
-        if first == end:  # no frame begins here: the one on the screen
+        if first == end:  # no frame begins here: take the one on the screen
             first, end = max(0, first - 1), max(1, end)
     elif moment.frames[2] == rate:
         first, end = moment.frames[:2]
@@ -210,10 +210,10 @@ class Work:
         self.say = say
 
     def run(self, title: str, moments: list[Moment]) -> int:
-        """Do it; the number of moments on the timeline."""
+        """Do the work; returns the number of moments on the timeline."""
         placed = self.placed(moments)
         if not placed:
-            raise Problem("no clip of the list is here, so nothing was done")
+            raise Problem("no clip of the list is on this machine, so nothing was done")
         marked = self.mark_clips(title, placed)
         timeline = self.new_timeline(title, placed[0].rate)
         shown = self.fill(timeline, placed)
@@ -224,7 +224,7 @@ class Work:
         return shown
 
     def placed(self, moments: list[Moment]) -> list[Placed]:
-        """The moments with their clips, imported into a bin `whenabouts` where the pool has them not."""
+        """The moments with their clips; clips missing in the pool are imported into a bin `whenabouts`."""
         clips, before = self._clips(), self.pool.GetCurrentFolder()
         placed = []
         for moment in moments:
@@ -274,7 +274,7 @@ class Work:
         return rate_of(self.project.GetSetting("timelineFrameRate")) or Fraction(24)
 
     def mark_clips(self, title: str, placed: list[Placed]) -> int:
-        """A marker on its clip for each moment, in place of those that an earlier run set; how many."""
+        """Set a marker for each moment on its clip, replacing those of an earlier run; returns the number."""
         mine = f"whenabouts:{title}:"
         for each in placed:
             for facts in (each.clip.GetMarkers() or {}).values():
@@ -287,11 +287,11 @@ class Work:
             if each.clip.AddMarker(each.first, COLOR, moment.name, moment.note, length, data):
                 count += 1
             else:
-                self.say(f"{moment.path}: frame {each.first} has a marker already, which stays as it is")
+                self.say(f"{moment.path}: frame {each.first} has a marker already, which stays")
         return count
 
     def new_timeline(self, title: str, rate: Fraction) -> Any:
-        """A new current timeline at a rate; where the name is taken, with a number behind it."""
+        """A new current timeline at a rate; a number is appended to a name in use."""
         for number in range(1, 1000):
             timeline = self.pool.CreateEmptyTimeline(title if number == 1 else f"{title} {number}")
             if timeline:
@@ -308,7 +308,7 @@ class Work:
         return timeline
 
     def fill(self, timeline: Any, placed: list[Placed]) -> int:
-        """Append the moments and mark them on the ruler; how many are there."""
+        """Append the moments and mark them on the ruler; returns how many the timeline has."""
         rate = rate_of(timeline.GetSetting("timelineFrameRate")) or self._project_rate()
         if rate != placed[0].rate:
             self.say(f"the timeline runs at {_written(rate)} frames a second; Resolve fits the clips to it")
@@ -331,8 +331,8 @@ class Work:
     def _last_frame(self, timeline: Any, placed: list[Placed], rate: Fraction) -> int:
         """What to add to an end for clipInfo's `endFrame`: -1 if Resolve shows that frame, otherwise 0.
 
-        Resolve's own example treats `endFrame` as shown; users measured in version 21 that it is not. So the
-        first frames of a clip are appended, counted and taken away.
+        Resolve's own example treats `endFrame` as shown; users measured in version 21 that it is not.
+        So this appends the first frames of a clip, counts them and removes them.
         """
         for each in placed:
             if each.rate == rate:
@@ -350,7 +350,7 @@ class Work:
 
     def _appended(self, clip: Any, first: int, end_frame: int) -> Any:
         info = {"mediaPoolItem": clip, "startFrame": first, "endFrame": end_frame, "trackIndex": 1}
-        for _ in range(2):  # the first call on a new timeline may give nothing
+        for _ in range(2):  # the first call on a new timeline may return nothing
             items = [item for item in self.pool.AppendToTimeline([info]) or [] if item]
             if items:
                 return items[0]
@@ -367,7 +367,7 @@ def _written(rate: Fraction) -> str:
 
 
 def _resolve() -> Any:
-    """Resolve as its menu hands it to a script, or by its module."""
+    """Resolve, from its menu or its module."""
     given = globals().get("resolve")
     if given is None and globals().get("app") is not None:
         given = globals()["app"].GetResolve()
@@ -386,7 +386,7 @@ def _resolve() -> Any:
 
 
 def main(arguments: list[str]) -> int:
-    """Ask for the list where none is named, and do the work; 0, or 1 with a message."""
+    """Ask for the list if none is given, and do the work; returns 0, or 1 with a message."""
     try:
         resolve = _resolve()
         path = arguments[0] if arguments else None

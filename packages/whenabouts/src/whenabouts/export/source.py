@@ -24,10 +24,10 @@ SOUND_RATE = Fraction(25)
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file that moments are taken from.
+    """A file with moments.
 
-    `times` are its frames, None for sound alone. `rate` is frames a second: exact if `is_constant`, else the
-    constant rate that its times are mapped to. `start_frame` is the first frame's number by the file's time
+    `times`: its frames, None for sound alone. `rate`: frames per second, exact if `is_constant`, else the
+    constant rate that its times are mapped to. `start_frame`: the first frame's number by the file's time
     code. `duration` is in seconds; `width`, `height` are pixels as shown, 0 for sound.
     """
 

@@ -27,9 +27,9 @@ class Line(Protocol):
 
 
 def transcript(lines: Sequence[Line], form: TranscriptFormat) -> bytes:
-    """The passages as UTF-8: numbered cues (srt), cues (vtt), or a passage a line without times (txt).
+    """The passages as UTF-8: numbered cues (srt), cues (vtt), or a passage per line without times (txt).
 
-    A text stays on one line, as plain text: an arrow or a tag in it can neither begin a cue nor style one.
+    Each text stays on one line, and arrows and tags in it are escaped.
     """
     texts = [one_line(line.text) for line in lines]
     if form == "txt":

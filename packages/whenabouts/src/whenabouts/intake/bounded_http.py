@@ -1,9 +1,9 @@
-"""HTTP requests that end: a deadline for the whole request, a budget of bytes for its answer.
+"""HTTP requests that end: a deadline for the whole request, and a size limit for its answer.
 
-The time-outs of httpx start again with every byte, so a server that sends a byte now and then could hold its
-client for ever. Here a request runs in an event loop, which cancels it at the deadline wherever it is:
-connecting, in the TLS handshake, sending or reading. The loop has a thread of its own, because the caller may
-be in an event loop itself, as in a notebook.
+httpx's time-outs restart with every byte, so a server that sends a byte now and then could hold its client
+for ever. Here a request runs in an event loop, which cancels it at the deadline in any phase: connecting, TLS
+handshake, sending or reading. The loop has its own thread, because the caller may be in an event loop, as in
+a notebook.
 
 The client is httpx2, which continues httpx and comes with huggingface-hub.
 """
@@ -20,12 +20,12 @@ _MOST_REDIRECTS = 5
 
 
 class RequestFailed(ConnectionError):
-    """No whole answer came. `__cause__` is the underlying fault, such as a refused connection."""
+    """No whole answer came. `__cause__` is the underlying error, such as a refused connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer; names of `headers` are in lower case, and `is_whole` is false beyond the budget of bytes."""
+    """An answer. `headers` have names in lower case; `is_whole` is false for a body over the size limit."""
 
     status: int
     headers: Mapping[str, str]
@@ -34,7 +34,7 @@ class Reply:
 
 
 Sink = tuple[Callable[[bytes], object], int]
-"""A function that takes the pieces of a body, and how many bytes it takes at most."""
+"""A function that takes the pieces of a body, and the most bytes it takes."""
 
 
 def send(
@@ -51,11 +51,11 @@ def send(
 ) -> Reply:
     """Send a request and return the answer, with at most `most_bytes` of its body.
 
-    `sink` is called with status and headers; where it returns a `Sink`, the body goes there instead. With
-    `is_direct`, the request goes to no other address: redirects are not followed, and proxies of the
-    environment not used. Another host than the first never gets the header `Authorization`.
+    `sink` is called with status and headers; if it returns a `Sink`, the body goes there instead. With
+    `is_direct`, the request goes to no other address: redirects and the environment's proxies are ignored.
+    Only the first host gets the header `Authorization`.
 
-    Raises TimeoutError after `seconds`; RequestFailed for faults of the network, and after `idle_seconds`
+    Raises TimeoutError after `seconds`; RequestFailed for network errors, and after `idle_seconds`
     without a byte; and whatever the sink raises.
     """
     import anyio
@@ -70,7 +70,7 @@ def send(
             follow_redirects=not is_direct,
             max_redirects=_MOST_REDIRECTS,
         )
-        # A compressed body could be far larger than what is counted here.
+        # A compressed body could be far larger than the counted bytes.
         sent = {"Accept-Encoding": "identity", **headers}
         traced = {"trace": note_opened}
         async with (
@@ -98,7 +98,7 @@ def send(
             with anyio.fail_after(max(0.0, seconds)):
                 return await ask()
         finally:
-            # The client leaves a connection open if it is cancelled in the TLS handshake.
+            # A client cancelled in the TLS handshake leaves its connection open.
             with anyio.CancelScope(shield=True):
                 for stream in opened:
                     await stream.aclose()
@@ -111,7 +111,7 @@ def send(
 
 
 def _root(error: BaseException) -> BaseException:
-    """The first of a chain of causes; of several addresses that failed, the first one's."""
+    """The first of a chain of causes; if several addresses failed, that of the first."""
     if isinstance(error, BaseExceptionGroup):
         return _root(error.exceptions[0])
     below = error.__cause__ or error.__context__
@@ -119,7 +119,7 @@ def _root(error: BaseException) -> BaseException:
 
 
 def retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds that a server asks to wait, as a number or as a date; 0 where it says nothing sensible."""
+    """Seconds that a server asks to wait, given as a number or date; 0 for anything else."""
     value = headers.get("retry-after", "").strip()
     try:
         seconds = float(value) if value else 0.0

@@ -59,7 +59,7 @@ class Endpoint:
                 f"{KEY_VARIABLE} to the key"
             )
         if not self.model.strip() or not self.model.isprintable():
-            raise UsageError(f"{self.host}: which model? Write it behind a '#': {self.address}#MODEL")
+            raise UsageError(f"{self.host}: which model? Write it after a '#': {self.address}#MODEL")
         if not (self.key.isascii() and self.key.isprintable()):
             raise UsageError(f"{KEY_VARIABLE} holds characters that no key has; set it to the key alone")
         if self.key and not self.is_encrypted and not self.is_loopback:
@@ -186,11 +186,11 @@ class Chat:
             reply = self._tried(in_form, until)
             if reply.status not in (400, 422):
                 return self._content(reply)
-            # The server does not support schemas: ask without.
+            # The server does not support schemas: ask without one.
         return self._content(self._tried(body, until))
 
     def _tried(self, body: Mapping[str, Any], until: float) -> Reply:
-        """The reply to a request, asked again after faults that may pass."""
+        """The reply to a request, retried after temporary errors."""
         data = json.dumps(body).encode()
         for number in range(self.bounds.tries):
             is_last = number + 1 == self.bounds.tries
@@ -227,7 +227,7 @@ class Chat:
         )
 
     def _content(self, reply: Reply) -> str:
-        """The text of a reply. Raises ChatError for what is none."""
+        """The text of a reply. Raises ChatError for an unusable one."""
         host, status = self.endpoint.host, reply.status
         if 300 <= status < 400:
             target = urlsplit(reply.headers.get("location", "")).netloc
@@ -246,11 +246,11 @@ class Chat:
             (choice,) = choices
             text, reason = choice["message"]["content"], choice.get("finish_reason")
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise ChatError(f"{host} answers, but not as a chat endpoint does; check the address") from None
+            raise ChatError(f"{host} answers, but not like a chat endpoint; check the address") from None
         if not isinstance(text, str) or not text.strip():
             raise ChatError(f"{host}: {self.endpoint.model} gives no answer")
         if reason == "length":
-            raise ChatError(f"{host}: the answer of {self.endpoint.model} is cut off: it says too much")
+            raise ChatError(f"{host}: the answer of {self.endpoint.model} is too long and was cut off")
         return text
 
     def _refused(self, reply: Reply) -> str:
@@ -262,7 +262,7 @@ class Chat:
             404: f"check the address (it mostly ends in /v1) and the name {model!r}",
             413: "ask with fewer frames",
             429: f"try again in {seconds:g} s" if seconds else "try again later",
-        }.get(reply.status, "look at what it logs, or name another one")
+        }.get(reply.status, "see its log, or name another endpoint")
         cause = self._shown(_message_of(reply.body))
         return f"{host} answers {reply.status}{f' ({cause})' if cause else ''}; {remedy}"
 
@@ -278,7 +278,7 @@ class Chat:
         if isinstance(error, ConnectionRefusedError):
             return f"nothing answers at {host}; start the model's server, or check the address"
         cause = self._shown(str(error)) or type(error).__name__
-        return f"{host}: the connection broke off ({cause}); look at what it logs"
+        return f"{host}: the connection broke off ({cause}); see its log"
 
     def _shown(self, text: str) -> str:
         """A server's text on one short line, without the key."""

@@ -1,4 +1,4 @@
-"""Faults of a file's data, for everyone who remembers that a file could not be read."""
+"""The error for a file whose bytes are at fault, for everyone who records that a file could not be read."""
 
 from __future__ import annotations
 

@@ -146,9 +146,7 @@ class FileHead:
 
     @cached_property
     def keys(self) -> frozenset[str]:
-        """Keys of the first JSON value, of its entries and of their entries, in the notation of
-        `Sign.keys`.
-        """
+        """Keys of the first JSON value, its entries and their entries, in the notation of `Sign.keys`."""
         levels, inner = set[str](), [self.first_value]
         for depth in range(3):
             levels |= {"*/" * depth + key for value in inner if isinstance(value, dict) for key in value}
@@ -262,7 +260,7 @@ class _Bounded(io.RawIOBase):
             raise FormatError(
                 self._path,
                 f"the gzip file unpacks to more than {self._most >> 20} MiB, over a hundred times its size; "
-                "unpack it with gunzip if that is meant, and give the file that comes out",
+                "if that is intended, unpack it with gunzip and give the unpacked file",
             )
         buffer[: len(piece)] = piece
         return len(piece)
@@ -317,7 +315,7 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
 def folder_aside(path: Path) -> Iterator[Path]:
     """A new folder beside `path` to fill; it takes that name when the block is done, or is removed.
 
-    Raises FormatError where it cannot be written.
+    Raises FormatError if it cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -381,8 +379,8 @@ def parse_json(path: Path, data: bytes) -> Any:
 def parse_toml(path: Path | str, data: bytes, accepted: str = "") -> dict[str, Any]:
     """The tables of a TOML file.
 
-    Raises FormatError for what is no TOML, and for values that no reader could show or use: numbers of more
-    than 64 bits (TOML's own limit), characters NUL, tables nested deeper than 100.
+    Raises FormatError for invalid TOML, and for values that no reader could use: numbers of more than 64
+    bits (TOML's own limit), NUL characters, tables nested deeper than 100.
     """
     try:
         document = tomllib.loads(data.decode("utf-8-sig"))
@@ -393,7 +391,7 @@ def parse_toml(path: Path | str, data: bytes, accepted: str = "") -> dict[str, A
     except tomllib.TOMLDecodeError as error:
         raise FormatError(path, f"is not TOML: {error}", accepted=accepted) from None
     except ValueError:
-        raise FormatError(path, "holds a number of thousands of digits", accepted=_SHORT_NUMBERS) from None
+        raise FormatError(path, "has a number with thousands of digits", accepted=_SHORT_NUMBERS) from None
     waiting: list[tuple[str, Any, int]] = [("", document, 0)]
     while waiting:
         field, value, depth = waiting.pop()
@@ -407,7 +405,7 @@ def parse_toml(path: Path | str, data: bytes, accepted: str = "") -> dict[str, A
             problem = f"is a number of {value.bit_length()} bits"
             raise FormatError(path, problem, field=field, accepted=_SHORT_NUMBERS)
         if "\0" in field or (isinstance(value, str) and "\0" in value):
-            raise FormatError(path, "holds a character NUL", field=field)
+            raise FormatError(path, "contains a NUL character", field=field)
     return document
 
 
@@ -420,7 +418,7 @@ def _without_repeats(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]
 
 
 def check_values(value: Any, raw: bytes, path: Path, line: int | None = None) -> None:
-    """Refuse what JSON (`raw`, parsed as `value`) can express and no reader can use: `faults`."""
+    """Refuse values that JSON (`raw`, parsed as `value`) can express but no reader can use: `faults`."""
     for where, problem, inner in faults(value, raw):
         accepted = "text without lone surrogates" if isinstance(inner, str) else "a smaller number"
         raise FormatError(path, problem, line=line, field=where, value=inner, accepted=accepted)
@@ -439,7 +437,7 @@ def json_error(
     if isinstance(error, RecursionError):
         return FormatError(path, "is nested too deeply to be read", line=line)
     # Python refuses to parse integers of thousands of digits, and says how to change that.
-    return FormatError(path, "holds a number of thousands of digits", line=line, accepted=_SHORT_NUMBERS)
+    return FormatError(path, "has a number with thousands of digits", line=line, accepted=_SHORT_NUMBERS)
 
 
 @dataclass
@@ -481,9 +479,9 @@ def line_containing(path: Path, text: str) -> int | None:
 def loads(text: str | bytes, **options: Any) -> Any:
     """The value of a JSON text; `options` are those of `json.loads`.
 
-    Raises ValueError for what is not JSON or not UTF-8, for nesting too deep to be read (a RecursionError of
-    Python's parser), and for whole numbers of more than 64 bits, with which messages would fail. Lone
-    surrogates are kept: names of files that are no UTF-8 have them.
+    Raises ValueError for invalid JSON or UTF-8, for nesting too deep to parse (instead of Python's
+    RecursionError), and for whole numbers of more than 64 bits, with which messages would fail. Lone
+    surrogates are kept, because file names that are not UTF-8 have them.
     """
     try:
         value = json.loads(text, **options)
@@ -492,7 +490,7 @@ def loads(text: str | bytes, **options: Any) -> Any:
     except ValueError as error:
         if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
             raise
-        raise ValueError("it holds a whole number of thousands of digits") from None
+        raise ValueError("it has a whole number with thousands of digits") from None
     raw = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
     for place, _, inner in faults(value, raw) if _MANY_DIGITS.search(raw) else ():
         if isinstance(inner, int):
@@ -501,9 +499,7 @@ def loads(text: str | bytes, **options: Any) -> Any:
 
 
 def faults(value: Any, raw: bytes) -> Iterator[tuple[str, str, Any]]:
-    """(field, what is wrong, the value) of numbers and texts in `value`, parsed from `raw`, that nobody can
-    use.
-    """
+    """(field, problem, value) of the numbers and texts in `value`, parsed from `raw`, that nobody can use."""
     if not (_SURROGATE.search(raw) or _MANY_DIGITS.search(raw)):
         return
     waiting: list[tuple[str, Any]] = [("", value)]

@@ -74,7 +74,7 @@ class ModelCard:
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """A file of a repository; `sha256` of its content, or `blob`, its SHA-1 in git ("": not told).
+    """A file of a repository; `sha256` of its content, or `blob`, its SHA-1 in git ("": not stated).
 
     Raises ValueError for a path that leaves its folder and for a malformed hash: both become paths.
     """
@@ -110,7 +110,7 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """What was fetched of a repository: its revision (a commit), its licence ("": not stated), its files.
+    """A downloaded version of a repository: its revision (a commit), licence ("": not stated) and files.
 
     Raises ValueError for a malformed name or commit: both become paths.
     """
@@ -155,8 +155,8 @@ def is_name(name: str) -> bool:
 def not_here(name: str, why: str = "its weights are not on this machine") -> str:
     """The message for a model that is not on this machine."""
     return (
-        f"{name}: {why}, and nothing is downloaded unasked; `whenabouts models get {name}` fetches it "
-        "(size and licence are shown first), or give the path of a folder that holds it"
+        f"{name}: {why}, and nothing is downloaded unasked; download it with `whenabouts models get {name}` "
+        "(size and licence are shown first), or give the path of its folder"
     )
 
 
@@ -176,7 +176,7 @@ def folder_of(name: str, is_whole: Callable[[Path], bool]) -> Path:
     if folder is None:
         others = _revisions(repository)
         if revision and others:
-            raise HubError(not_here(name, f"it is here at revision {others[0][:12]}, not at {revision}"))
+            raise HubError(not_here(name, f"this machine has revision {others[0][:12]}, not {revision}"))
         raise HubError(not_here(name))
     lacking = [] if pin is None or folder.name != pin.revision else _lacking(folder, pin)
     if lacking:
@@ -245,7 +245,7 @@ def is_fetched(pin: Pin) -> bool:
 
 
 def look_up(name: str, only: Sequence[str] = ()) -> Pin:
-    """The hub's description of a model, with the files that would be fetched (`only` these, if given).
+    """The hub's description of a model, with the files to download (`only` these, if given).
 
     Raises HubError if the hub cannot be reached, has no such model, sends a malformed description, or has no
     weights that are safe to open.
@@ -288,7 +288,7 @@ def _ask(name: str, url: str, headers: Mapping[str, str], **bounds: Any) -> Repl
 
 
 def _file(sibling: Mapping[str, Any]) -> HubFile | None:
-    """A file as the hub describes it; None where it gives no size, or a name that leaves its folder."""
+    """A file as the hub describes it; None without a size, or with a name that leaves its folder."""
     path, size = sibling["rfilename"], sibling.get("size")
     if not isinstance(size, int) or size < 0 or not _stays_inside(path):
         return None
@@ -328,11 +328,12 @@ def _fits(path: str, patterns: Iterable[str]) -> bool:
 
 
 def fetch(pin: Pin, on_bytes: Callable[[HubFile, int], object] = lambda file, count: None) -> Path:
-    """Fetch the files of a look-up; a download that broke off goes on where it stood. Returns the folder.
+    """Download the files of a look-up, continuing an interrupted download. Returns the folder.
 
-    `on_bytes` is called with a file and how many bytes of it are there. Each file is compared with the size
-    and hash that the hub told before it takes its place. Raises HubError where there is no room, the hub
-    breaks off or is too slow, a file is not the one that was told, or another process fetches the same.
+    `on_bytes` is called with a file and how many of its bytes are here. Each file is checked against the
+    size and hash stated by the hub before it takes its place. Raises HubError if there is no room, the
+    hub breaks off or is too slow, a file differs from its description, or another process downloads the
+    same.
     """
     place = _place(pin.repository)
     folder = place / "snapshots" / pin.revision
@@ -354,9 +355,9 @@ def fetch(pin: Pin, on_bytes: Callable[[HubFile, int], object] = lambda file, co
 
 
 def _fetch_file(pin: Pin, file: HubFile, place: Path, on_bytes: Callable[[HubFile, int], object]) -> None:
-    """Put one file into the hub's cache, laid out as its own client does: content by hash, a link by name.
+    """Put one file into the hub's cache, in its client's layout: content by hash, a link by name.
 
-    That client begins a file anew in each process and takes more bytes than it was told of.
+    The client itself restarts a file in each process, and accepts more bytes than stated.
     """
     link = place / "snapshots" / pin.revision / file.path
     name = file.sha256 or file.blob or hashlib.sha256(f"{pin.revision} {file.path}".encode()).hexdigest()
@@ -379,9 +380,9 @@ def _fetch_file(pin: Pin, file: HubFile, place: Path, on_bytes: Callable[[HubFil
 
 
 def _download(pin: Pin, file: HubFile, stream: BinaryIO, on_bytes: Callable[[HubFile, int], object]) -> bool:
-    """Write what a part of a file lacks; False if the hub sends more than the file has.
+    """Download the missing rest of a file; False if the hub sends more than the file has.
 
-    A connection that breaks off is made again, as often as it brings something and a few times more.
+    Reconnects as long as a connection brings bytes, and a few times more.
     """
     from huggingface_hub import hf_hub_url
 
@@ -390,7 +391,7 @@ def _download(pin: Pin, file: HubFile, stream: BinaryIO, on_bytes: Callable[[Hub
         on_bytes(file, stream.tell())
 
     def behind(reply: Reply) -> tuple[Callable[[bytes], object], int] | None:
-        if reply.status == 200:  # the whole file, though a part may have been asked for
+        if reply.status == 200:  # the whole file, even if a part was requested
             _empty(stream)
         return (write, file.size - stream.tell()) if reply.status in (200, 206) else None
 
@@ -450,22 +451,22 @@ def _write_begun(pin: Pin) -> None:
 
 
 def _broken_off(name: str, error: OSError) -> str:
-    """What to say of a download that did not come to its end."""
+    """The message for a failed download."""
     from huggingface_hub import constants
 
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{name}: the disk is full; make room and call `whenabouts models get` again"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"{name}: {_cache()} may not be written to; set HF_HOME to a folder of yours"
+        return f"{name}: {_cache()} is not writable; set HF_HOME to a folder that is"
     cause = "it is too slow" if isinstance(error, TimeoutError) else _first_line(error)
     return (
         f"{name}: {constants.ENDPOINT} cannot be reached, or broke off ({cause}); check the network and call "
-        "`whenabouts models get` again: what is here already is kept"
+        "`whenabouts models get` again, which continues the download"
     )
 
 
 def _refused(name: str, reply: Reply) -> str:
-    """What to say of a hub that does not give what it was asked for."""
+    """The message if the hub refuses a request."""
     from huggingface_hub import constants
 
     hub, code = constants.ENDPOINT, reply.headers.get("x-error-code", "")

@@ -33,7 +33,7 @@ def open_descriptor(path: Path | str) -> int:
             raise _refusal(path, errno.EINVAL) from None
         raise
     except ValueError:
-        raise OSError(errno.EINVAL, "a name that holds the character NUL", repr(str(path))) from None
+        raise OSError(errno.EINVAL, "a name with a NUL character", repr(str(path))) from None
     refuse_irregular(path, descriptor)
     return descriptor
 
@@ -48,10 +48,10 @@ def refuse_irregular(path: Path | str, descriptor: int) -> None:
 
 @contextmanager
 def regular_name(path: Path | str) -> Iterator[str]:
-    """A name that opens this very regular file, for libraries that take no open file: its descriptor's.
+    """A name that opens this very file, by its descriptor, for libraries that take no open file.
 
-    It stays valid if `path` changes meanwhile. Data that the library maps or keeps open survive it. Raises
-    OSError as `open_regular` does.
+    It stays valid if `path` changes meanwhile. Data that the library maps or keeps open outlive it.
+    Raises OSError like `open_regular`.
     """
     descriptor = open_descriptor(path)
     try:

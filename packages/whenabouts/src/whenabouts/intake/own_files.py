@@ -1,9 +1,9 @@
-"""Files of a folder that a person names: a stranger may have made it, so no link in it is followed.
+"""Files of a folder that a user names. Someone else may have made it, so links in it are not followed.
 
-    path = own_file(folder, "journal.jsonl")      # refused if it is a link, or if the name is a path
+    path = own_file(folder, "journal.jsonl")      # refuses a link, and a name that is a path
     descriptor = open_appending(path)             # refuses a link that took its place meanwhile
 
-A link in such a folder could point at any file of the person, which a write would then change.
+A link in such a folder could point to any file of the user, which a write would then change.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def own_file(folder: Path, name: str) -> Path:
         raise FormatError(folder, "names a file outside itself:", value=name, accepted="a plain file name")
     try:
         is_link = stat.S_ISLNK(path.lstat().st_mode)
-    except OSError:  # the opening says what is wrong
+    except OSError:  # opening the file reports the error
         is_link = False
     if is_link:
         raise _link(path)
@@ -36,8 +36,7 @@ def own_file(folder: Path, name: str) -> Path:
 
 
 def open_appending(path: Path) -> int:
-    """The descriptor of a regular file for reading and appending, made if it is missing; never through a
-    link. The caller closes it.
+    """A descriptor of a regular file to read and append, created if missing, never a link; the caller's.
 
     Raises OSError, and FormatError for a link.
     """

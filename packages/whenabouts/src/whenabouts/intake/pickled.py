@@ -120,7 +120,7 @@ class _Steps(dict[int, Callable[[Any], None]]):
         names = [opcode.name for opcode in pickletools.opcodes if ord(opcode.code) == code]
         if not names:
             raise ValueError(f"{code:#x} is not an opcode")
-        raise PickleRefused(f"has a step {names[0]}, which data do not need")
+        raise PickleRefused(f"has the opcode {names[0]}, which data do not need")
 
 
 # These read, combine or memorise values; they call nothing.

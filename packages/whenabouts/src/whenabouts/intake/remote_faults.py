@@ -6,7 +6,7 @@ import re
 
 from whenabouts.types import WhenaboutsError
 
-_KEPT = "what was finished before is kept, and the same command goes on from there"
+_KEPT = "finished work is kept, and the same command continues it"
 _REASONS = {
     "credentials that have expired": (
         {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"},
@@ -20,7 +20,7 @@ _REASONS = {
         {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidClientTokenId", "401"},
         "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or the profile in AWS_PROFILE",
     ),
-    "a bucket that is not there": (
+    "a bucket that does not exist": (
         {"NoSuchBucket", "PermanentRedirect", "AuthorizationHeaderMalformed", "301"},
         "check its name, AWS_REGION, and AWS_ENDPOINT for a store that is not Amazon's; or make it first",
     ),
@@ -55,8 +55,8 @@ def why_refused(text: str) -> str | None:
     """The reason and the remedy if an error's text comes from a store, else None.
 
     >>> why_refused("Server returned status code: 503 Service Unavailable: ")
-    'a store that is overloaded or away (503): try again later; what was finished before is kept, and the \
-same command goes on from there'
+    'a store that is overloaded or away (503): try again later; finished work is kept, and the same command \
+    continues it'
     """
     for match in (*_CODE.finditer(text), _STATUS.search(text)):
         for reason, (codes, remedy) in _REASONS.items() if match else ():

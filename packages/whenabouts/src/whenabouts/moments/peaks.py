@@ -89,8 +89,10 @@ def find_peaks(
 
 @dataclass(frozen=True, eq=False)
 class _Line:
-    """Curves in progress: `left` (N,) scores of possible peaks, else -inf; `free` (N,): not in a moment
-    yet; `middle` (N,) of the clips; `apart`: least distance of two peaks, by the first row of a video.
+    """Curves in progress.
+
+    `left` (N,): scores of possible peaks, else -inf. `free` (N,): not yet in a moment. `middle` (N,): of
+    the clips. `least_distance`: of two peaks, by the first row of a video.
     """
 
     score: Floats
@@ -101,7 +103,7 @@ class _Line:
     left: Floats
     free: NDArray[np.bool_]
     middle: Floats
-    apart: dict[int, float]
+    least_distance: dict[int, float]
 
     @classmethod
     def of(
@@ -140,10 +142,10 @@ class _Line:
     def take(self, peak: int, first: int, last: int) -> None:
         """Exclude a moment's clips, and peaks too near to its peak, from the search."""
         low, high = self.video_of(peak)
-        if low not in self.apart:
+        if low not in self.least_distance:
             lasts = self.end[low:high].max() - self.start[low]
-            self.apart[low] = min(self.config.apart_seconds, self.config.apart_share * lasts)
-        is_near = np.abs(self.middle[low:high] - self.middle[peak]) < self.apart[low]
+            self.least_distance[low] = min(self.config.apart_seconds, self.config.apart_share * lasts)
+        is_near = np.abs(self.middle[low:high] - self.middle[peak]) < self.least_distance[low]
         self.left[low:high][is_near] = -np.inf
         self.left[first : last + 1] = -np.inf
         self.free[first : last + 1] = False

@@ -363,9 +363,7 @@ def snap(moments: Moments, borders: ArrayLike, offsets: ArrayLike, snap_seconds:
 
 
 def checked_offsets(offsets: ArrayLike, count: int, noun: str) -> Indices:
-    """(V + 1,) where each video's values begin, and where the last end. Raises UsageError for invalid
-    offsets.
-    """
+    """(V + 1,) where each video's values begin, and the last end. Raises UsageError for invalid offsets."""
     bounds = np.asarray(offsets, dtype=np.int64)
     if bounds.ndim != 1 or not len(bounds) or bounds[0] != 0 or bounds[-1] != count:
         raise UsageError(f"offsets {bounds!r} do not run from 0 to the number of {noun}, {count}")
@@ -453,9 +451,7 @@ def _drift(line: _Line, curve: Floats, usual: Flags, window_seconds: float) -> F
 
 
 def _grown(line: _Line, curve: Floats, spans: _Spans, min_seconds: float, max_seconds: float) -> _Spans:
-    """The spans; those shorter than `min_seconds` are extended by neighbouring clips, the higher one
-    first.
-    """
+    """The spans; those below `min_seconds` are extended by neighbouring clips, the higher one first."""
     first, last = spans.first.copy(), spans.last.copy()
     size = len(curve)
     opens = np.append(line.opens, True)

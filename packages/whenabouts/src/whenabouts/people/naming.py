@@ -188,7 +188,7 @@ class People:
             taken = [p.stream for p in self.listed() if p.name == name and p.name != person]
             if doubled := sorted({person.stream for person in same} & set(taken)):
                 raise NameTaken(
-                    f"somebody of {' and '.join(doubled)} is called {name!r} already; if it is one person: "
+                    f"{name!r} is already a name in {' and '.join(doubled)}; if it is the same person: "
                     f"whenabouts people merge {name!r} {person!r}"
                 )
             return _rename(names, same, name)

@@ -1,4 +1,4 @@
-"""How probable it is that each moment that is like an example shows the same video."""
+"""The probability that each moment found by an example shows the same video as the example."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from whenabouts.types import ScoredMoment
 def with_probabilities(
     ranked: Sequence[ScoredMoment], answers: Sequence[StreamAnswer], curves: Mapping[str, Alike]
 ) -> list[ScoredMoment]:
-    """`ranked` (best first) with the probability of each that a stream of `curves` found; others have none.
+    """`ranked` (best first) with a probability for each moment of a stream of `curves`, None for others.
 
-    Probabilities never rise from a moment to the next.
+    Probabilities never rise from one moment to the next.
     """
     by_stream = {answer.stream: answer for answer in answers}
     least, moments = 1.0, []
     for scored in ranked:
-        own = [
+        probabilities = [
             curves[name].of(_cosine(scored, by_stream[name])) for name in scored.evidence if name in curves
         ]
-        least = min(least, max(own, default=1.0))
-        moments.append(replace(scored, confidence=least if own else None))
+        least = min(least, max(probabilities, default=1.0))
+        moments.append(replace(scored, confidence=least if probabilities else None))
     return moments
 
 
 def _cosine(scored: ScoredMoment, answer: StreamAnswer) -> float:
-    """The cosine of the example with the moment's clip that is most like it.
+    """The largest cosine of the example with a clip of the moment.
 
-    Of a moment without any of the nearest clips no more is known than that it is not above the last of these.
+    If none of the nearest clips lies in the moment, the last one's cosine stands in as an upper bound.
     """
     moment, nearest = scored.moment, answer.nearest
     if nearest is None or not len(nearest):

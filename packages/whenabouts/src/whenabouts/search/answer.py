@@ -1,8 +1,7 @@
-"""Step 6: the moments that are shown, with evidence, paths, notes and coverage.
+"""Step 6: complete the answer with evidence, paths, notes and coverage.
 
-A moment is found by the words of about a minute and by meaning, so its strongest clip may stand beside the
-line that a person looks for. The line that is shown is chosen among the moment's own clips by the words that
-it holds.
+A moment is found by a minute's words and by meaning, so its strongest clip may lie beside the line that the
+user looks for. The line to show is chosen among the moment's clips by the query's words in it.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from whenabouts.search.word_units import Rarity, units_of
 from whenabouts.types import Evidence, ScoredMoment
 from whenabouts.video.sentences import sentences_of
 
-# A sentence with this share of the best one's words is where the snippet begins.
+# The snippet begins at the first sentence with this share of the best one's words.
 _GOOD_START = 0.5
-# What a clip's score counts beside its share of the words: it decides where both hold about as much.
+# Weight of a clip's score against its share of the words; it decides if the shares are similar.
 _SCORE_WEIGHT = 0.25
 
 Weights = Mapping[str, float]
@@ -43,25 +42,25 @@ class Answering:
     def with_snippets(
         self, query: str, moments: Sequence[ScoredMoment], answers: Sequence[StreamAnswer]
     ) -> list[ScoredMoment]:
-        """The moments with the line that answers as evidence of streams whose clips have words."""
+        """The moments, with the line that answers as evidence of each stream whose clips have words."""
         spoken = {a.stream: a for a in answers if self._understanding.streams[a.stream].shows_words(a.block)}
         rarity = self._localization.rarity(spoken)
         weights = {name: weights_of(query, rarity[name]) for name in spoken}
         evidence = [dict(scored.evidence) for scored in moments]
         for name, answer in spoken.items():
             rows = [row for row, pieces in enumerate(evidence) if name in pieces]
-            own = [(moments[row].moment.video_id, evidence[row][name]) for row in rows]
-            for row, piece in zip(rows, _snippets_of(answer, own, weights[name]), strict=True):
+            shown = [(moments[row].moment.video_id, evidence[row][name]) for row in rows]
+            for row, piece in zip(rows, _snippets_of(answer, shown, weights[name]), strict=True):
                 evidence[row][name] = piece
-        return [replace(scored, evidence=own) for scored, own in zip(moments, evidence, strict=True)]
+        return [replace(scored, evidence=pieces) for scored, pieces in zip(moments, evidence, strict=True)]
 
     def with_records(
         self, moments: Iterable[ScoredMoment]
     ) -> tuple[tuple[ScoredMoment, ...], dict[str, VideoRecord]]:
-        """Moments with path and title of their videos, and these; videos that are gone are left out."""
+        """The moments with path and title of their videos, and the videos' records; not of missing ones."""
         moments = list(moments)
         ids = sorted({scored.moment.video_id for scored in moments})
-        # A video may be taken out between the two reads; what is gone is no answer.
+        # A video may be removed between the two reads.
         videos = {record.video_id: record for record in self._store.ledger().of(ids)}
         return tuple(
             replace(scored, path=video.path, title=video.title)
@@ -70,7 +69,7 @@ class Answering:
         ), videos
 
     def coverage(self, allowed: Sequence[str] | None = None, streams: Sequence[str] = ()) -> Coverage:
-        """Which videos a search speaks for, and by which streams; of the whole corpus it is kept."""
+        """Which videos a search covers, by stream; cached for the whole corpus."""
         version, key = self._store.version, tuple(dict.fromkeys(streams))
         if self._holding is None or self._holding[0] != version:
             self._holding = version, with_clips(self._store, self._understanding.text_streams)
@@ -86,17 +85,17 @@ class Answering:
 
 
 def gone_notes(records: Iterable[VideoRecord]) -> list[str]:
-    """What to say of videos whose files are not there any more."""
+    """Notes on videos whose files are gone."""
     names = [unambiguous(record.path).rsplit("/", 1)[-1] for record in records if record.is_gone]
     if not names:
         return []
-    return [f"{', '.join(names)}: the file is gone; `whenabouts index PATH --prune` takes it out"]
+    return [f"{', '.join(names)}: the file is gone; `whenabouts index PATH --prune` removes it"]
 
 
 def _snippets_of(
     answer: StreamAnswer, pieces: Sequence[tuple[str, Evidence]], weights: Weights
 ) -> list[Evidence]:
-    """For each piece of evidence, in a video by its id, the clip to show: with most of a query's words."""
+    """For each piece of evidence (with its video's id), the clip with most of the query's words."""
     moments, block, chosen = answer.moments, answer.block, list[tuple[int, int]]()
     for video_id, piece in pieces:
         video = block.video_ids.index(video_id)
@@ -109,10 +108,10 @@ def _snippets_of(
 
 
 def weights_of(query: str, rarity: Rarity) -> dict[str, float]:
-    """What each unit of a query, and each two neighbours, weigh by rarity; 1 together.
+    """Weights by rarity of a query's units and of each two neighbouring ones; they sum to 1.
 
-    Two neighbours weigh `JOINED_WEIGHT` of what they weigh by themselves on average. Empty where the query
-    has no words, or none that says anything.
+    A pair weighs `JOINED_WEIGHT` times the mean of its two units. Empty for a query without words, or without
+    informative ones.
     """
     units = units_of(query)
     weights = rarity.of_each(units)
@@ -125,19 +124,18 @@ def weights_of(query: str, rarity: Rarity) -> dict[str, float]:
 
 
 def share_held(text: str, weights: Weights) -> float:
-    """How much of a query's words a text holds, 0 to 1."""
+    """The share of a query's words in a text, weighted, 0 to 1."""
     units = units_of(text)
     if weights.keys().isdisjoint(units):
         return 0
-    there = {*units, *(f"{first} {second}" for first, second in itertools.pairwise(units))}
-    return sum(weight for unit, weight in weights.items() if unit in there)
+    present = {*units, *(f"{first} {second}" for first, second in itertools.pairwise(units))}
+    return sum(weight for unit, weight in weights.items() if unit in present)
 
 
 def best_clip(texts: Sequence[str], scores: NDArray[np.float64], weights: Weights) -> int:
-    """Which of a moment's clips to show: the one with most of the query's words, and scored high.
+    """The row of a moment's clip to show: many of the query's words, and a high score.
 
-    Scores count as shares of the greatest, so that among clips that hold little of the query the strongest
-    is shown.
+    Scores are divided by the largest, so that among clips with few of the words the strongest is shown.
     """
     highest = float(scores.max())
     if not weights or highest <= 0:
@@ -146,7 +144,7 @@ def best_clip(texts: Sequence[str], scores: NDArray[np.float64], weights: Weight
 
 
 def from_answer(text: str, weights: Weights) -> str:
-    """A text from the first sentence on that holds much of what any of them holds of the query."""
+    """The text from the first sentence on that has many of the query's words."""
     sentences = sentences_of(text)
     if len(sentences) < 2 or not weights:
         return text

@@ -1,4 +1,4 @@
-"""How likely each moment of an answer is right: its features, and the learned curve over them."""
+"""The probability that each moment of an answer is right: its features, and the learned curve over them."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from whenabouts.types import Moment, ScoredMoment
 if TYPE_CHECKING:
     from whenabouts.search.moments import StreamAnswer
 
-# Words count as said where they are said within so many seconds of what answers best.
+# Words count as said within this many seconds of the strongest place.
 _AROUND = 30.0
-# Moments whose own words are looked at; those behind are no surer than the last of these.
+# Moments whose own words are read; later ones are no surer than the last of these.
 _LOOKED_AT = 10
 _FIFTH = 5
 LISTED = 20
-"""Moments of a list that its features come from."""
-# Two texts about different things share hardly one pair of words in fifty, a recording and the same recording
-# in other cues nine in ten.
+"""Moments of a list from which its features are computed."""
+# Two texts about different things share hardly one word pair in fifty; two transcripts of one recording share
+# nine in ten.
 _FEWEST_PAIRS = 6
 _SAME_PAIRS = 0.4
-# Where nothing else scores, the first stands as far above it as this.
+# Lead of the first moment if nothing else scores.
 _ALONE = 5.0
 
 
@@ -40,9 +40,10 @@ _ALONE = 5.0
 class Spoken:
     """How much of a query is said in a place.
 
-    `spoken`, `unspoken`: the rarity of its words that are, and are not. `phrase`: they stand there in their
-    order. `hours`: until when something is said in its video. `nearer`: how many clips of the stream are
-    nearer in meaning than the first one of the place. `is_name`: it is a name or a rare term and said there.
+    `spoken`, `unspoken`: summed rarity of the query's words that are said, and that are not. `phrase`: they
+    are said in the query's order. `hours`: the end of the last words in the video. `nearer`: number of the
+    stream's clips nearer in meaning than the first one of the place. `is_name`: the query is a name or a rare
+    term, and is said there.
     """
 
     spoken: float
@@ -54,7 +55,7 @@ class Spoken:
 
     @property
     def share(self) -> float:
-        """How much of the query's rarity is said there, in [0, 1]."""
+        """The said share of the query's rarity, in [0, 1]."""
         return self.spoken / max(self.spoken + self.unspoken, 1e-9)
 
 
@@ -63,11 +64,11 @@ _SILENT = Spoken(0.0, 0.0, phrase=False)
 
 @dataclass(frozen=True, slots=True)
 class ProbableMoments:
-    """Moments of a query, best first, with the probability that each is right as their confidence.
+    """Moments of a query, best first; their confidence is the probability that they are right.
 
-    `features` are those of the first moments, none where nothing was measured and moments have no confidence.
-    `in_five` is the probability that one of the first five is right. `is_name`: the query is a name or a
-    rare term that is said there. `is_foreign`: the sentence model does not know the language of the first.
+    `features` are those of the first moments; empty, and without confidences, if the corpus is uncalibrated.
+    `in_five` is the probability that one of the first five is right. `is_name`: the query is a name or a rare
+    term that is said there. `is_foreign`: the sentence model does not know the language of the first.
     """
 
     moments: tuple[ScoredMoment, ...] = ()
@@ -85,17 +86,23 @@ def features_of(
 ) -> list[Features]:
     """The features of the first of `ranked` (one or more, best first; scored as surprises).
 
-    `spoken` compares the query with each of these; None where it has no words. `languages` are those of the
-    videos' words, by id.
+    `spoken` compares the query with each of these; None without words. `languages` maps videos' ids to the
+    language of their words.
     """
     units = units_of(query)
     lead, of_video, crowd, same = _of_list(rivals_of(ranked, languages))
     words = math.log(len(units) + 0.5)
     features = []
-    for scored, there in zip(ranked, spoken, strict=False):
-        own = there or _SILENT
-        length = 0.0 if own.phrase else math.log1p(own.hours)
-        of_words = (math.log1p(own.spoken), words, length, math.log1p(own.nearer), float(own.is_name))
+    for scored, place in zip(ranked, spoken, strict=False):
+        in_place = place or _SILENT
+        length = 0.0 if in_place.phrase else math.log1p(in_place.hours)
+        of_words = (
+            math.log1p(in_place.spoken),
+            words,
+            length,
+            math.log1p(in_place.nearer),
+            float(in_place.is_name),
+        )
         features.append(Features(_root(scored.score), lead, _root(of_video), crowd, same, *of_words))
     return features
 
@@ -103,8 +110,8 @@ def features_of(
 def rivals_of(ranked: Sequence[ScoredMoment], languages: Mapping[str, str]) -> list[ScoredMoment]:
     """The first moment and those that compete with it, at most `LISTED`.
 
-    A copy of the recording and its translation also hold the answer, so they make it no less right: moments
-    that say the same as an earlier one in another video, and moments in another language, are left out.
+    A copy of the recording or its translation also has the answer, so it makes the first no less right. Left
+    out are moments with the same words as an earlier one in another video, and moments in another language.
     """
     language, kept = languages.get(ranked[0].moment.video_id, ""), list[ScoredMoment]()
     for scored in ranked:
@@ -117,24 +124,24 @@ def rivals_of(ranked: Sequence[ScoredMoment], languages: Mapping[str, str]) -> l
 
 
 def _is_copy(scored: ScoredMoment, other: ScoredMoment) -> bool:
-    """Whether two moments of two videos say the same."""
+    """Whether two moments of two videos have the same words."""
     if scored.moment.video_id == other.moment.video_id or not scored.text:
         return False
     return says_the_same(scored.text, other.text)
 
 
 def says_the_same(text: str, other: str) -> bool:
-    """Whether two texts say the same: to the letter where they are short, else mostly."""
-    own, theirs = _pairs_of(text), _pairs_of(other)
-    fewest = min(len(own), len(theirs))
+    """Whether two texts say the same: exactly if they are short, else mostly."""
+    pairs, other_pairs = _pairs_of(text), _pairs_of(other)
+    fewest = min(len(pairs), len(other_pairs))
     if fewest < _FEWEST_PAIRS:
         return text == other
-    return len(own & theirs) >= _SAME_PAIRS * fewest
+    return len(pairs & other_pairs) >= _SAME_PAIRS * fewest
 
 
 @lru_cache(maxsize=1 << 12)
 def _pairs_of(text: str) -> frozenset[tuple[str, str]]:
-    """Each two neighbouring words of a text."""
+    """All pairs of neighbouring words of a text."""
     return frozenset(itertools.pairwise(words_of(text)))
 
 
@@ -143,7 +150,7 @@ def _root(units: float) -> float:
 
 
 def _of_list(ranked: Sequence[ScoredMoment]) -> tuple[float, float, float, float]:
-    """Lead, lead of the video, crowd and share of the same video."""
+    """Lead, lead over other videos, crowd, and share of the same video (see `Features`)."""
     first = ranked[0]
     below = np.array([first.score - scored.score for scored in ranked])
     others = [
@@ -151,7 +158,7 @@ def _of_list(ranked: Sequence[ScoredMoment]) -> tuple[float, float, float, float
         for gap, scored in zip(below.tolist(), ranked, strict=True)
         if scored.moment.video_id != first.moment.video_id
     ]
-    # A corpus of one video has no other one to stand above: then the lead is the one inside it.
+    # In a corpus of one video, its lead over other videos is the lead inside it.
     lead = float(below[min(_FIFTH, len(below) - 1)]) if len(below) > 1 else min(_ALONE, first.score)
     after = ranked[1 : _FIFTH + 1]
     same = [scored.moment.video_id == first.moment.video_id for scored in after]
@@ -173,7 +180,7 @@ def _spoken_near(
     """How much of a query is said in each moment and around its strongest place."""
     block, ids = answer.block, dict.fromkeys(scored.moment.video_id for scored in moments)
     rows = {name: block.rows(block.video_ids.index(name)) for name in ids if name in block.video_ids}
-    hours = {name: float(block.end[own].max(initial=0.0)) / 3600 for name, own in rows.items()}
+    hours = {name: float(block.end[clips].max(initial=0.0)) / 3600 for name, clips in rows.items()}
     texts = [_words_near(answer, scored, rows.get(scored.moment.video_id), better) for scored in moments]
     spoken_in = [rarity.languages.get(scored.moment.video_id, "") for scored in moments]
     compared = words_in_each(query, texts, spoken_in, rarity, parts=answer.parts_of_words)
@@ -192,26 +199,28 @@ def _spoken_near(
 
 
 def _nearer(hits: ClipHits | None, scored: ScoredMoment) -> int:
-    """How many of the nearest clips come before the first that shares time with a moment."""
+    """How many of the nearest clips come before the first that overlaps a moment."""
     if hits is None:
         return 0
-    own = np.array(hits.video_ids) == scored.moment.video_id
-    inside = own & (hits.start < scored.moment.end) & (hits.end > scored.moment.start)
+    in_video = np.array(hits.video_ids) == scored.moment.video_id
+    inside = in_video & (hits.start < scored.moment.end) & (hits.end > scored.moment.start)
     return int(np.argmax(inside)) if inside.any() else len(hits)
 
 
-def _words_near(answer: StreamAnswer, scored: ScoredMoment, own: slice | None, better: Moment | None) -> str:
-    """The words in a moment and around its strongest place; `own` are the rows of its video's clips."""
+def _words_near(
+    answer: StreamAnswer, scored: ScoredMoment, clips: slice | None, better: Moment | None
+) -> str:
+    """The words in a moment and around its strongest place; `clips` are the rows of its video's clips."""
     moment, block = scored.moment, answer.block
-    if own is None:
+    if clips is None:
         return ""
     piece = scored.evidence.get(answer.stream)
     start = min(moment.start, (piece.start if piece else moment.start) - _AROUND)
     end = max(moment.end, (piece.end if piece else moment.end) + _AROUND)
-    is_near = (block.start[own] < end) & (block.end[own] > start)
+    is_near = (block.start[clips] < end) & (block.end[clips] > start)
     if better is not None and better is not moment and better.video_id == moment.video_id:
-        is_near &= (block.start[own] >= better.end) | (block.end[own] <= better.start)
-    near = own.start + np.flatnonzero(is_near)
+        is_near &= (block.start[clips] >= better.end) | (block.end[clips] <= better.start)
+    near = clips.start + np.flatnonzero(is_near)
     return " ".join(block.text[row] for row in near.tolist())
 
 
@@ -222,10 +231,10 @@ def spoken_at(
     rarity: Mapping[str, Rarity],
     better: Moment | None = None,
 ) -> list[dict[str, Spoken]]:
-    """How much of a query is said or written in each place, by each stream with words. `rarity` has these.
+    """How much of a query is said or written in each place, by each stream with words (the keys of `rarity`).
 
-    What is said in a `better` moment of the video speaks for that one alone; then streams that did not find a
-    place are left out.
+    Words said in a `better` moment of the same video count only for that moment; streams that did not find a
+    place are then left out.
     """
     by_moment: list[dict[str, Spoken]] = [{} for _ in moments]
     for answer in answers:
@@ -235,20 +244,20 @@ def spoken_at(
                 for row, scored in enumerate(moments)
                 if better is None or answer.stream in scored.evidence
             ]
-            own = [moments[row] for row in rows]
-            spoken = _spoken_near(query, own, answer, rarity[answer.stream], better)
-            for row, there in zip(rows, spoken, strict=True):
-                by_moment[row][answer.stream] = there
+            chosen = [moments[row] for row in rows]
+            spoken = _spoken_near(query, chosen, answer, rarity[answer.stream], better)
+            for row, place in zip(rows, spoken, strict=True):
+                by_moment[row][answer.stream] = place
     return by_moment
 
 
 def most_spoken(by_stream: Mapping[str, Spoken], scored: ScoredMoment) -> Spoken | None:
-    """What the stream has that has most of a query, of those that found the moment.
+    """The largest share of a query that one of the streams that found the moment has.
 
-    None where none of them has words: what somebody says beside a sound speaks neither for nor against it.
+    None if none of them has words, because words beside a sound speak neither for nor against it.
     """
-    own = (spoken for stream, spoken in by_stream.items() if stream in scored.evidence)
-    return max(own, key=lambda spoken: (spoken.phrase, spoken.share), default=None)
+    of_finders = (spoken for stream, spoken in by_stream.items() if stream in scored.evidence)
+    return max(of_finders, key=lambda spoken: (spoken.phrase, spoken.share), default=None)
 
 
 def with_probabilities(
@@ -262,8 +271,8 @@ def with_probabilities(
 ) -> ProbableMoments:
     """`ranked` (one or more, best first, scored as surprises) with the probability that each is right.
 
-    Probabilities never rise from a moment to the next. `rarity` has each stream with words, `languages` the
-    language of each video. The first `count` moments are returned, None: all.
+    Probabilities never rise from one moment to the next. `rarity` has each stream with words, `languages` the
+    language of each video. Returns the first `count` moments (None: all).
     """
     shown = ranked[:count]
     looked_at = shown[:_LOOKED_AT]
@@ -281,8 +290,8 @@ def with_probabilities(
     for row, scored in enumerate(shown):
         if row and not _is_copy(scored, ranked[0]):
             least = min(least, alone[row - 1])
-        there = spoken[row] if row < len(spoken) else None
-        says_query = there is not None and there.phrase
+        place = spoken[row] if row < len(spoken) else None
+        says_query = place is not None and place.phrase
         moments.append(replace(scored, confidence=least, says_query=says_query))
     in_five = probability.of_five(first, has_words=has_words)
     is_name = spoken[0] is not None and spoken[0].is_name

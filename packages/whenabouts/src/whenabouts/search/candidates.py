@@ -1,4 +1,4 @@
-"""Step 2: which videos, and which stretches of them, may answer a query."""
+"""Step 2: which videos, and which time ranges in them, may answer a query."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from whenabouts.people.naming import People
 from whenabouts.search.understand import NEAREST_CLIPS, EncodedQuery, Understanding
 from whenabouts.types import Moment, ScoredMoment, number_of
 
-# Within some videos every match counts.
+# In a few videos every match counts.
 MATCHED_CLIPS = 1000
 CANDIDATE_VIDEOS = 40
-"""Videos whose clips are looked at one by one."""
+"""Most videos whose clips are all scored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What a filter leaves: videos by id (None: all), and of these only some stretches (None: all of them).
+    """The videos (ids; None: all) and time ranges (None: all) that a filter allows.
 
     `notes` are for the user.
     """
@@ -37,7 +37,7 @@ class Allowed:
     notes: tuple[str, ...] = ()
 
     def hits(self, find: Callable[[int], ClipHits], count: int) -> ClipHits:
-        """The best `count` hits that are allowed: of more and more those that share time with a stretch."""
+        """The best `count` allowed hits of `find`, which is asked for more until enough are allowed."""
         count_to_find = count
         while True:
             hits = find(count_to_find)
@@ -51,7 +51,7 @@ class Allowed:
             count_to_find *= 4
 
     def moments(self, moments: Iterable[ScoredMoment]) -> list[ScoredMoment]:
-        """Those moments that share time with a stretch, cut to it."""
+        """The moments that overlap an allowed time range, clipped to it."""
         if self.spans is None:
             return list(moments)
         cut = ((scored, self.spans.cut(scored.moment)) for scored in moments)
@@ -63,7 +63,7 @@ EVERYWHERE = Allowed()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """The clips of a stream that were retrieved (None: not compared), and the videos to look into."""
+    """The retrieved clips of a stream (None: not compared), and the videos to look into."""
 
     stream: Stream
     nearest: ClipHits | None
@@ -79,7 +79,7 @@ class Retrieval:
         self._people = People(store)
 
     def allowed(self, filter: Filter | None) -> Allowed:
-        """What a filter leaves, and notes on the filter."""
+        """The videos and time ranges that a filter allows, and notes on the filter."""
         if filter is None or filter.is_empty:
             return EVERYWHERE
         videos, people = self._store.ledger().records, self._people.streams
@@ -87,8 +87,8 @@ class Retrieval:
         ids = of_videos.choose(videos)
         notes, spans = of_videos.notes(videos, people), None
         for condition in of_people:
-            own, note = self._people.allowed(condition, self._store.ledger().of(ids))
-            spans = own if spans is None else spans & own
+            ranges, note = self._people.allowed(condition, self._store.ledger().of(ids))
+            spans = ranges if spans is None else spans & ranges
             notes += [note] if note else []
         if spans is not None:
             ids = [video_id for video_id in ids if video_id in spans.by_video]
@@ -97,16 +97,16 @@ class Retrieval:
         return Allowed(ids, spans, tuple(notes))
 
     def of_stream(self, name: str, query: EncodedQuery, allowed: Allowed = EVERYWHERE) -> Candidates:
-        """The nearest clips of a stream, those whose words match, and the videos of the best of both."""
+        """A stream's nearest clips, those with matching words, and the videos of the best of both."""
         stream, store, part = self._understanding.streams[name], self._store, query.streams[name]
         vector, nearest, matched = part.vector, None, None
         if part.nearest is not None and allowed is EVERYWHERE:
             nearest = part.nearest
         elif vector is not None:
-            apart = 0 if query.apart is None else self.clips_in(name, query.apart)
+            excluded = 0 if query.excluded is None else self.clips_in(name, query.excluded)
             nearest = allowed.hits(
                 lambda k: store.nearest(name, vector, k, video_ids=allowed.videos, like_clips=part.is_alike),
-                NEAREST_CLIPS + apart,
+                NEAREST_CLIPS + excluded,
             )
         if query.text and stream.has_words is not False:
             parts = stream.parts_of_words
@@ -117,7 +117,7 @@ class Retrieval:
         return Candidates(stream, nearest, matched, _videos_of(nearest, matched))
 
     def videos(self, text: str, streams: Iterable[str], allowed: Sequence[str] | None = None) -> list[str]:
-        """Videos worth a closer look for a query, best first: those of the streams' nearest clips."""
+        """The videos of the streams' nearest clips, best first."""
         query, hits = self._understanding.encode(text, streams), list[ClipHits]()
         for name in streams:
             if (vector := query.streams[name].vector) is not None:
@@ -129,19 +129,19 @@ class Retrieval:
     def video_scores(
         self, text: str, streams: Iterable[str], video_ids: Sequence[str]
     ) -> NDArray[np.float64]:
-        """(V,) how well the best clip of each video fits a query: its cosine, the mean over the streams.
+        """(V,) the cosine of each video's best clip with a query, averaged over the streams.
 
-        Streams without vectors are left out; a video without clips scores 0 there.
+        Streams without vectors are left out; a video without clips scores 0 in a stream.
         """
         query = self._understanding.encode(text, streams)
-        own = [(name, part.vector) for name, part in query.streams.items() if part.vector is not None]
-        best = [self._best_clips(name, vector, video_ids) for name, vector in own]
+        vectors = [(name, part.vector) for name, part in query.streams.items() if part.vector is not None]
+        best = [self._best_clips(name, vector, video_ids) for name, vector in vectors]
         return np.asarray(np.mean(best, 0) if best else np.zeros(len(video_ids)), np.float64)
 
     def _best_clips(self, stream: str, vector: NDArray[np.float32], video_ids: Sequence[str]) -> list[float]:
         scores: dict[str, float] = {}
         missing = list(video_ids)
-        while missing:  # a long video may have all of the nearest clips
+        while missing:  # one long video may have all the nearest clips
             hits = self._store.nearest(stream, vector, NEAREST_CLIPS, video_ids=missing)
             for video, score in zip(hits.video_ids, hits.score.tolist(), strict=True):
                 scores.setdefault(video, score)
@@ -149,13 +149,13 @@ class Retrieval:
         return [scores.get(video, 0.0) for video in video_ids]
 
     def clips_in(self, stream: str, moment: Moment) -> int:
-        """How many clips of a stream share time with a moment."""
+        """The number of a stream's clips that overlap a moment."""
         block = self._store.clips_of(stream, [moment.video_id], vectors=False)
         return int(np.count_nonzero((block.start < moment.end) & (block.end > moment.start)))
 
 
 def _videos_of(*hits: ClipHits | None) -> list[str]:
-    """Videos to look into: those of the best hits of each list in turn, best first."""
+    """The videos of the best hits, taken from the lists in turn, best first."""
     lists = [list(dict.fromkeys(clips.video_ids)) for clips in hits if clips is not None]
     in_turn = itertools.chain.from_iterable(itertools.zip_longest(*lists))
     videos = dict.fromkeys(video_id for video_id in in_turn if video_id is not None)

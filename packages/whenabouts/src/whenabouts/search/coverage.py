@@ -1,4 +1,4 @@
-"""Which videos an answer speaks for: how many were searched by each stream, and what was not looked at."""
+"""Which videos an answer covers: how many each stream searched, and what was not searched."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How many `videos` there were to search, and how many of these each stream searched.
+    """How many `videos` could be searched, and how many of them each stream searched.
 
-    `streams`: stream -> videos of which it has clips. `missing`: stream -> videos of which it has
-    nothing though they have what it reads. `silent` counts videos of which no stream has a clip, `unseen`
-    those of them whose pictures nobody has looked at: no answer comes from them.
+    `streams`: stream -> videos with clips. `missing`: stream -> videos with input for it but nothing indexed.
+    `silent` counts videos without clips in any stream, `unseen` those of them whose pictures were not
+    indexed; no answer comes from these.
     """
 
     videos: int
@@ -34,17 +34,17 @@ class Coverage:
 
     @property
     def is_whole(self) -> bool:
-        """Whether no stream was left out of any video that has what it reads."""
+        """Whether every stream indexed every video that has input for it."""
         return not any(self.missing.values())
 
     @property
     def searched(self) -> str:
-        """What people call that which was searched, such as "words and pictures"; "" where nothing was."""
+        """The titles of the searched streams, such as "words and pictures"; "" if there are none."""
         return " and ".join(stream_named(name).title for name, count in self.streams.items() if count)
 
     @property
     def not_searched(self) -> str:
-        """What is there and was searched in no video, and the remedy; "" where there is no such thing."""
+        """Streams that searched no video although some have input for them, with remedies; "" for none."""
         left_out = [
             stream_named(name) for name, count in self.missing.items() if count and not self.streams.get(name)
         ]
@@ -55,23 +55,23 @@ class Coverage:
 
     @property
     def line(self) -> str:
-        """One line for people: what was searched in how many videos, and what was not."""
+        """One line for users: what was searched in how many videos, and what was not."""
         parts = [self._of(name, count) for name, count in self.streams.items() if count]
         searched = f"searched: {', '.join(parts) or 'nothing'}"
         return "; ".join(filter(None, (searched, self.not_searched, self.without_anything)))
 
     def _of(self, name: str, count: int) -> str:
-        """What was searched of how many videos, and why not of the others."""
+        """In how many videos a stream was searched, and why not in the others."""
         title = stream_named(name).title
         if count == self.videos:
             return f"{title} of {f'all {count} videos' if count > 1 else 'the video'}"
         missing = self.missing.get(name, 0)
-        others = f"of {missing} they are not indexed" if missing else "the others have none"
-        return f"{title} of {count} of {self.videos} videos ({others})"
+        lacking = f"of {missing} they are not indexed" if missing else "the others have none"
+        return f"{title} of {count} of {self.videos} videos ({lacking})"
 
     @property
     def without_anything(self) -> str:
-        """How many videos have nothing that can be found, and what follows; "" where all have something."""
+        """How many videos have nothing to find, with the consequence; "" if all have something."""
         if not self.silent:
             return ""
         which = f"{self.silent} of {number_of(self.videos, 'video')}" if self.videos > 1 else "the video"
@@ -88,7 +88,7 @@ class Coverage:
         return f"{which} {has} {both or 'no stream'}: {lost} cannot be found"
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """The coverage as JSON values."""
         return {
             "videos": self.videos,
             "streams": dict(self.streams),
@@ -99,9 +99,9 @@ class Coverage:
 
 
 def with_clips(store: Store, streams: Iterable[str]) -> dict[str, Collection[str]]:
-    """Ids of the videos that have a clip, of those of some streams that may find none in a video they read.
+    """Stream -> ids of the videos with clips, for streams that may find nothing in a video they read.
 
-    A stream of pictures has a clip of every video with a picture; of words or people there may be none.
+    A picture stream has clips of every video with pictures; one of words or people may have none.
     """
     sparse = (name for name in streams if stream_named(name).has_words or stream_named(name).filter_key)
     return {name: store.clip_counts(name).keys() for name in sparse}
@@ -115,9 +115,8 @@ def coverage_of(
 ) -> Coverage:
     """The coverage of a search of some videos.
 
-    `streams` are those that were asked (none: all that words can be asked), `searchable` those that can be
-    searched. `holding` are the videos that have clips of a stream (`with_clips`); of one that it lacks the
-    ledger says.
+    `streams` are the requested ones (none: all that answer words), `searchable` those that can be searched.
+    `holding` maps streams to videos with clips (`with_clips`); for streams it lacks, the ledger decides.
     """
     by_words = [name for name, stream in all_streams().items() if "text" in stream.meets]
     names = dict.fromkeys(streams or [*by_words, *searchable])
@@ -127,11 +126,11 @@ def coverage_of(
         if record.state == "failed":
             continue
         videos += 1
-        own = [name for name in names if name in searchable and _holds(name, record, holding)]
+        holders = [name for name in names if name in searchable and _holds(name, record, holding)]
         lacking = [name for name in names if _lacks(name, record, searchable)]
-        held.update(own)
+        held.update(holders)
         missing.update(lacking)
-        if not streams and not any("text" in stream_named(name).meets for name in own):
+        if not streams and not any("text" in stream_named(name).meets for name in holders):
             silent += 1
             unseen += bool(lacking)
     of_streams = {name: held[name] for name in names if name in searchable or held[name]}
@@ -139,7 +138,7 @@ def coverage_of(
 
 
 def _lacks(name: str, record: VideoRecord, searchable: Collection[str]) -> bool:
-    """Whether a video has what a stream reads, and the stream is not finished there or cannot be searched."""
+    """Whether a video has input for a stream that is unfinished there, or cannot be searched."""
     stream = stream_named(name)
     return stream.could_hold(record) and not (name in searchable and stream.holds(record))
 

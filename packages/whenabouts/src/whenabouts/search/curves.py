@@ -1,4 +1,4 @@
-"""Step 3: a score for each clip of the candidate videos, by meaning and by words."""
+"""Step 3: score each clip of the candidate videos, by meaning and by words."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from whenabouts.search.candidates import Candidates
 from whenabouts.search.stored_calibration import MeasuredCorpus
 from whenabouts.search.understand import EncodedQuery, clips_inside
 
-# Added to the lowest score: no moment reaches over clips that are no answer.
+# Added to the lowest score, so that no moment extends over excluded clips.
 _NO_ANSWER = -10.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """The clips of a stream's candidate videos, and what each scored (n,)."""
+    """The clips of a stream's candidate videos, and their scores (n,)."""
 
     stream: Stream
     nearest: ClipHits | None
@@ -32,23 +32,23 @@ class Curve:
 
 
 def curve_of(store: Store, measured: MeasuredCorpus, query: EncodedQuery, candidates: Candidates) -> Curve:
-    """Compare a query with each clip of its candidates."""
+    """Compare a query with each clip of its candidate videos."""
     stream, matched, cosine = candidates.stream, candidates.matched, None
     part = query.streams[stream.name]
     if part.vector is None:
         block = store.clips_of(stream.name, candidates.videos, vectors=False)
     else:
-        # On one thread: those of a product of matrices wait busily for longer than they work.
+        # With one thread, because the threads of a matrix product busy-wait for longer than they work.
         block, cosine = store.compared(stream.name, candidates.videos, part.vector)
     bm25 = _bm25(block, matched) if part.vector is None or stream.shows_words(block) else None
     scores = fuse(cosine, bm25, None if part.is_alike else measured.scale_of(block, stream.name))
-    if query.apart is not None:
-        scores[clips_inside(block, query.apart)] = scores.min(initial=0.0) + _NO_ANSWER
+    if query.excluded is not None:
+        scores[clips_inside(block, query.excluded)] = scores.min(initial=0.0) + _NO_ANSWER
     return Curve(stream, candidates.nearest, matched, block, scores)
 
 
 def _bm25(block: ClipBlock, matched: ClipHits | None) -> NDArray[np.float64]:
-    """What full text scored for each clip of a block, 0 where it did not match."""
+    """The BM25 score of each clip of a block, 0 without a match."""
     scores = np.zeros(len(block))
     if matched is None:
         return scores

@@ -1,4 +1,4 @@
-"""A query by example: what else looks, or reads, like a picture or like a moment of the corpus."""
+"""A query by example: what looks or reads like a picture, or like a moment of the corpus."""
 
 from __future__ import annotations
 
@@ -25,39 +25,39 @@ if TYPE_CHECKING:
     from whenabouts.opened_corpus import OpenedCorpus
 
     Like: TypeAlias = "str | os.PathLike[str] | Moment | NDArray[np.uint8] | Example"
-    """What an example can be given as (`SearchOptions.like`)."""
+    """The forms of an example (`SearchOptions.like`)."""
 
 ASIDE_SECONDS = 2.0
-"""Around an instant that is an example, this much of its video is no answer: it shows the same."""
+"""This much video around an example instant is no answer, because it shows the same."""
 PICTURE_SIZE = 768
-"""Pixels of the short side of a picture that is kept for comparison; encoders look at 512 at most."""
-# A moment has a length, so an instant is the moment that begins there and is this long.
+"""Pixels of the short side of a stored picture; encoders look at 512 at most."""
+# A moment has a length, so an instant becomes a moment of this length.
 _SHORTEST_SECONDS = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Example:
-    """A picture (H, W, 3), RGB, or a moment; `name` is what people call it.
+    """A picture (H, W, 3), RGB, or a moment; `name` is its name for users.
 
-    What overlaps `apart` is no answer: the moment itself, and what is next to an instant.
+    Answers that overlap `excluded` do not count: the moment itself, or the surroundings of an instant.
     """
 
     name: str
     picture: NDArray[np.uint8] | None = None
     moment: Moment | None = None
-    apart: Moment | None = None
+    excluded: Moment | None = None
 
     @property
     def kind(self) -> QueryKind:
-        """The kind of query that it is."""
+        """The kind of query it makes."""
         return "moment" if self.picture is None else "picture"
 
 
 def example_of(corpus: OpenedCorpus, like: Like) -> Example:
-    """The example that is meant: see `SearchOptions.like`.
+    """The example in any form of `SearchOptions.like`.
 
-    Raises UsageError for a moment that the corpus does not have and for what is neither a file nor a moment;
-    MediaError for a file that is no picture or cannot be read.
+    Raises UsageError for a moment outside the corpus, and for anything that is neither a file nor a moment;
+    MediaError for a file that is not a picture or cannot be read.
     """
     if isinstance(like, Example):
         return like
@@ -76,9 +76,9 @@ def example_at(
     resolve: Callable[[str], VideoRecord],
     rate_of: Callable[[str], Fraction | None] = lambda video: None,
 ) -> Example:
-    """The moment that is called VIDEO@TIME or VIDEO@START-END; `resolve` gives the record of a video's name.
+    """The example named VIDEO@TIME or VIDEO@START-END; `resolve` maps a video's name to its record.
 
-    Raises UsageError, and what `resolve` raises.
+    Raises UsageError, and the errors of `resolve`.
     """
     try:
         video, start, end = parse_moment(place, rate_of)
@@ -95,14 +95,14 @@ def example_at(
 def _of_span(record: VideoRecord, moment: Moment) -> Example:
     _check_inside(record, moment.start)
     name = f"{_name(record)}@{format_time(moment.start)}-{format_time(moment.end)}"
-    return Example(name, moment=moment, apart=moment)
+    return Example(name, moment=moment, excluded=moment)
 
 
 def _of_instant(record: VideoRecord, at: float) -> Example:
     _check_inside(record, at)
     around = Moment(record.video_id, max(0.0, at - ASIDE_SECONDS), at + ASIDE_SECONDS)
     name = f"{_name(record)}@{format_time(at)}"
-    return Example(name, moment=Moment(record.video_id, at, at + _SHORTEST_SECONDS), apart=around)
+    return Example(name, moment=Moment(record.video_id, at, at + _SHORTEST_SECONDS), excluded=around)
 
 
 def _name(record: VideoRecord) -> str:
@@ -131,7 +131,7 @@ def _of_file(corpus: OpenedCorpus, path: Path) -> Example:
                 "VIDEO@START-END"
             ) from None
         raise UsageError(
-            f"{name} is a video; say what of it the moments are to be like: {name}@TIME or {name}@START-END"
+            f"{name} is a video; name a part of it as the example: {name}@TIME or {name}@START-END"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""What finds moments in the place of the streams, such as a trained system, and what it answers."""
+"""The interface of models that find moments instead of the streams, such as trained systems."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from whenabouts.index.store import Store
 
 System = str | os.PathLike[str] | Any
-"""What a finder is named by: a folder, a name on a hub, or an object that a plugin recognises."""
+"""The name of a finder: a folder, a name on a hub, or an object that a plugin recognises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class RankedMoments:
 class ModelChoice:
     """Options of a search by a trained system.
 
-    `model` finds the moments: a folder, a hub's name or an object. On first use, and when videos have come or
-    changed, it encodes them. `retriever` is another one that chooses the videos for it, in place of the one
-    that a staged run names. `segments` (seconds, such as 4) is for long videos: pieces of that length are
-    chosen, and the model looks into these.
+    `model` finds the moments: a folder, a hub's name or an object. It encodes new and changed videos on first
+    use. `retriever` is another system that chooses the videos for it, instead of the one of a staged run.
+    `segments` (seconds, such as 4) is for long videos: the retriever chooses segments of that length, and the
+    model searches them.
     """
 
     model: System | None = None
@@ -47,46 +47,46 @@ class Finder(Protocol):
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name for users."""
         ...
 
     @property
     def streams(self) -> Sequence[str]:
-        """The streams that it looks at."""
+        """The streams that it reads."""
         ...
 
     @property
     def is_kept(self) -> bool:
-        """Whether the index holds what it encoded, of all videos or of some."""
+        """Whether the index has any of its encodings."""
         ...
 
     def prepare(self, *, wait: float = ..., progress: Callable[[int, int], None] | None = None) -> int:
-        """Encode the videos that are new or changed; how many are encoded. Raises CorpusBusy, UsageError."""
+        """Encode new and changed videos; returns how many are encoded. Raises CorpusBusy, UsageError."""
         ...
 
     def find(self, text: str, k: int, allowed: Sequence[str] | None) -> RankedMoments:
-        """At most `k` moments for a query in the videos that are allowed (None: all)."""
+        """At most `k` moments for a query in the allowed videos (None: all)."""
         ...
 
 
 class Finders(Protocol):
-    """The finders of one kind on one handle of a corpus, kept open."""
+    """The finders of one kind on one corpus handle, kept open."""
 
     def search(self, model: System, retriever: System | None = None, segments: float | None = None) -> Finder:
-        """The finder of that name. `retriever` chooses the videos for it; `segments` are seconds."""
+        """The finder of that name. `retriever` chooses the videos for it; `segments` is in seconds."""
         ...
 
 
 class FinderKind(Protocol):
-    """An entry of `whenabouts.moment_finders`."""
+    """An entry point of `whenabouts.moment_finders`, loaded by `corpus.py`."""
 
     ORDER: int
-    """Kinds are asked in this order; trained systems recognise every name and come last (100)."""
+    """Kinds are asked in this order. Trained systems recognise every name, so they come last (100)."""
 
     def recognises(self, model: System) -> bool:
         """Whether a model is of this kind."""
         ...
 
     def on(self, store: Store, encoders: EncoderRegistry, shared: MutableMapping[str, Any]) -> Finders:
-        """Its finders on one corpus; what it loads into `shared` serves all handles of that corpus."""
+        """Its finders on one corpus. Objects that it puts into `shared` serve all handles of that corpus."""
         ...

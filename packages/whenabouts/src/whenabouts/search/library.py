@@ -1,6 +1,6 @@
-"""The videos of a corpus as a library: narrowed by conditions, sorted, and counted by what they share.
+"""The videos of a corpus as a library: filter, sort, and count shared values.
 
-All of it works on columns of the ledger, because 100,000 records as objects take seconds to walk through.
+Works on columns of the ledger, because walking through 100,000 record objects takes seconds.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ Sort = Literal["id", "name", "date", "length", "added"]
 SORTS: tuple[Sort, ...] = get_args(Sort)
 FOLDER, STREAM, STATE, CORPUS = "video.folder", "video.stream", "video.state", "video.corpus"
 FACTS = frozenset({FOLDER, STREAM, STATE, CORPUS})
-"""Keys of conditions beside the metadata: a folder with all below it, a stream that the video has, one of
-`STATES`, the name of its corpus."""
+"""Keys of conditions besides the metadata: a folder with its subfolders, a stream of the video, one of
+`STATES`, the name of its corpus.
+"""
 STATES = {
     "fine": "whole",
     "damaged": "damaged",
     "missing": "file missing",
     "unreadable": "could not be read",
 }
-"""The states of a video, and what people call them."""
+"""The states of a video, and their names for users."""
 
 _LOOK_SECONDS = 30.0
 _MOST_VALUES, _MOST_KEYS, _MOST_FOLDERS = 20, 10, 200
@@ -58,7 +59,7 @@ _NOT_COUNTED |= {"duration", *FACTS}
 
 @dataclass(frozen=True, slots=True)
 class FacetValue:
-    """A value that `count` videos have; `where` is the condition that narrows to them."""
+    """A value that `count` videos have; `where` is the condition that filters by it."""
 
     value: str
     title: str
@@ -68,7 +69,7 @@ class FacetValue:
 
 @dataclass(frozen=True, slots=True)
 class Facet:
-    """The values of one key among some videos; `more` values are left out."""
+    """The values of one key among some videos; `more` counts those left out."""
 
     key: str
     title: str
@@ -85,19 +86,19 @@ class Facet:
 
 @dataclass(frozen=True, eq=False)
 class _Coded:
-    """A column of n facts: `values[codes[row]]`, and no fact where the code is -1."""
+    """A column of n facts: `values[codes[row]]`; the code -1 means no fact."""
 
     codes: NDArray[np.int32]
     values: Sequence[Any]
 
     def accepted(self, condition: Condition) -> NDArray[np.bool_]:
-        """(n,) whether each row fits a condition on this column."""
+        """(n,) whether each row meets a condition on this column."""
         facts = [{condition.key: value} for value in self.values]
         fitting = [condition.accepts(fact) for fact in [*facts, {}]]
         return np.array(fitting, np.bool_)[self.codes]
 
     def counts(self, rows: NDArray[np.bool_]) -> list[tuple[Any, int]]:
-        """The values of some rows with how many have each; lists are counted value by value."""
+        """(value, number of rows) among some rows; each item of a list counts."""
         held = np.bincount(self.codes[rows & (self.codes >= 0)], minlength=len(self.values))
         counts: Counter[Any] = Counter()
         for value, count in zip(self.values, held.tolist(), strict=True):
@@ -108,10 +109,10 @@ class _Coded:
 
 
 class Library:
-    """The videos of one version of a corpus, in order of their id (2 before 10)."""
+    """The videos of one version of a corpus, by id (2 before 10)."""
 
     def __init__(self, tables: Sequence[tuple[str, Any]]) -> None:
-        """`tables` are the place of each corpus and `_COLUMNS` of its ledger as an Arrow table."""
+        """`tables`: for each corpus its place, and `_COLUMNS` of its ledger as an Arrow table."""
         import pyarrow as pa
 
         joined = pa.concat_tables([table.select(_COLUMNS) for _, table in tables])
@@ -127,18 +128,18 @@ class Library:
 
     @classmethod
     def of(cls, store: Store) -> Library:
-        """The library of a corpus, or of several side by side, as they were last read."""
+        """The library of a corpus, or of several side by side, as last read."""
         return cls(store.ledger_columns(_COLUMNS))
 
     @property
     def count(self) -> int:
-        """How many videos there are; files that could not be read are not counted."""
+        """The number of videos, without files that could not be read."""
         return int((~self._failed).sum())
 
     # Narrowing -------------------------------------------------------------------------------------
 
     def rows(self, filter: Filter, sort: Sort = "id", *, descending: bool = False) -> NDArray[np.int64]:
-        """The rows of the videos that a filter allows, sorted; what has no length comes last."""
+        """The rows of the videos that a filter allows, sorted; rows without the sorted value come last."""
         order = self._order(sort, descending)
         return order[self._all(self._fitting(filter))[order]]
 
@@ -147,10 +148,10 @@ class Library:
         return [self.ids[row] for row in rows]
 
     def facets(self, filter: Filter, *, folders: bool = True) -> list[Facet]:
-        """What the videos that a filter allows have in common, most general first.
+        """Values shared by the videos that a filter allows, most general first.
 
-        The values of a key are counted as if the filter had no condition on it, so that another value can be
-        chosen. Streams and folders are counted among the videos that the whole filter allows.
+        A key's values are counted as if the filter had no condition on it, so that another value can be
+        chosen. Streams and folders are counted among the videos of the whole filter.
         """
         fitting = self._fitting(filter)
         every, chosen = self._all(fitting), {key for key, _ in fitting}
@@ -171,7 +172,7 @@ class Library:
         return [facet for facet in facets if facet and facet.values and not trivial.get(facet.key)]
 
     def _fitting(self, filter: Filter) -> list[tuple[str, NDArray[np.bool_]]]:
-        """For each condition of a filter, its key and which rows fit it."""
+        """For each condition of a filter, its key and which rows meet it."""
         fitting = [(condition.key, self._accepted(condition)) for condition in filter.conditions]
         if filter.after is not None:
             fitting.append(("after", self._dates >= filter.after.timestamp()))
@@ -180,12 +181,12 @@ class Library:
         if filter.within:
             within = set(filter.within)
             fitting.append(("within", np.array([name in within for name in self.ids], np.bool_)))
-        if not any(key == STATE for key, _ in fitting):  # only those who ask see what could not be read
+        if not any(key == STATE for key, _ in fitting):  # unreadable files are listed only on request
             fitting.append((STATE, ~self._failed))
         return fitting
 
     def _all(self, fitting: Iterable[tuple[str, NDArray[np.bool_]]], without: str = "") -> NDArray[np.bool_]:
-        """(n,) whether each row fits all conditions, but for those on one key."""
+        """(n,) whether each row meets all conditions, except those on one key."""
         rows = np.ones(len(self.ids), np.bool_)
         for key, fits in fitting:
             if key != without:
@@ -226,7 +227,7 @@ class Library:
 
     @property
     def _missing(self) -> NDArray[np.bool_]:
-        """(n,) whose file is not there, as it was half a minute ago at most; object stores are not asked."""
+        """(n,) whether each file is missing, at most half a minute old; object stores are not asked."""
         if self._looked is None or time.monotonic() - self._looked[0] > _LOOK_SECONDS:
             self._looked = time.monotonic(), _not_there(self._table["path"].to_pylist())
         return self._looked[1]
@@ -239,7 +240,7 @@ class Library:
 
     @cached_property
     def _streams(self) -> _Coded:
-        """The streams that each video has; a stream of words none of a video without any (`Stream.holds`)."""
+        """The streams of each video; transcript streams only for a video with words (`Stream.holds`)."""
         texts, codes = _encoded(self._table["streams"])
         named = [sorted(json.loads(text), key=_order_of_stream) for text in texts]
         silent = [[name for name in names if not stream_named(name).transcript] for names in named]
@@ -248,8 +249,7 @@ class Library:
 
     @cached_property
     def _metadata(self) -> tuple[NDArray[np.int32], dict[str, tuple[list[int], list[int], list[Any]]]]:
-        """For each row its number among distinct metadata; and for each key the numbers that have it, the
-        codes of their values, and the values."""
+        """(number of each row among distinct metadata; key -> (numbers with it, value codes, values))."""
         texts, numbers = _encoded(self._table["metadata"])
         keys: dict[str, tuple[list[int], list[int], list[Any]]] = {}
         codes: dict[str, dict[str, int]] = {}
@@ -275,7 +275,7 @@ class Library:
 
     @cached_property
     def _counted_keys(self) -> list[str]:
-        """The keys of metadata that have few values and tell videos apart; those of most videos first."""
+        """The metadata keys with few but several values, those of most videos first."""
         counted = []
         for key, (having, coded, values) in self._metadata[1].items():
             if key in _NOT_COUNTED or len(values) > _MOST_VALUES or not _condition(key, "x"):
@@ -301,7 +301,7 @@ class Library:
 
     @cached_property
     def _names(self) -> list[str]:
-        """What people call each video: its title, else the name of its file."""
+        """The name of each video for users: its title, else its file name."""
         titles = self._table["title"].to_pylist()
         return [title or path.rsplit("/", 1)[-1] for title, path in zip(titles, self._paths, strict=True)]
 
@@ -341,7 +341,7 @@ class Library:
 
     @cached_property
     def root(self) -> str:
-        """The folder that all videos lie below."""
+        """The common parent folder of all videos."""
         return _shared_folder(self._folder.values)
 
     def _in_folder(self, condition: Condition) -> NDArray[np.bool_]:
@@ -355,7 +355,7 @@ class Library:
         return rows if condition.operator == "=" else ~rows
 
     def _folders(self, rows: NDArray[np.bool_], filter: Filter) -> Facet | None:
-        """The folders in the folder of a filter, or in the one that all videos lie below."""
+        """The subfolders of the filter's folder, or else of the common parent folder."""
         named = [each.value for each in filter.conditions if each.key == FOLDER and each.operator == "="]
         above = named[-1].rstrip("/") if named else self.root
         below: dict[str, list[tuple[str, int]]] = {}
@@ -364,7 +364,7 @@ class Library:
                 below.setdefault(folder[len(above) :].split("/")[1], []).append((folder, count))
         values = []
         for name in sorted(below, key=natural_key)[:_MOST_FOLDERS]:
-            # Folders that hold nothing but one other folder are passed over.
+            # Skip folders that contain only one other folder.
             place = _shared_folder([folder for folder, _ in below[name]])
             if where := _condition(FOLDER, place, is_pattern=False):
                 count = sum(count for _, count in below[name])
@@ -373,7 +373,7 @@ class Library:
 
 
 class LibraryMemory:
-    """Keeps the library of the version read last, for all threads that share it."""
+    """Caches the library of the version last read, for all threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -384,7 +384,7 @@ class LibraryMemory:
             self._kept = None
 
     def of(self, store: Store) -> Library:
-        """The library of a corpus as it was last read."""
+        """The library of a corpus as last read."""
         with self._lock:
             if self._kept is None or self._kept[0] != store.version:
                 self._kept = store.version, Library.of(store)
@@ -392,12 +392,12 @@ class LibraryMemory:
 
 
 def narrowed(filter: Filter, library: Callable[[], Library]) -> Filter:
-    """The same filter with conditions on `FACTS`, which searches do not know, resolved to video ids."""
+    """The filter with conditions on `FACTS`, which searches cannot evaluate, resolved to video ids."""
     left, facts = filter.parted(FACTS)
     if not facts:
         return filter
     allowed = library().rows(Filter(within=filter.within, conditions=facts))
-    # No video has an empty id: a filter that allows nothing.
+    # No video has an empty id, so this filter allows nothing.
     return replace(left, within=tuple(library().ids_of(allowed.tolist())) or ("",))
 
 
@@ -409,18 +409,18 @@ def state_of(record: VideoRecord, *, is_gone: bool) -> str:
 
 
 def remedy_of(state: str, place: str) -> str:
-    """How to mend a video of the corpus at `place` in a state; "" for one that is fine."""
+    """How to repair a video of the corpus at `place`; "" if nothing is wrong."""
     index = f"`whenabouts index FOLDER --corpus {place}`"
     return {
-        "damaged": f"Put a whole copy in its place and run {index}: only what can be read is searched.",
-        "missing": f"Moved: run `whenabouts relocate FOLDER --corpus {place}` with the folder where it is "
-        f"now; its content tells it. Deleted: run {index} with `--prune` and the folder where it was.",
-        "unreadable": f"Mend the file, or install what it needs, and run {index} with `--retry`.",
+        "damaged": f"Replace it with an intact copy and run {index}; only the readable part is searched.",
+        "missing": f"If it was moved, run `whenabouts relocate FOLDER --corpus {place}` with its new folder; "
+        f"it is recognised by its content. If it was deleted, run {index} with `--prune` and its old folder.",
+        "unreadable": f"Repair the file, or install what it needs, and run {index} with `--retry`.",
     }.get(state, "")
 
 
 def corpus_names(places: Sequence[str]) -> list[str]:
-    """What corpora are called: the last part of each place, numbered where two have the same."""
+    """Names of corpora: the last part of each place, numbered if equal."""
     names: list[str] = []
     for place in places:
         name = plain = place.rstrip("/").rsplit("/", 1)[-1] or place
@@ -439,7 +439,7 @@ def _facet(
     title_of: Callable[[str], str] = str,
     order: Callable[[str], Any] | None = None,
 ) -> Facet:
-    """A facet; values that differ in letter case only are one, because a condition takes them together."""
+    """A facet. Values that differ only in case are merged, because conditions ignore case."""
     merged: dict[str, FacetValue] = {}
     for value, count in sorted(counts, key=lambda item: (-item[1], str(item[0]))):
         text, where = str(value), _condition(key, str(value))
@@ -454,7 +454,7 @@ def _facet(
 
 
 def _condition(key: str, value: str, *, is_pattern: bool = True) -> str:
-    """The condition that a key has exactly a value; "" where none can say it."""
+    """The condition that a key has exactly a value; "" if no condition can express it."""
     written = glob.escape(value) if is_pattern else value
     text = f"{key}={written}"
     try:
@@ -466,7 +466,7 @@ def _condition(key: str, value: str, *, is_pattern: bool = True) -> str:
 
 
 def _encoded(column: Any) -> tuple[list[str], NDArray[np.int32]]:
-    """The distinct texts of an Arrow column, and for each row the number of its text."""
+    """The distinct texts of an Arrow column, and each row's number among them."""
     encoded = column.combine_chunks().dictionary_encode()
     if hasattr(encoded, "chunks"):
         encoded = encoded.combine_chunks()
@@ -480,7 +480,7 @@ def _distinct(values: Sequence[Any]) -> _Coded:
 
 
 def _not_there(paths: Sequence[bytes]) -> NDArray[np.bool_]:
-    """(n,) which files are missing. Folders are listed: asking for 100,000 files one by one takes longer."""
+    """(n,) which files are missing. Lists folders, because 100,000 single checks take longer."""
     listed: dict[bytes, set[bytes]] = {}
     missing = np.zeros(len(paths), np.bool_)
     for row, path in enumerate(paths):
@@ -499,7 +499,7 @@ def _not_there(paths: Sequence[bytes]) -> NDArray[np.bool_]:
 
 
 def _shared_folder(folders: Sequence[str]) -> str:
-    """The deepest folder that all are in, or are."""
+    """The deepest folder that contains, or is, all of these."""
     shared = []
     for names in zip(*(folder.split("/") for folder in folders), strict=False):
         if len(set(names)) > 1:

@@ -1,4 +1,4 @@
-"""Step 4: spans on the curves, as arrays."""
+"""Step 4: find moments on the curves, as arrays."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _MOST_TEXT = 600
 
 
 def shortened(words: str) -> str:
-    """Words to show, cut off where they become many."""
+    """Words to show, cut off if too long."""
     return words if len(words) <= _MOST_TEXT else words[: _MOST_TEXT - 1].rstrip() + "…"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamAnswer:
-    """What one stream has to say: the clips that were retrieved, the candidates' clips, the moments in them.
+    """One stream's answer: the retrieved clips, the candidates' clips, and the moments in them.
 
-    `scores` (n,) is what each clip of `block` scored: the curve that the moments were found on.
+    `scores` (n,) is the curve over the clips of `block` on which the moments were found.
     """
 
     stream: str
@@ -44,35 +44,35 @@ class StreamAnswer:
     scores: NDArray[np.float64]
     moments: Moments
     parts_of_words: bool = False
-    """Whether parts of words are found in the stream (`Stream.parts_of_words`)."""
+    """Whether parts of words match in the stream (`Stream.parts_of_words`)."""
 
     def moment(self, row: int) -> Moment:
-        """The video and the span of a row of the moments."""
+        """The moment of a row, with its video's id."""
         moments = self.moments
         video_id = self.block.video_ids[int(moments.video[row])]
         return Moment(video_id, float(moments.start[row]), float(moments.end[row]))
 
     def all_scored(self) -> list[ScoredMoment]:
-        """All moments of the stream with their evidence, in their order."""
+        """All moments of the stream with their evidence, in order."""
         return [self.scored(row) for row in range(len(self.moments))]
 
     def scored(self, row: int) -> ScoredMoment:
-        """A moment as the stream scores it, with its evidence."""
+        """A moment with the stream's score and evidence."""
         score = float(self.moments.score[row])
         return ScoredMoment(
             self.moment(row), score, evidence={self.stream: self.evidence(row)}, text=self.text(row)
         )
 
     def says(self, row: int, words: Collection[str]) -> bool:
-        """Whether each of some words is said in a moment, as it is."""
+        """Whether a moment has each of some words literally."""
         return says(" ".join(self.block.text[self.clips(row)]), words)
 
     def says_near(self, row: int, query: str, seconds: float) -> bool:
-        """Whether each word of a query is said in a moment or within some seconds of it."""
+        """Whether each word of a query is said in a moment or within `seconds` of it."""
         words, place, block = set(query_words(query)[0]), int(self.moments.video[row]), self.block
-        own = block.rows(place)
+        clips = block.rows(place)
         low, high = float(self.moments.start[row]) - seconds, float(self.moments.end[row]) + seconds
-        near = own.start + np.flatnonzero((block.start[own] < high) & (block.end[own] > low))
+        near = clips.start + np.flatnonzero((block.start[clips] < high) & (block.end[clips] > low))
         return bool(words) and says(" ".join(block.text[i] for i in near.tolist()), words)
 
     def evidence(self, row: int) -> Evidence:
@@ -81,7 +81,7 @@ class StreamAnswer:
         return self._piece(row, clips.start + int(np.argmax(self.scores[clips])))
 
     def evidence_of(self, clips: Iterable[tuple[int, int]]) -> list[Evidence]:
-        """Clips as the evidence of moments: (row of the moment, row of the clip in the block) of each."""
+        """Evidence from given clips: (row of the moment, row of the clip in the block) for each."""
         return [self._piece(row, clip) for row, clip in clips]
 
     def _piece(self, row: int, best: int) -> Evidence:
@@ -98,7 +98,7 @@ class StreamAnswer:
         )
 
     def text(self, row: int) -> str:
-        """The words inside the moment, cut off where they become many."""
+        """The words in the moment, cut off if too long."""
         return shortened(" ".join(text for text in self.block.text[self.clips(row)] if text))
 
     def clips(self, row: int) -> slice:
@@ -117,14 +117,14 @@ class Localization:
         self._rarity: dict[str, tuple[Any, Rarity]] = {}
 
     def of_curve(self, curve: Curve, query: EncodedQuery, allowed: Allowed = EVERYWHERE) -> StreamAnswer:
-        """The moments of one stream, a second look by learned weights included."""
+        """The moments of one stream, after a second look by learned weights (`reranking.py`)."""
         stream, name = curve.stream, curve.stream.name
         block, scores, runs = inside(curve.block, curve.scores, allowed.spans)
         moments = runs.of_videos(
             stream.moments(runs.block, scores, lambda: self._shots(runs.block.video_ids))
         )
-        if query.apart is not None:
-            moments = _outside(moments, block, query.apart)
+        if query.excluded is not None:
+            moments = _outside(moments, block, query.excluded)
         if len(moments) and query.text and stream.shows_words(block):
             moments = reranked(query.text, block, scores, moments, self.rarity([name])[name])
         moments = cut(moments, block, allowed.spans)
@@ -132,14 +132,14 @@ class Localization:
         return StreamAnswer(name, curve.nearest, curve.matched, block, scores, moments, parts)
 
     def _shots(self, video_ids: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Where shots of some videos begin, in seconds (B,), and where each video's begin in that."""
+        """Shot borders of some videos in seconds (B,), and the offset of each video's in them (V + 1,)."""
         shots = {record.video_id: record.shots or () for record in self._store.ledger().of(video_ids)}
         rows = [shots.get(video_id, ()) for video_id in video_ids]
         offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
         return np.array([border for row in rows for border in row], np.float64), offsets
 
     def rarity(self, streams: Iterable[str]) -> Mapping[str, Rarity]:
-        """How rare words are in each of some streams that has words; counted once for each state of it."""
+        """Rarity of words by stream, for streams with words; cached per state of the stream."""
         counted = {}
         for name in streams:
             if self._understanding.streams[name].has_words is False:
@@ -151,19 +151,19 @@ class Localization:
         return counted
 
     def second_look(self, query: str, answer: StreamAnswer, row: int) -> dict[str, float]:
-        """What each feature added to the score of a moment; nothing where the stream has no words."""
+        """How much each feature added to a moment's score; empty for a stream without words."""
         if not self._understanding.streams[answer.stream].shows_words(answer.block):
             return {}
-        rarity, own = self.rarity([answer.stream])[answer.stream], answer.moments.take(np.array([row]))
-        features = features_of(query, answer.block, answer.scores, own, rarity)
+        rarity, moment = self.rarity([answer.stream])[answer.stream], answer.moments.take(np.array([row]))
+        features = features_of(query, answer.block, answer.scores, moment, rarity)
         return dict(zip(FEATURES, learned_reranking().added(features)[0].tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Runs:
-    """Clips of videos as runs without a gap: a block whose "videos" are the runs, and each one's own video.
+    """Clips as runs without a gap: a block whose "videos" are the runs, and the video of each run.
 
-    Moments are found in each run alone, so that none reaches over clips that may not answer.
+    Moments are found in each run separately, so that none extends over excluded clips.
     """
 
     block: ClipBlock
@@ -171,7 +171,7 @@ class Runs:
     first: NDArray[np.int64]
 
     def of_videos(self, moments: Moments) -> Moments:
-        """Moments of the runs as those of their videos; clips are counted in the video's own rows."""
+        """Moments of the runs as moments of their videos, with clips counted in the video."""
         run = moments.video
         return replace(
             moments,
@@ -184,15 +184,15 @@ class Runs:
 def inside(
     block: ClipBlock, scores: NDArray[np.float64], spans: Spans | None
 ) -> tuple[ClipBlock, NDArray[np.float64], Runs]:
-    """The clips that share time with stretches of their videos, their scores, and the runs of them."""
+    """The clips that overlap allowed time ranges, their scores, and their runs."""
     videos = np.arange(len(block.video_ids))
     if spans is None:
         return block, scores, Runs(block, videos, np.zeros(len(videos), np.int64))
-    own = [
+    touching = [
         spans.touch_in(video_id, block.start[rows], block.end[rows])
         for video_id, rows in ((name, block.rows(place)) for place, name in enumerate(block.video_ids))
     ]
-    kept = np.concatenate([np.zeros(0, np.bool_), *own])
+    kept = np.concatenate([np.zeros(0, np.bool_), *touching])
     video, rows = np.repeat(videos, np.diff(block.offsets))[kept], np.flatnonzero(kept)
     some = block.take(kept)
     begins = np.append(True, (np.diff(rows) > 1) | (np.diff(video) > 0))[: len(rows)]
@@ -204,7 +204,7 @@ def inside(
 
 
 def cut(moments: Moments, block: ClipBlock, spans: Spans | None) -> Moments:
-    """Moments from the first to the last stretch in them."""
+    """Moments clipped to the allowed time ranges, from the first to the last that they overlap."""
     if spans is None or not len(moments):
         return moments
     rows = zip(moments.video.tolist(), moments.start.tolist(), moments.end.tolist(), strict=True)
@@ -214,9 +214,9 @@ def cut(moments: Moments, block: ClipBlock, spans: Spans | None) -> Moments:
     return replace(kept, start=start, end=end)
 
 
-def _outside(moments: Moments, block: ClipBlock, apart: Moment) -> Moments:
-    """Those moments that do not share time with another one."""
-    if apart.video_id not in block.video_ids:
+def _outside(moments: Moments, block: ClipBlock, excluded: Moment) -> Moments:
+    """The moments that do not overlap an excluded one."""
+    if excluded.video_id not in block.video_ids:
         return moments
-    own = moments.video == block.video_ids.index(apart.video_id)
-    return moments.take(~(own & (moments.start < apart.end) & (moments.end > apart.start)))
+    in_video = moments.video == block.video_ids.index(excluded.video_id)
+    return moments.take(~(in_video & (moments.start < excluded.end) & (moments.end > excluded.start)))

@@ -1,4 +1,4 @@
-"""A search's answer as a notebook shows it: a table with a picture of each moment."""
+"""A search's answer as HTML for a notebook: a table with a picture of each moment."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from whenabouts.types import Answer, Evidence, ScoredMoment, WhenaboutsError
 from whenabouts.video.objects import source_path
 from whenabouts.video.thumbnails import thumbnail
 
-# A picture costs a fraction of a second and 10 kB of the notebook's file.
+# A picture takes a fraction of a second, and 10 kB in the notebook's file.
 _MOST_ROWS = 20
 _PIXELS_WIDE = 192
 _ANSWERS = {"match": "match", "unsure": "unsure", "no_match": "no match"}
 
 
 class Answered(Protocol):
-    """What a table shows of a `SearchResult`."""
+    """The parts of a `SearchResult` that the table shows."""
 
     @property
     def question(self) -> str: ...
@@ -43,19 +43,19 @@ class Answered(Protocol):
     def videos(self) -> Mapping[str, VideoRecord]: ...
 
     def __len__(self) -> int:
-        """How many moments there are."""
+        """The number of moments."""
 
     def name(self, scored: ScoredMoment) -> str:
         """The video's name."""
 
     def instant(self, scored: ScoredMoment) -> float:
-        """The second that shows the moment best."""
+        """The second to show as a picture."""
 
 
 def html_of(result: Answered) -> str:
-    """The answer as an HTML table without scripts, all text escaped, pictures inside as data URIs.
+    """The answer as an HTML table: no scripts, all text escaped, pictures as data URIs.
 
-    Pictures are made now, and only of files that are as they were when they were indexed.
+    Pictures are made at once, and only from files that are unchanged since indexing.
     """
     head = f"{len(result)} moments for “{escape(result.question)}”: {_ANSWERS[result.answer]}"
     if result.doubt:
@@ -92,7 +92,7 @@ def _row(result: Answered, rank: int, scored: ScoredMoment) -> str:
 
 
 def _framed(picture: str, pieces: Iterable[Evidence]) -> str:
-    """A picture with a frame around each place in it that is evidence."""
+    """A picture with a frame around each piece of evidence in it."""
     image = f'<img alt="" width="{_PIXELS_WIDE}" style="display:block" src="{picture}">'
     frames = ""
     for left, top, right, bottom in (piece.box for piece in pieces if piece.box is not None):
@@ -103,7 +103,7 @@ def _framed(picture: str, pieces: Iterable[Evidence]) -> str:
 
 
 def _picture(record: VideoRecord, at: float) -> str | None:
-    """A data URI, or None for what has no picture, or whose file is gone or was changed."""
+    """A data URI; None without a picture, or if the file is gone or has changed."""
     if not record.has_picture:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What narrows a search and what answers it."""
+"""The options of a search."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 MOST_K = 1000
 MOST_CHECKED = 50
 MOST_PLACES = 10_000
-"""Moments that `all` lists at most; those behind are listed with `skip`."""
+"""Most moments that `all` lists; `skip` lists later ones."""
 
 
 @dataclass(frozen=True)
 class SearchOptions(Scope, ModelChoice, PlaceList, CheckChoice, RerankChoice, RewriteChoice):
-    """What narrows a search and what answers it: the same for the command line, REST and Python.
+    """Options of a search, the same for the command line, REST and Python.
 
-    At most `k` moments, none with less than `min_confidence`; `best` is `k` where neither it nor `all` is
-    given. `streams` leaves only these. `like` is an example, with or without words beside it: the file of a
-    picture, VIDEO@T, VIDEO@START-END, a picture as an array (H, W, 3) of RGB, a `Moment` or an `Example`.
-    `literal` names rules of `questions.py` that are off ("all": every rule), so that their words are searched
-    as they stand. All other options are those of the classes above, each beside the code that reads it.
+    At most `k` moments are returned (without `k` or `all`: `best`), none below `min_confidence`. `streams`
+    limits the search to these. `like` is an example, with or without words: a picture's file, VIDEO@T,
+    VIDEO@START-END, a picture as an array (H, W, 3) of RGB, a `Moment` or an `Example`. `literal` names rules
+    of `questions.py` to turn off ("all": every rule); their words are then searched literally. The other
+    options are those of the base classes, each next to the code that reads it.
 
-    Raises UsageError for options that cannot be honoured together.
+    Raises UsageError for options that contradict each other.
     """
 
     k: int | None = None
@@ -56,28 +56,26 @@ class SearchOptions(Scope, ModelChoice, PlaceList, CheckChoice, RerankChoice, Re
             raise UsageError("a trained system searches its own streams; leave out the streams, or the model")
         if self.model is None and self.retriever is not None:
             raise UsageError(
-                "a retriever chooses videos for a trained system; name that as well (--model, model=)"
+                "a retriever chooses videos for a trained system; also name that (--model, model=)"
             )
         if self.model is None and self.segments is not None:
-            raise UsageError("segments are chosen for a trained system; name that as well (--model, model=)")
+            raise UsageError("segments are for a trained system; also name that (--model, model=)")
         if self.all and (self.model is not None or self.min_confidence):
             raise UsageError(
-                "every place where it is said is listed without a trained system and without a least "
-                "confidence; leave those out, or --all (all=)"
+                "a list of all places works without a trained system and without a least confidence; "
+                "leave those out, or --all (all=)"
             )
         if self.like is not None and (self.model is not None or self.all):
             raise UsageError(
-                "an example (--like, like=) is compared by streams; neither a trained system nor a list of "
-                "all places takes one: leave out --model (model=) and --all (all=), or the example"
+                "an example (--like, like=) works with neither a trained system nor a list of all "
+                "places; leave out --model (model=) and --all (all=), or the example"
             )
         if self.check is not None and self.all:
-            raise UsageError(
-                "every place where it is said is not checked; leave out the check, or --all (all=)"
-            )
+            raise UsageError("a list of all places is not checked; leave out the check, or --all (all=)")
         if self.all and (self.rerank is not None or self.rewrite is not None):
             raise UsageError(
-                "every place where your words are said is listed in order of time; leave out the reranker "
-                "and the rewriter, or --all (all=)"
+                "a list of all places is in order of time; leave out the reranker and the rewriter, or --all "
+                "(all=)"
             )
         for name in ("rerank_seconds", "rewrite_seconds"):
             if not 0 < getattr(self, name) < math.inf:
@@ -91,7 +89,7 @@ class SearchOptions(Scope, ModelChoice, PlaceList, CheckChoice, RerankChoice, Re
 
     @property
     def count(self) -> int:
-        """At most how many moments: `k`, or what it is without one."""
+        """The most moments to return: `k`, or its default."""
         if self.k is not None:
             return self.k
         return MOST_PLACES if self.all else self.best

@@ -1,8 +1,8 @@
-"""Exact phrases: what stands in quotation marks in a query, and where in a transcript it is said.
+"""Exact phrases: the quoted parts of a query, and where they are said in a transcript.
 
-A phrase is said where its words are said in its order, whatever case and accents, and whatever signs stand
-between them. A hyphen may be there, be a space, or not be at all ("on-chain" is said by "on chain" and
-"onchain", and `"onchain"` by "on-chain"). Scripts without spaces are compared sign by sign.
+A phrase matches its words in order, ignoring case, accents and punctuation between them. A hyphen also
+matches a space or nothing ("on-chain" matches "on chain" and "onchain", and `"onchain"` matches "on-chain").
+Scripts without spaces are compared character by character.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import lru_cache
 from whenabouts.index.lookup import DENSE_SCRIPT, MARKS, WORD
 from whenabouts.search.word_units import folded
 
-# Pairs of quotation marks; »…« and „…“ are German. An apostrophe is none.
+# Pairs of quotation marks; »…« and „…“ are German. An apostrophe does not count.
 _CLOSED_BY = {
     '"': '"”',
     "“": '”“"',
@@ -33,7 +33,7 @@ MARK = re.compile(f"[{''.join(_CLOSED_BY)}]")
 """An opening quotation mark; without one a query has no phrases."""
 # 5" is five inches.
 _INCHES = re.compile(r'(?<=\d)"')
-# Thai, Lao, Burmese and Khmer put no spaces between words either.
+# Thai, Lao, Burmese and Khmer put no spaces between words.
 _SPACELESS = re.compile(rf"{DENSE_SCRIPT.pattern[:-1]}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
 _JOINED = "\x01"
 _HYPHEN = re.compile(rf"(?<=[^\W_]|[{MARKS}])[-‐‑_\u00ad](?=[^\W_])")
@@ -43,34 +43,34 @@ _SIGNS = re.compile(rf"(?:(?![{MARKS}{_JOINED}])[\W_])+")
 
 @dataclass(frozen=True, slots=True)
 class ParsedQuery:
-    """The exact phrases of a query, each once, and its other words; `plain` is all without the marks."""
+    """A query's exact phrases, without repeats, its other words, and `plain`: all of it without the marks."""
 
     phrases: tuple[str, ...]
-    rest: str
+    other_words: str
     plain: str = ""
 
 
 def parsed_query(text: str) -> ParsedQuery:
-    """What is quoted in a query, and the rest; a quotation mark without its other half is a sign like others.
+    """The phrases and the other words of a query. An unmatched quotation mark is an ordinary character.
 
     >>> parsed_query('budget “main bus” 5" “open')
-    ParsedQuery(phrases=('main bus',), rest='budget 5" “open', plain='budget main bus 5" “open')
+    ParsedQuery(phrases=('main bus',), other_words='budget 5" “open', plain='budget main bus 5" “open')
     """
     phrases: dict[str, None] = {}
-    rest, plain, at = list[str](), list[str](), 0
+    others, plain, at = list[str](), list[str](), 0
     for start, end in quoted(text):
         phrase = " ".join(text[start + 1 : end].split())
         if WORD.search(folded(phrase)):
             phrases.setdefault(phrase)
-            rest.append(text[at:start])
+            others.append(text[at:start])
             plain += [text[at:start], phrase]
             at = end + 1
-    rest, plain = [*rest, text[at:]], [*plain, text[at:]]
-    return ParsedQuery(tuple(phrases), *(" ".join(" ".join(pieces).split()) for pieces in (rest, plain)))
+    others, plain = [*others, text[at:]], [*plain, text[at:]]
+    return ParsedQuery(tuple(phrases), *(" ".join(" ".join(pieces).split()) for pieces in (others, plain)))
 
 
 def quoted(text: str) -> Iterator[tuple[int, int]]:
-    """Where quotation marks open and close, in order; none lies in another."""
+    """Positions of matching quotation marks, in order; quotations do not nest."""
     at, never_closed = 0, set[str]()
     while at < len(text):
         mark = text[at]
@@ -86,19 +86,19 @@ def quoted(text: str) -> Iterator[tuple[int, int]]:
 
 
 def transcript_of(text: str) -> str:
-    """A text as phrases are looked for in it: folded words, a space between them, or "-" for a hyphen.
+    """A text prepared for phrase search: folded words joined by spaces, or by "-" for a hyphen.
 
     >>> transcript_of("Houston, we've had an OP_VAULT on-chain.")
     'houston we ve had an op-vault on-chain'
     """
-    # Several hyphens in a row, which that sign in a text would become, take a phrase exponential time.
+    # _JOINED in a text would become repeated hyphens, on which a phrase takes exponential time.
     joined = _HYPHEN.sub(_JOINED, folded(text).replace(_JOINED, " "))
     return _SIGNS.sub(" ", joined).strip().replace(_JOINED, "-")
 
 
 @lru_cache(maxsize=1_000)
 def phrase_pattern(phrase: str) -> re.Pattern[str]:
-    """What finds a phrase in `transcript_of` a text, in time linear in the text."""
+    """A pattern that finds a phrase in a `transcript_of` text, in linear time."""
     signs = transcript_of(phrase)
     parts = [re.escape(signs[0])]
     for before, sign, after in zip(signs, signs[1:], f"{signs[2:]} ", strict=False):
@@ -117,11 +117,11 @@ def phrase_pattern(phrase: str) -> re.Pattern[str]:
 
 
 def mentions_of(phrase: str, texts: Sequence[str]) -> list[tuple[int, int]]:
-    """The first and last of some neighbouring texts (folded) for each time that a phrase is said."""
+    """First and last of some neighbouring texts (folded) for each mention of a phrase."""
     words = [word for word in re.split("[ -]", transcript_of(phrase)) if not _SPACELESS.search(word)]
     bare = [text.translate(_WITHOUT_HYPHENS) for text in texts]
     rows_of = [[row for row, text in enumerate(bare) if word in text] for word in words]
-    # Only texts around the rarest word are taken apart: most have none, and to see that is far quicker.
+    # Only texts around the rarest word are matched; most texts have none, which is quick to see.
     rarest = min(rows_of, key=len, default=range(len(texts)))
     near = {row + step for row in rarest for step in range(-len(words), len(words) + 1)}
     transcripts = [transcript_of(text) if row in near else "" for row, text in enumerate(texts)]

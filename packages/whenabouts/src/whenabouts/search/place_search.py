@@ -1,4 +1,4 @@
-"""Answers by what is said word for word: exact phrases of a query, and every place that says all of it."""
+"""Answers by exact words: the quoted phrases of a query, and lists of every place with all its words."""
 
 from __future__ import annotations
 
@@ -29,18 +29,17 @@ from whenabouts.search.word_units import Rarity
 from whenabouts.streams import stream as stream_named
 from whenabouts.types import Answer, Evidence, ScoredMoment, UsageError
 
-# Places with the best clips that are looked at as closely as the moments of a search.
+# Number of places with the best clips that are reranked.
 _LOOKED_AT_TWICE = 200
 
 
 def search_words(
     searcher: Searcher, text: str, options: SearchOptions, filter: Filter | None
 ) -> SearchResult | None:
-    """The answer to a query that quotes, or that asks for all places; None for any other query.
+    """The answer to a query with quotations, or to a request for all places; None for other queries.
 
-    Quoted phrases must all be said; the other words rank the places where they are. Phrases that nobody says
-    are searched as words, with a note. Raises UsageError for an empty query, and where no stream that is
-    searched has words.
+    All quoted phrases must be said; the other words rank the places. If nobody says the phrases, their words
+    are searched, with a note. Raises UsageError for an empty query, and if no searched stream has words.
     """
     most = MOST_PLACES if options.all else MOST_K
     words, notes = checked_query(text, options.count, options.min_confidence, most)
@@ -56,17 +55,17 @@ def search_words(
 
 
 def with_note_on_quotes(result: SearchResult) -> SearchResult:
-    """An answer of a trained system or by example, with a note where the query quotes: that is not heeded."""
+    """The answer of a trained system or to an example, with a note if the query's quotations were ignored."""
     if not parsed_query(result.query).phrases:
         return result
     who = "a search by example" if result.like else "a trained system"
-    note = f"{who} does not look for exact phrases: what is quoted need not be said there"
+    note = f"{who} does not look for exact phrases, so the quoted words need not be said there"
     return replace(result, notes=(*result.notes, note))
 
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A query by its parts, and where it is searched: streams with words, and what is allowed."""
+    """A parsed query, and where to search it: streams with words, and what the filter allows."""
 
     searcher: Searcher
     text: str
@@ -75,11 +74,11 @@ class _Request:
     streams: Sequence[str]
 
     def places(self, query: ParsedQuery) -> list[Iterator[Place]]:
-        """Where all of a query is said, by stream."""
+        """The places with everything in a query, by stream."""
         return [self._inside(name, query) for name in self.streams]
 
     def _inside(self, stream: str, query: ParsedQuery) -> Iterator[Place]:
-        """The places of a stream that are allowed, cut to what is."""
+        """The allowed places of a stream, clipped to the allowed time ranges."""
         spans = self.allowed.spans
         for place in places_in(self.searcher.store, stream, query, self.allowed.videos):
             if spans is None:
@@ -88,13 +87,13 @@ class _Request:
                 yield replace(place, moment=moment)
 
     def weights(self) -> Mapping[str, Weights]:
-        """What the words weigh that a snippet is to begin with, by stream."""
-        text = " ".join(self.query.phrases) or self.query.rest
+        """By stream, the weights of words that decide where a snippet begins."""
+        text = " ".join(self.query.phrases) or self.query.other_words
         rarity = self.searcher.localization.rarity(self.streams)
         return {name: weights_of(text, rarity[name]) for name in self.streams}
 
     def result(self, answer: Answer, moments: Sequence[ScoredMoment], *notes: str) -> SearchResult:
-        """The answer with all that does not hang on how it was found."""
+        """The answer, completed with everything that does not depend on how it was found."""
         searcher = self.searcher
         shown, videos = searcher.answering.with_records(moments)
         return SearchResult(
@@ -131,21 +130,23 @@ def _listed(request: _Request, options: SearchOptions) -> SearchResult:
         _scored(place, 0.0, weights[place.stream]) for place in itertools.islice(in_order, options.count)
     ]
     total = skipped + len(moments) + sum(1 for _ in in_order)
-    places, rest = Places(total, skipped), total - skipped - len(moments)
+    places, left = Places(total, skipped), total - skipped - len(moments)
     if not total:
-        closest = () if request.query.phrases else ("a search without --all ranks what comes closest",)
+        closest = () if request.query.phrases else ("a search without --all ranks the closest moments",)
         notes = (*_not_said(request, request.query), *closest)
         return replace(request.result("no_match", (), *notes), places=places)
-    if rest:
-        note = f"{total:,} places in all; {rest:,} more follow (skip {skipped + len(moments):,} to go on)"
+    if left:
+        note = (
+            f"{total:,} places in all; {left:,} more follow (continue with skip {skipped + len(moments):,})"
+        )
         return replace(request.result("match", moments, note), places=places)
     return replace(request.result("match", moments), places=places)
 
 
 def _ranked(request: _Request, options: SearchOptions) -> SearchResult:
-    """The places where all phrases are said, those first that fit the whole query best."""
+    """The places with all the phrases, ranked by how well they fit the whole query."""
     searcher, query = request.searcher, request.query
-    phrases = replace(query, rest="")
+    phrases = replace(query, other_words="")
     by_stream = {
         name: list(some) for name, some in zip(request.streams, request.places(phrases), strict=True)
     }
@@ -153,38 +154,38 @@ def _ranked(request: _Request, options: SearchOptions) -> SearchResult:
         return request.result("no_match", (), *_not_said(request, phrases))
     encoded = searcher.understanding.encode(query.plain, request.streams)
     weights, rarity = request.weights(), searcher.localization.rarity(request.streams)
-    answers, scored, others = dict[str, StreamAnswer](), list[ScoredMoment](), list[ScoredMoment]()
+    answers, scored, unscored = dict[str, StreamAnswer](), list[ScoredMoment](), list[ScoredMoment]()
     for name, places in by_stream.items():
         ids = list(dict.fromkeys(place.moment.video_id for place in places))
         answers[name] = searcher.search_stream(name, encoded, Allowed(ids))
         for place, score in zip(
             places, _scores(query.plain, places, answers[name], rarity[name]), strict=True
         ):
-            (others if score is None else scored).append(_scored(place, score or 0.0, weights[name]))
+            (unscored if score is None else scored).append(_scored(place, score or 0.0, weights[name]))
     in_one_order = ranked(scored, searcher.measured.chance, len(answers))
     probable = searcher.ranking.with_probabilities(
         query.plain, in_one_order, list(answers.values()), searcher.measured.languages
     )
     in_order = list(probable.moments)
-    # Of more videos than are looked into the places come last, by time.
+    # Places in videos that were not scored come last, by time.
     least = in_order[-1] if in_order else None
     score, confidence = (min(0.0, least.score), least.confidence) if least else (0.0, None)
-    in_order += [replace(other, score=score, confidence=confidence) for other in others]
-    if not query.rest:  # that it is said is all that was asked
+    in_order += [replace(other, score=score, confidence=confidence) for other in unscored]
+    if not query.other_words:  # the phrases are said, which is all that was asked
         in_order = [replace(moment, confidence=MOST) for moment in in_order]
     kept = [moment for moment in in_order if (moment.confidence or 0.0) >= options.min_confidence]
     answer = answer_for(
         in_order[0].confidence,
         has_moments=bool(kept),
         stands_out=True,
-        is_name=not query.rest,
+        is_name=not query.other_words,
         thresholds=PROBABLE,
     )
     calibration = searcher.calibration
-    interval = searcher.ranking.interval(in_order) if query.rest and kept else None
+    interval = searcher.ranking.interval(in_order) if query.other_words and kept else None
     withheld = searcher.ranking.withheld(in_order, searcher.measured.languages)
     doubt = doubt_of(in_order[0].confidence, interval, withheld) if answer == "unsure" else ""
-    notes = [calibration.note] if query.rest and calibration.note else []
+    notes = [calibration.note] if query.other_words and calibration.note else []
     result = request.result(answer, kept[: options.count], *notes)
     return replace(result, doubt=doubt, interval=interval)
 
@@ -192,7 +193,7 @@ def _ranked(request: _Request, options: SearchOptions) -> SearchResult:
 def _by_words(
     request: _Request, options: SearchOptions, filter: Filter | None, not_said: Sequence[str]
 ) -> SearchResult:
-    """Moments for the words of phrases that nobody says. Never a match: the query asked for the phrases."""
+    """Moments for the words of phrases that nobody says: never a match, as the query asked for phrases."""
     words = request.query.plain
     plain = request.searcher.search(words, k=options.count, filter=filter, streams=options.streams)
     if plain.answer == "no_match":
@@ -203,7 +204,7 @@ def _by_words(
 
 
 def _scores(query: str, places: Sequence[Place], answer: StreamAnswer, rarity: Rarity) -> list[float | None]:
-    """What each place of a stream scores as a moment of it; None where its video was not looked into."""
+    """The score of each place of a stream as a moment; None if its video was not scored."""
     block = answer.block
     position = {video_id: number for number, video_id in enumerate(block.video_ids)}
     rows = [row for row, place in enumerate(places) if place.moment.video_id in position]
@@ -234,7 +235,7 @@ def _scored(place: Place, score: float, weights: Weights) -> ScoredMoment:
 
 
 def _not_said(request: _Request, query: ParsedQuery) -> list[str]:
-    """Why there is no place: what is said nowhere, or that it is not said together."""
+    """Why there is no place: phrases that are said nowhere, or never together."""
     store, allowed = request.searcher.store, request.allowed.videos
     absent = [set(never_said(store, name, query, allowed)) for name in request.streams]
     nowhere = sorted(set.intersection(*absent))

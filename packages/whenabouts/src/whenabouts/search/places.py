@@ -1,10 +1,9 @@
-"""Every place where something is said: exhaustive, in order of time, where a search ranks the best few.
+"""Every place where something is said: a complete list in order of time, unlike a search's best few.
 
-All that is asked for must be said in a place: each exact phrase as it is, and each other word in any of its
-endings, by the stemmer of the video's language where there is one. A place is the shortest stretch of
-neighbouring clips that says it all, no longer than a minute; of one phrase or word alone it is each clip in
-which that begins (and the next, where it goes on there). Places share no clip, but for a phrase that goes on
-in a clip that says it again. A phrase may go over from one clip to the next.
+A place has everything in the query: each phrase exactly, and each other word in any form (by the stemmer of
+the video's language, if there is one). It is the shortest range of neighbouring clips with all of it, at most
+a minute. For a single phrase or word, it is each clip in which one begins, plus the next if it continues
+there. Places share no clip, except when a phrase continues into a clip that has it again.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from whenabouts.search.word_units import folded, units_of
 from whenabouts.types import Moment
 
 TOGETHER_SECONDS = 60.0
-"""All that is asked for must be said within so long a stretch, or in one clip."""
+"""Everything in the query must be said within this time, or in one clip."""
 
 # Videos whose words are read at a time.
 _BATCH = 200
@@ -36,8 +35,8 @@ Floats = NDArray[np.float64]
 class PlaceList:
     """Options of a list of places.
 
-    `all` lists every place where all of a query is said, in order of video and time, from the one behind the
-    first `skip` on: up to `k`, or 10,000.
+    `all` lists every place with everything in a query, by video and time, after the first `skip`: up to `k`,
+    or 10,000.
     """
 
     all: bool = False
@@ -46,9 +45,9 @@ class PlaceList:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A stretch of a video: its first and last clip, counted in the video, and the words of each clip.
+    """A range of a video: its first and last clip, counted in the video, and the words of each clip.
 
-    `recognised` is how sure a recogniser was of them, None where they were written.
+    `recognised` is the recogniser's certainty of the words, None for written words.
     """
 
     moment: Moment
@@ -62,14 +61,14 @@ class Place:
 def places_in(
     store: Store, stream: str, query: ParsedQuery, video_ids: Sequence[str] | None = None
 ) -> Iterator[Place]:
-    """All places of a stream where everything in a query is said, by video and time (2 before 10).
+    """All places of a stream with everything in a query, by video and time (2 before 10).
 
-    All words of these videos (None: all) are read: about 0.3 s for 227 hours.
+    Reads all words of these videos (None: all), at about 0.3 s for 227 hours.
     """
-    for video, block, own in _videos(store, stream, video_ids):
-        spoken = _Spoken(block.text[own], video.language)
-        for first, last in _stretches(query, spoken, block.start[own], block.end[own]):
-            rows = slice(own.start + first, own.start + last + 1)
+    for video, block, clips in _videos(store, stream, video_ids):
+        spoken = _Spoken(block.text[clips], video.language)
+        for first, last in _stretches(query, spoken, block.start[clips], block.end[clips]):
+            rows = slice(clips.start + first, clips.start + last + 1)
             moment = Moment(video.video_id, float(block.start[rows.start]), float(block.end[rows].max()))
             yield Place(moment, stream, first, last, tuple(block.text[rows]), block.recognised_at(rows))
 
@@ -77,7 +76,7 @@ def places_in(
 def _videos(
     store: Store, stream: str, video_ids: Sequence[str] | None
 ) -> Iterator[tuple[VideoRecord, ClipBlock, slice]]:
-    """Videos (2 before 10), each with a block that has its clips, and where in it."""
+    """Videos (2 before 10), each with a block that contains its clips, and their rows in it."""
     records = {record.video_id: record for record in store.videos()}
     if video_ids is None:
         video_ids = [video_id for video_id, record in records.items() if stream in record.streams]
@@ -90,7 +89,7 @@ def _videos(
 
 
 class _Spoken:
-    """The words of the clips of a video, as phrases and as single words are looked for in them."""
+    """The words of a video's clips, prepared for phrases and for single words."""
 
     def __init__(self, texts: Sequence[str], language: str) -> None:
         self._texts = texts
@@ -98,13 +97,13 @@ class _Spoken:
         self.folded = [folded(text) for text in texts]
 
     def units(self, words: str) -> list[str]:
-        """The units of some words, each once."""
+        """The distinct units of some words."""
         return list(dict.fromkeys(units_of(words, self._language)))
 
     def may_say(self, units: Sequence[str]) -> bool:
-        """Whether all units may be said; to see that one is not is a hundred times faster than `by_clip`."""
+        """Whether all units may be said; a hundred times faster than `by_clip` in ruling this out."""
         whole = " ".join(self.folded)
-        # A stem may end in another letter than the word ("essayer" has the stem "essai").
+        # A stem may end in another letter than its word ("essayer" has the stem "essai").
         return all((unit[:2] if self._language else unit) in whole for unit in units)
 
     def by_clip(self) -> list[set[str]]:
@@ -114,12 +113,12 @@ class _Spoken:
 
 
 def never_said(store: Store, stream: str, query: ParsedQuery, video_ids: Sequence[str] | None) -> list[str]:
-    """The phrases and words of a query that no place says, even by themselves."""
+    """The phrases and words of a query that are said in no place, even alone."""
     parts = [ParsedQuery((phrase,), "") for phrase in query.phrases]
-    parts += [ParsedQuery((), word) for word in dict.fromkeys(query.rest.split()) if units_of(word)]
-    absent = {f"“{part.phrases[0]}”" if part.phrases else part.rest: part for part in parts}
-    for video, block, own in _videos(store, stream, video_ids):
-        spoken = _Spoken(block.text[own], video.language)
+    parts += [ParsedQuery((), word) for word in dict.fromkeys(query.other_words.split()) if units_of(word)]
+    absent = {f"“{part.phrases[0]}”" if part.phrases else part.other_words: part for part in parts}
+    for video, block, clips in _videos(store, stream, video_ids):
+        spoken = _Spoken(block.text[clips], video.language)
         absent = {name: part for name, part in absent.items() if not all(_mentions(part, spoken))}
         if not absent:
             break
@@ -127,7 +126,7 @@ def never_said(store: Store, stream: str, query: ParsedQuery, video_ids: Sequenc
 
 
 def _stretches(query: ParsedQuery, spoken: _Spoken, start: Floats, end: Floats) -> list[tuple[int, int]]:
-    """The first and last clip of each place of one video, by time."""
+    """First and last clip of each place in one video, by time."""
 
     def lasts(first: int, last: int) -> float:
         return float(end[last] - start[first])
@@ -135,8 +134,11 @@ def _stretches(query: ParsedQuery, spoken: _Spoken, start: Floats, end: Floats) 
     mentions = _mentions(query, spoken)
     if not mentions or not all(mentions):
         return []
-    near = [[own for own in some if own[0] == own[1] or lasts(*own) <= TOGETHER_SECONDS] for some in mentions]
-    if len(near) == 1:  # of what begins in one clip the first
+    near = [
+        [mention for mention in of_part if mention[0] == mention[1] or lasts(*mention) <= TOGETHER_SECONDS]
+        for of_part in mentions
+    ]
+    if len(near) == 1:  # of several that begin in one clip, the first
         return sorted(dict(reversed(near[0])).items())
     shortest = sorted(_windows(near), key=lambda window: (lasts(*window), window))
     taken: set[int] = set()
@@ -150,28 +152,31 @@ def _stretches(query: ParsedQuery, spoken: _Spoken, start: Floats, end: Floats) 
 
 
 def _windows(mentions: Sequence[Sequence[tuple[int, int]]]) -> set[tuple[int, int]]:
-    """For each mention the shortest stretch up to it that has one of each list."""
-    in_order = sorted((*own, number) for number, some in enumerate(mentions) for own in some)
+    """For each mention, the shortest range that ends with it and has one of each list."""
+    in_order = sorted((*mention, number) for number, some in enumerate(mentions) for mention in some)
     latest: dict[int, tuple[int, int]] = {}
     windows = set()
     for first, last, number in in_order:
         latest[number] = first, last
         if len(latest) == len(mentions):
-            own = latest.values()
-            windows.add((min(begin for begin, _ in own), max(end for _, end in own)))
+            ranges = latest.values()
+            windows.add((min(begin for begin, _ in ranges), max(end for _, end in ranges)))
     return windows
 
 
 def _mentions(query: ParsedQuery, spoken: _Spoken) -> list[list[tuple[int, int]]]:
-    """For each phrase and each other word the first and last clip of each time it is said, by time.
+    """For each phrase and each other word, the first and last clip of each mention, by time.
 
-    Empty lists where one of them is not said at all.
+    The lists are empty if one of them is never said.
     """
-    units = spoken.units(query.rest)
+    units = spoken.units(query.other_words)
     if not spoken.may_say(units):
         return [[]]
     mentions = [mentions_of(phrase, spoken.folded) for phrase in query.phrases]
     if not all(mentions) or not units:
         return mentions
     by_clip = spoken.by_clip()
-    return [*mentions, *([(row, row) for row, own in enumerate(by_clip) if unit in own] for unit in units)]
+    return [
+        *mentions,
+        *([(row, row) for row, present in enumerate(by_clip) if unit in present] for unit in units),
+    ]

@@ -1,4 +1,4 @@
-"""What a query in one language does on words in another."""
+"""Queries in one language on words in another: what still matches, and notes for the user."""
 
 from __future__ import annotations
 
@@ -13,38 +13,39 @@ from whenabouts.types import number_of
 from whenabouts.video.language import SEVERAL, language_among
 
 ALIGNED = 40
-"""The first so many unrelated sentences say the same in every language."""
-# An encoder that finds so many of them by their English sense knows the language. MiniLM: 47 % of Spanish and
-# French, 3 % of Russian; a multilingual one nearly all.
+"""The first unrelated sentences of each language, this many, are translations of each other."""
+# An encoder that matches this share of them with their English translation knows the language. MiniLM: 47 %
+# of Spanish and French, 3 % of Russian; a multilingual one nearly all.
 _UNDERSTOOD = 0.7
 
 
 def note_on_languages(query: str, spoken: Mapping[str, int], foreign: Collection[str]) -> str:
-    """What to say of a query in another language than some videos, where no sentence model bridges the two.
+    """A note on a query in another language than some videos that no sentence model bridges; "" if none.
 
-    `spoken` is how many videos are in each language, `foreign` are those that the models of the corpus do not
-    know. "" where the query is in the language of these videos, or too short to tell. Its language is named
-    only where it is hardly any other one: "bonjour" is more like English than like Chinese, and is neither.
+    `spoken`: number of videos by language; `foreign`: languages that the corpus's models do not know. No note
+    if the query is in the language of these videos, or too short to tell. The query's language is named only
+    if it is clear: "bonjour" is more like English than Chinese, but is neither.
     """
     strange = {code: count for code, count in spoken.items() if code in foreign}
     candidates = {code for code in spoken if code and code != SEVERAL} | {"en"}
     language = language_among(query, candidates) if strange else ""
-    others = {code: count for code, count in strange.items() if code != language}
-    if not language or not others:
+    unbridged = {code: count for code, count in strange.items() if code != language}
+    if not language or not unbridged:
         return ""
     videos = number_of(sum(spoken.values()), "video")
-    counted = " and ".join(f"{count} in {name_of(code)}" for code, count in others.items())
+    counted = " and ".join(f"{count} in {name_of(code)}" for code, count in unbridged.items())
     is_sure = language_among(query, {*known_languages(), *candidates}) == language
     of_query = f"the query is in {name_of(language)}, and " if is_sure else ""
     return (
         f"of {videos} {counted}: {of_query}this corpus's sentence model does "
-        f"not know {' and '.join(map(name_of, others))}. There words are found that are written alike, and "
-        "meaning is not; index into a new corpus with --text multilingual-e5"
+        f"not know {' and '.join(map(name_of, unbridged))}. There only words with a similar spelling "
+        "are found, "
+        "not meaning; index into a new corpus with --text multilingual-e5"
     )
 
 
 def language_apart(query: str, spoken: Collection[str]) -> str:
-    """The language that a query is surely in, where it is none of those that are spoken; else "".
+    """The language that a query is surely in, if it is none of the spoken ones; else "".
 
     >>> language_apart("Comment les réseaux apprennent", ["en"]), language_apart("PyTorch", ["en"])
     ('fr', '')
@@ -56,19 +57,19 @@ def language_apart(query: str, spoken: Collection[str]) -> str:
 
 
 def strange_language(query: str, spoken: Mapping[str, int]) -> Language | None:
-    """The language of a query that no video is in; None where one is or may be, or the query does not tell.
+    """The language of a query that no video is in; None if one is or may be, or it cannot be told.
 
-    `spoken` is how many videos are in each language.
+    `spoken`: number of videos by language.
     """
     return None if SEVERAL in spoken else known_languages().get(language_apart(query, spoken))
 
 
 def note_on_strange(language: Language, spoken: Mapping[str, int]) -> str:
-    """What to say of a query in a language that no video is in and no sentence model here knows."""
+    """A note on a query in a language that no video is in and no sentence model here knows."""
     names = " and ".join(name_of(code) for code in spoken if code)
     return (
-        f"the query is in {language.name}, what is said here in {names}, and no sentence model of this "
-        f"corpus knows {language.name}: words are found that are written alike, and meaning is not; ask in "
+        f"the query is in {language.name}, the words here are in {names}, and no sentence model of this "
+        f"corpus knows {language.name}: only words with a similar spelling are found, not meaning; ask in "
         f"{names}, or index into a new corpus with --text multilingual-e5"
     )
 
@@ -84,13 +85,13 @@ def name_of(code: str) -> str:
 
 
 def understands(encoder: QueryEncoder, language: Language) -> bool:
-    """Whether an encoder places sentences of a language where their English sense is."""
+    """Whether an encoder places sentences of a language near their English translations."""
     english = known_languages()["en"]
     if language is english:
         return True
-    own = encoder.encode_text(language.sentences[:ALIGNED])
-    sense = encoder.encode_text(english.sentences[:ALIGNED])
-    if float(np.mean((own @ sense.T).argmax(axis=1) == np.arange(len(own)))) >= _UNDERSTOOD:
+    vectors = encoder.encode_text(language.sentences[:ALIGNED])
+    in_english = encoder.encode_text(english.sentences[:ALIGNED])
+    if float(np.mean((vectors @ in_english.T).argmax(axis=1) == np.arange(len(vectors)))) >= _UNDERSTOOD:
         return True
-    # Made for this language and not for English: it tells its sentences apart better than the English ones.
-    return float(np.mean(own @ own.T)) < float(np.mean(sense @ sense.T))
+    # An encoder made only for this language separates its sentences better than the English ones.
+    return float(np.mean(vectors @ vectors.T)) < float(np.mean(in_english @ in_english.T))

@@ -1,7 +1,7 @@
-"""Answers to questions that rules have read (`questions.py`), made of plain searches.
+"""Answers to questions that rules interpreted (`questions.py`), built from plain searches.
 
-A moment counts for an order only if its verdict is a match. Weak moments never decide which one is the first:
-then the answer is "unsure".
+For an order ("first", "last") only moments count whose verdict is a match. A weak moment never decides which
+is the first; the answer is then "unsure".
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Ask(Protocol):
     """A plain search."""
 
     def __call__(self, text: str, options: SearchOptions, videos: Sequence[str] | None) -> SearchResult:
-        """The answer for a text; `videos`: only in these, by id (None: in all that the options allow)."""
+        """The answer to a text; `videos` limits it to these ids (None: all that the options allow)."""
         ...
 
 
@@ -49,7 +49,7 @@ def answered(
 ) -> SearchResult:
     """The answer to a question in `videos` (None: in all); `k` and the least confidence are applied last.
 
-    Raises UsageError as a plain search does.
+    Raises UsageError like a plain search.
     """
     checked_query(
         question.text, options.count, options.min_confidence, MOST_PLACES if options.all else MOST_K
@@ -79,7 +79,7 @@ def _of_event(
 
 
 def _with(result: SearchResult, moments: Sequence[ScoredMoment], *notes: str) -> SearchResult:
-    """A result with some of its moments, which may stand in another order."""
+    """A result with only some of its moments, possibly in another order."""
     is_same_first = bool(moments and result.moments) and moments[0] is result.moments[0]
     return replace(
         result,
@@ -95,7 +95,7 @@ def _with(result: SearchResult, moments: Sequence[ScoredMoment], *notes: str) ->
 
 
 def _in_order(result: SearchResult, question: Question) -> SearchResult:
-    """The moments that are a match, by time; of "first" and "last" one of each video."""
+    """The matching moments, by time; for "first" and "last" one per video."""
     if result.answer != "match":
         if result.answer == "unsure":
             what = "which are all of them" if question.order == "every" else f"which is the {question.order}"
@@ -125,9 +125,9 @@ def _in_order(result: SearchResult, question: Question) -> SearchResult:
 
 
 def _place_of(video: VideoRecord) -> tuple[object, ...]:
-    """Where a video stands among others: by its recording, then by name (2 before 10).
+    """Sort key of a video: its recording date, then its name (2 before 10).
 
-    The time of a file says little within a day: files are copied in any order.
+    A file's time counts only by day, because files are copied in any order.
     """
     when, key = recorded(video)
     moment = when.replace(hour=0, minute=0, second=0, microsecond=0) if key == "modified" else when
@@ -169,7 +169,7 @@ def _paired(
     ]
     near = result
     if result.coverage is not None and result.coverage.videos > CANDIDATE_VIDEOS and other.moments:
-        # Each search looks into the videos that fit it best, which need not be the same.
+        # Each search looks into the videos that fit it best, which may differ.
         near = ask(question.text, options, list(dict.fromkeys(scored.video_id for scored in other)))
     partners: dict[str, list[_Event]] = {}
     for event in _Event.all_of(other):
@@ -198,11 +198,11 @@ def _paired(
     return replace(joined, answer="unsure", doubt=doubt)
 
 
-def _partner(event: _Event, others: Sequence[_Event], question: Question) -> _Event | None:
-    """The surest moment of the other event on the right side of a moment, the nearest of equals."""
+def _partner(event: _Event, candidates: Sequence[_Event], question: Question) -> _Event | None:
+    """The surest moment of the other event on the right side of a moment; among equals the nearest."""
     fitting = [
         other
-        for other in others
+        for other in candidates
         if (other.end <= event.start if question.relation == "after" else event.end <= other.start)
     ]
     return max(
@@ -237,7 +237,7 @@ def _joint(event: _Event, partner: _Event, question: Question) -> ScoredMoment:
 
 
 def _inside(evidence: Mapping[str, Evidence], start: float, end: float) -> dict[str, Evidence]:
-    """The evidence that lies in a moment; the first always does."""
+    """The evidence inside a moment."""
     return {name: piece for name, piece in evidence.items() if start <= piece.start and piece.end <= end}
 
 
@@ -245,13 +245,13 @@ def _inside(evidence: Mapping[str, Evidence], start: float, end: float) -> dict[
 
 
 def _without(result: SearchResult, question: Question, options: SearchOptions, ask: Ask) -> SearchResult:
-    """The moments that share no time with a moment that is surely of the other event."""
+    """The moments that do not overlap a moment that is surely of the other event."""
     if not result.moments:
         return result
     videos = list(dict.fromkeys(scored.video_id for scored in result))
-    if parsed_query(question.without).rest:
+    if parsed_query(question.without).other_words:
         other = ask(question.without, options, videos)
-    else:  # what is quoted has places, which are all known
+    else:  # all places of a quotation are known
         other = ask(question.without, SearchOptions(streams=options.streams, all=True), videos)
     sure = [event.scored.moment for event in _Event.all_of(other) if event.is_sure]
     kept = [scored for scored in result if all(not scored.moment.overlap(moment) for moment in sure)]
@@ -266,7 +266,7 @@ def _without(result: SearchResult, question: Question, options: SearchOptions, a
 
 
 def _judged_anew(result: SearchResult) -> SearchResult:
-    """An answer whose best moment was left out is what its next moment is by itself."""
+    """If an answer's best moment was left out, judge it by the next moment."""
     first = result.moments[0]
     if result.answer == "no_match":
         return result

@@ -20,7 +20,7 @@ from typing import Literal
 from whenabouts.index.filters import recorded_at
 from whenabouts.index.records import VideoRecord, unambiguous
 
-# What people call a recording, in English and in German.
+# Words for a recording, in English and German.
 _RECORDING = (
     r"(?:meeting|call|video|recording|lecture|talk|livestream|stream|episode|session|interview|class|lesson"
     r"|stand-?up|presentation|webinar|podcast|conference|workshop|seminar|footage|clip|file)s?"
@@ -106,9 +106,9 @@ _MOST_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The videos that a question names: only these may answer, or ("outside") all others.
+    """The videos that a question names: only these may answer, or (rule "outside") all others.
 
-    `named` is what people call them.
+    `named` is their name for users.
     """
 
     rule: Literal["in", "outside", "recorded"]
@@ -117,7 +117,7 @@ class Scope:
 
     @property
     def label(self) -> str:
-        """What people read of the scope, such as "in: lecture-3"."""
+        """The scope for users, such as "in: lecture-3"."""
         return f"{'not in' if self.rule == 'outside' else self.rule}: {self.named}"
 
     def allows(self, video_id: str) -> bool:
@@ -132,11 +132,11 @@ class Names:
         self.records = records
 
     def called(self, name: str) -> frozenset[str]:
-        """Ids of videos whose title, file name (with or without its ending) or id is this name."""
+        """Ids of videos whose title, id, or file name with or without suffix is this name."""
         return self._by_key.get(_key(name), frozenset())
 
     def files(self, name: str) -> frozenset[str]:
-        """Ids of videos whose file is written like this, with or without its ending."""
+        """Ids of videos whose file has this name, with or without suffix."""
         return self._by_file.get(_folded(name), frozenset())
 
     @cached_property
@@ -155,23 +155,23 @@ class Names:
         )
 
     def label(self, video_ids: frozenset[str]) -> str:
-        """What to call some videos: the names of their files without the endings."""
+        """A name for some videos: their file names without suffixes."""
         names = sorted({_file_names(record)[1] for record in self.records if record.video_id in video_ids})
         shown = ", ".join(names[:_MOST_SHOWN])
         more = len(names) - _MOST_SHOWN
         return f"{shown} and {more} more" if more > 0 else shown
 
     def recorded(self, first: date, end: date) -> frozenset[str]:
-        """Ids of videos recorded from the day `first` on and before the day `end` (UTC)."""
+        """Ids of videos recorded on or after the day `first` and before the day `end` (UTC)."""
         after, before = (datetime(day.year, day.month, day.day, tzinfo=UTC) for day in (first, end))
         return frozenset(record.video_id for record in self.records if after <= recorded_at(record) < before)
 
 
 @dataclass(frozen=True, slots=True)
 class Scopes:
-    """What scopes are read with: the videos' names, the day of the question, and rules that are off.
+    """Reads scopes with the videos' names, the present day, and the rules that are off.
 
-    `unmasked` gives a name in which quotations are masked as it was typed.
+    `unmasked` restores a name in which quotations are masked.
     """
 
     names: Names
@@ -180,7 +180,7 @@ class Scopes:
     unmasked: Callable[[str], str]
 
     def taken_from(self, text: str) -> tuple[str, Scope] | None:
-        """A text without one scope that it has, and the scope; None if it has none or nothing else."""
+        """A text without one of its scopes, and that scope; None if it has none, or nothing besides."""
         return self._date_in(text) or self._name_at_the_end(text) or self._name_at_the_start(text)
 
     def _date_in(self, text: str) -> tuple[str, Scope] | None:
@@ -200,13 +200,13 @@ class Scopes:
             (_BARE, lambda name: self.names.files(name) if _looks_like_a_file(name) else frozenset()),
         ):
             match = pattern.search(text)
-            rest = _joined(text[: match.start()], "") if match else ""
-            if match is None or not rest:
+            remaining = _joined(text[: match.start()], "") if match else ""
+            if match is None or not remaining:
                 continue
             ids = find(self.unmasked(match["name"]).strip(_QUOTES))
             scope = Scope("outside" if match["not"] else "in", self.names.label(ids), ids)
             if ids and scope.rule not in self.literal:
-                return rest, scope
+                return remaining, scope
         return None
 
     def _name_at_the_start(self, text: str) -> tuple[str, Scope] | None:
@@ -216,7 +216,7 @@ class Scopes:
 
 
 def period(when: str, today: date) -> tuple[date, date] | None:
-    """The first day of a period of time, and the day after its last; None for a date that does not exist.
+    """The first day of a period, and the day after its last; None for a date that does not exist.
 
     >>> period("last week", date(2026, 11, 27))
     (datetime.date(2026, 11, 16), datetime.date(2026, 11, 23))
@@ -257,20 +257,20 @@ def _period_of(parts: Mapping[str, str | None]) -> tuple[date, date] | None:
 
 
 def _months(year: int, month: int, count: int) -> tuple[date, date]:
-    """`count` months from one on, which may be 0 for the December before."""
+    """`count` months from one on; month 0 is the December before."""
     first, end = year * 12 + month - 1, year * 12 + month - 1 + count
     return date(first // 12, first % 12 + 1, 1), date(end // 12, end % 12 + 1, 1)
 
 
 def _with_days(when: str, span: tuple[date, date]) -> str:
-    """A period as it was written, with its first and last day."""
+    """A period as written, with its first and last day."""
     first, last = span[0], span[1] - timedelta(days=1)
     days = f"{first}" if first == last else f"{first} to {last}"
     return when if when == days else f"{when} ({days})"
 
 
 def _looks_like_a_file(name: str) -> bool:
-    """Whether one word can hardly be anything but a file's name: an ending, or letters with digits.
+    """Whether a word is almost certainly a file name: it has a suffix, or letters and digits.
 
     >>> _looks_like_a_file("friday.mp4"), _looks_like_a_file("lecture-3"), _looks_like_a_file("London")
     (True, True, False)
@@ -280,7 +280,7 @@ def _looks_like_a_file(name: str) -> bool:
 
 
 def _file_names(record: VideoRecord) -> tuple[str, str]:
-    """The name of a video's file, with and without its ending."""
+    """The name of a video's file, with and without its suffix."""
     path = Path(unambiguous(record.path))
     return path.name or record.video_id, path.stem or record.video_id
 
@@ -297,7 +297,7 @@ def _folded(name: str) -> str:
 
 
 def _key(name: str) -> str:
-    """The words and numbers of a name.
+    """The words and numbers of a name, for comparison.
 
     >>> _key("Lecture_03"), _key("lecture 3")
     ('lecture 3', 'lecture 3')
@@ -307,5 +307,5 @@ def _key(name: str) -> str:
 
 
 def _joined(before: str, after: str) -> str:
-    """A text without its middle; no comma stays at the seam or the ends."""
+    """The text around a cut-out part, without stray commas."""
     return " ".join(f"{before.rstrip(' ,')} {after.lstrip(' ,')}".split())

@@ -1,7 +1,7 @@
-"""Questions as people ask them, read by rules: what the event is, where to look, and in what order.
+"""Questions interpreted by rules: which event, in which videos, in what order.
 
-A rule needs its whole pattern, in English or German; any other sentence stays as it is. What stands in
-quotation marks is never read by a rule.
+A rule needs its whole pattern, in English or German; other sentences stay as they are. Quoted text is never
+interpreted.
 
 >>> read("the first time that a bell rings in lecture-3", names, today).labels    # doctest: +SKIP
 ('first', 'in: lecture-3')
@@ -21,22 +21,22 @@ from whenabouts.search.question_scopes import Names, Scope, Scopes
 
 RuleName = Literal["first", "last", "every", "after", "before", "without", "in", "outside", "recorded"]
 RULES: tuple[RuleName, ...] = get_args(RuleName)
-"""Names of the rules, as `literal` turns them off."""
+"""Names of the rules, for `literal`."""
 NOT_IN_ORDER = ("first", "last", "every", "after", "before", "without")
-"""Rules that a list of all places and a search by example do not know."""
+"""Rules that do not apply to a list of all places or a search by example."""
 EVERY_RULE = "all"
 """The name that turns all rules off."""
 
 Order = Literal["first", "last", "every"]
 Relation = Literal["after", "before"]
 
-# Longer texts are no questions of this kind.
+# Longer texts are not such questions.
 _MOST_WORDS = 40
 _MOST_HALF = 12
 _MOST_SCOPES = 3
-# Quotations are masked by signs of the private use area, one each.
+# Each quotation is masked by one character of the private use area.
 _FIRST_MASK, _LAST_MASK = 0xE000, 0xF8FF
-# Every rule needs one of these words; most sentences have none.
+# Every rule needs one of these words, which most sentences lack.
 _OF_RULES = re.compile(
     r"first|last|erste|letzte|jede|\b(?:every|each|all|alle|immer|erst|zuerst|after|before|nach|nachdem|bevor|ehe"
     r"|but|not|without|except|aber|nicht|ohne|außer|in|im|aus|from|during|während)\b",
@@ -47,7 +47,7 @@ _Q = f"[{chr(_FIRST_MASK)}-{chr(_LAST_MASK)}]"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule that was applied: its name, and what people read of it."""
+    """An applied rule: its name, and its label for users."""
 
     name: RuleName
     label: str
@@ -55,11 +55,11 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A sentence that rules have read.
+    """A sentence interpreted by rules.
 
-    `text` is the event to find. `order` picks among its moments by time. With a `relation` they must begin
-    after, or before, a moment of the event `other` in the same video; moments that share time with the event
-    `without` are left out. `scopes` say in which videos.
+    `text` is the event to find, `order` picks among its moments by time. With a `relation`, they must begin
+    after (before) a moment of the event `other` in the same video. Moments that overlap the event `without`
+    are left out. `scopes` limit the videos.
     """
 
     text: str
@@ -71,7 +71,7 @@ class Question:
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """What was understood, as it is shown."""
+        """The applied rules, to show to the user."""
         rules = []
         if self.order:
             rules.append(Rule(self.order, "every time" if self.order == "every" else self.order))
@@ -83,7 +83,7 @@ class Question:
 
 
 def read(text: str, names: Names, today: date, literal: Collection[str] = ()) -> Question | None:
-    """What rules understand of a sentence; None if they understand nothing. `literal` names rules to skip."""
+    """A sentence as interpreted by rules; None if none applies. `literal` names rules to skip."""
     if EVERY_RULE in literal or not _OF_RULES.search(text):
         return None
     masked, quotations = _masked(" ".join(text.split()))
@@ -112,7 +112,7 @@ def read(text: str, names: Names, today: date, literal: Collection[str] = ()) ->
 
 
 def _masked(text: str) -> tuple[str, dict[str, str]]:
-    """A text with one sign for each quotation, and the quotations by these signs."""
+    """A text with one character per quotation, and the quotations by these characters."""
     if any(_FIRST_MASK <= ord(sign) <= _LAST_MASK for sign in text):
         return "", {}
     pieces, quotations, at = list[str](), dict[str, str](), 0
@@ -143,7 +143,7 @@ _FIRST = r"(?:very |aller)?(?P<first>first|erste[rsn]?)"
 _LAST = r"(?:very |aller)?(?P<last>last|letzte[rsn]?)"
 _FIRST_OR_LAST = rf"(?:{_FIRST}|{_LAST})"
 _DER = r"(?:der|die|das|den|dem)"
-# `x` is the event; where it stands behind no word such as "that", it has to look like a clause.
+# `x` is the event; without a word such as "that" before it, it must look like a clause.
 _ORDERS = tuple(
     re.compile(rf"{_REQUEST}{pattern}", re.IGNORECASE)
     for pattern in (
@@ -162,14 +162,14 @@ _ORDERS = tuple(
         r"(?:jedes ?mal|immer),? wenn (?P<every>.+)",
     )
 )
-# "the first time was in Paris" and "the last time zone" are no questions of this kind.
+# "the first time was in Paris" and "the last time zone" are not such questions.
 _NO_START = re.compile(
     r"(?:was|is|were|are|be|been|will|would|had|has|in|at|for|of|on|to|since|ever|around|out|and|or|but|only|this"
     r"|zone|step|steps|series|slot|frame|stamp|limit|lapse|travel|machine|signature|buyers?|users?|visitors?"
     r"|offenders?|contributors?|i|we)\b",
     re.IGNORECASE,
 )
-# One event: a second clause, or a statement about the time itself, makes another kind of sentence.
+# One event only: a second clause, or a statement about the time, makes another kind of sentence.
 _SEVERAL = re.compile(
     r",(?!\d)|[;:.?!](?=\s|$)"
     r"|\b(?:is|was|will be) (?:in|at|on|when|because|during|by|still|so|not|a|an|the|always|just)\b",
@@ -178,7 +178,7 @@ _SEVERAL = re.compile(
 
 
 def _ordered(text: str, literal: Collection[str]) -> tuple[Order | None, str]:
-    """The order that a question asks for, and the event; None and the text if it asks for none."""
+    """The requested order and the event; None and the text if no order is requested."""
     for match in filter(None, (pattern.fullmatch(text) for pattern in _ORDERS)):
         groups = match.groupdict()
         event = groups.get("x") or groups.get("bare") or groups.get("every") or ""
@@ -193,7 +193,7 @@ def _ordered(text: str, literal: Collection[str]) -> tuple[Order | None, str]:
 
 
 def _is_no_clause(event: str) -> bool:
-    """Whether the words behind "the first time" are surely no clause, or several."""
+    """Whether the words after "the first time" are surely not a single clause."""
     is_short = len(event.split()) < 2 and not re.fullmatch(_Q, event)
     return is_short or bool(_NO_START.match(event)) or _verbs_in(event) > 1
 
@@ -228,9 +228,9 @@ _TWO_CLAUSES = tuple(
         r"(?:erst|zuerst) (?P<first>[^,]+),? (?:und )?dann (?P<then>[^,]+)",
     )
 )
-# In German these words always begin a clause; in English "before the war" is none.
+# In German these words always begin a clause; in English not: "before the war".
 _BEGINS_A_CLAUSE = re.compile(r"\b(?:nachdem|bevor|ehe)\b", re.IGNORECASE)
-# A half with such a word cannot be searched without the other half.
+# A half with such a word cannot be searched alone.
 _REFERS = re.compile(
     r"\b(?:he|him|his|himself|she|her|hers|herself|they|them|their|theirs|themselves|it|its|itself|one|there"
     r"|another|others?|this|that|these|those|so|er|ihn|ihm|sie|ihr|ihre[nmrs]?|ihnen|es|sein|seine[nmrs]?|sich"
@@ -265,7 +265,7 @@ found gave grew happened heard held kept knew laughed lost met opened put ran ra
 sat saw sent shook spoke started stole stood stopped swam threw told took went woke won wore wrote
 """
 _FINITE = frozenset((_AUXILIARIES + _VERBS).split())
-# Rather nouns where nothing follows, as in "martial arts moves".
+# Usually nouns at the end of a clause, as in "martial arts moves".
 _NOUNS_AT_THE_END = """
 answers bows bursts calls changes claps coughs crashes cuts dances drinks drives drops hits holds
 hugs lands lifts lights looks moves nods orders paints picks plays points presses pushes rains reads
@@ -286,7 +286,7 @@ _NO_SUBJECT = re.compile(
 
 
 def _parts(text: str, literal: Collection[str]) -> Question:
-    """An event, and the event that stands before, after or apart from it."""
+    """An event, and the event before, after or excluded from it."""
     for pair, are_named in _pairs(text):
         groups = pair.groupdict()
         is_after = groups.get("then") is not None
@@ -300,7 +300,7 @@ def _parts(text: str, literal: Collection[str]) -> Question:
     if "without" not in literal:
         for pattern in _WITHOUT:
             match = pattern.fullmatch(text)
-            # "Somebody opens the box but not a bag" is a statement, "boxes but not a bag" none.
+            # "Somebody opens the box but not a bag" is a statement; "boxes but not a bag" is a request.
             is_statement = match and re.match(rf"{_SOME} ", match["y"]) and _verbs_in(match["x"])
             if match and not is_statement and not _is_no_event(match["x"]):
                 return Question(match["x"], without=match["y"])
@@ -315,7 +315,7 @@ def _pairs(text: str) -> Iterator[tuple[re.Match[str], bool]]:
 
 
 def _is_event(half: str, is_german: bool) -> bool:
-    """Whether half a sentence is an event by itself: a quotation, or one clause with a subject and a verb."""
+    """Whether half a sentence is an event by itself: a quotation, or one clause with subject and verb."""
     words = half.split()
     if re.fullmatch(rf"{_Q}(?: {_Q})*", half):
         return True
@@ -325,12 +325,12 @@ def _is_event(half: str, is_german: bool) -> bool:
         return True
     if _NO_SUBJECT.match(half) or _verbs_in(half) != 1:
         return False
-    # No plural follows "a" or "somebody".
+    # After "a" or "somebody" this is a verb, not a plural.
     return words[-1].lower() not in _NOUNS_AT_THE_END.split() or bool(_SINGULAR_SUBJECT.match(half))
 
 
 def _verbs_in(text: str) -> int:
-    """How many verbs of clauses stand behind the first word; neighbours such as "has met" are one.
+    """The number of finite verbs after the first word; adjacent ones such as "has met" count as one.
 
     >>> _verbs_in("the train has left the station"), _verbs_in("the train stops and a man leaves")
     (1, 2)

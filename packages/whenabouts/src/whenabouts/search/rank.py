@@ -1,4 +1,4 @@
-"""Step 5: the moments of all streams in one order, each with the probability that it is right."""
+"""Step 5: merge the moments of all streams into one order, with the probability that each is right."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from whenabouts.search.query_language import language_apart
 from whenabouts.search.stored_calibration import Calibration
 from whenabouts.types import ScoredMoment
 
-# Moments of different streams that share this much (IoU) are one moment with two reasons.
+# Moments of different streams with at least this IoU are merged.
 _SAME_MOMENT = 0.5
 
 
 ChanceOf = Callable[[str, str], Chance | None]
-"""What unrelated sentences score in a stream (first) among the videos like one (second, by its id)."""
+"""(stream, video id) -> the chance distribution of unrelated sentences there; None if not measured."""
 
 
 class Ranking:
@@ -45,7 +45,7 @@ class Ranking:
     ) -> ProbableMoments:
         """The first `count` moments of a query (None: all), best first, with the probability of each.
 
-        They have none if the corpus is not calibrated.
+        None of them has one if the corpus is uncalibrated.
         """
         if not ranked or ranked[0].chance_percentile is None:
             return ProbableMoments(tuple(ranked[:count]))
@@ -56,7 +56,7 @@ class Ranking:
         return replace(probable, is_foreign=is_foreign)
 
     def _probability_for(self, text: str, streams: Iterable[str]) -> Probability:
-        """The curves for a query: in another language than all words, as learned for the sentence model."""
+        """The curves for a query; adjusted if no words are in its language and the model was measured so."""
         models = (self._store.streams[name].encoder for name in streams)
         model = next((name for name in models if name in self._probability.across), None)
         if model is None or not language_apart(text, self._store.ledger().languages):
@@ -64,7 +64,7 @@ class Ranking:
         return self._probability.across_languages(model)
 
     def interval(self, ranked: Sequence[ScoredMoment]) -> tuple[float, float] | None:
-        """The range (95 %) that the first moment's confidence leaves open, None where there is none."""
+        """The 95 % interval of the first moment's confidence; None without a confidence."""
         if not ranked or ranked[0].confidence is None:
             return None
         measured = self._calibration.streams
@@ -72,7 +72,7 @@ class Ranking:
         return self._probability.interval(ranked[0].confidence, clips)
 
     def withheld(self, ranked: Sequence[ScoredMoment], languages: Mapping[str, str]) -> str:
-        """Why the first moment has no confidence; "" where there is one, or nothing was measured."""
+        """Why the first moment has no confidence; "" if it has one, or the corpus is uncalibrated."""
         if not ranked:
             return ""
         language = languages.get(ranked[0].moment.video_id, "")
@@ -81,29 +81,29 @@ class Ranking:
 
 
 def rank(answers: Sequence[StreamAnswer], chance_of: ChanceOf) -> list[ScoredMoment]:
-    """Moments of all streams in one order; those that streams agree on are one moment (see `ranked`).
+    """The moments of all streams in one order; moments found by several streams are merged (see `ranked`).
 
-    `chance_of` is that of unrelated queries of the kind.
+    `chance_of` is for unrelated queries of this kind.
     """
     moments = (scored for answer in answers for scored in answer.all_scored())
     return ranked(moments, chance_of, len(answers))
 
 
 def ranked(moments: Iterable[ScoredMoment], chance_of: ChanceOf, streams: int) -> list[ScoredMoment]:
-    """The moments of `streams` streams, as each scores them (`StreamAnswer.scored`), in one order.
+    """The moments of `streams` streams, with each stream's scores (`StreamAnswer.scored`), in one order.
 
     Scores become surprises among unrelated sentences (`Chance.surprise`), which puts streams, and groups of
-    videos within a stream, on one scale. A moment that several streams have gets the sum of its surprises,
-    and the span of the stream that is surer. With m streams searched, an unrelated sentence has m chances,
-    so the percentile is (1 - exp(-surprise)) ** m. A moment without a chance has no percentile, and is ranked
-    by another chance of its stream.
+    videos in a stream, on one scale. A moment found by several streams gets the sum of its surprises, and the
+    span of the surer stream. With m streams searched, an unrelated sentence has m chances, so the percentile
+    is (1 - exp(-surprise)) ** m. A moment whose group has no chance gets no percentile, and is ranked by
+    another chance of its stream.
     """
     scored = [(next(iter(moment.evidence)), moment) for moment in moments]
     pairs = dict.fromkeys((name, moment.moment.video_id) for name, moment in scored)
     chances = {(name, video_id): chance_of(name, video_id) for name, video_id in pairs}
-    others = {name: chance for (name, _), chance in chances.items() if chance is not None}
+    fallbacks = {name: chance for (name, _), chance in chances.items() if chance is not None}
     without = {id for id, chance in chances.items() if chance is None}
-    each = [chances[name, moment.moment.video_id] or others.get(name) for name, moment in scored]
+    each = [chances[name, moment.moment.video_id] or fallbacks.get(name) for name, moment in scored]
     in_turn = {
         chance: iter(
             _surprises(chance, [m.score for (_, m), c in zip(scored, each, strict=True) if c == chance])
@@ -118,8 +118,8 @@ def ranked(moments: Iterable[ScoredMoment], chance_of: ChanceOf, streams: int) -
         if twin is None:
             merged.append((surprise, moment))
         else:
-            own, surer = merged[twin]
-            merged[twin] = own + max(0.0, surprise), _joined(surer, moment)
+            its_surprise, surer = merged[twin]
+            merged[twin] = its_surprise + max(0.0, surprise), _joined(surer, moment)
     merged.sort(key=lambda item: (-item[0], item[1].moment))
     return [
         replace(
@@ -138,7 +138,7 @@ def _surprises(chance: Chance | None, scores: list[float]) -> list[float]:
 
 
 def _twin(ranked: Sequence[tuple[float, ScoredMoment]], scored: ScoredMoment, stream: str) -> int | None:
-    """Where another stream already has the same moment."""
+    """The row of the same moment found by another stream, or None."""
     for place, (_, other) in enumerate(ranked):
         if stream not in other.evidence and other.moment.iou(scored.moment) >= _SAME_MOMENT:
             return place
@@ -146,7 +146,7 @@ def _twin(ranked: Sequence[tuple[float, ScoredMoment]], scored: ScoredMoment, st
 
 
 def _joined(first: ScoredMoment, second: ScoredMoment) -> ScoredMoment:
-    """One moment of two streams; `first` is the surer and keeps its span."""
+    """The merged moment of two streams; `first` is the surer and keeps its span."""
     return replace(first, evidence={**first.evidence, **second.evidence}, text=first.text or second.text)
 
 

@@ -1,12 +1,13 @@
-"""A second look at the best moments of a stream with words, by what is said in and around each of them.
+"""A second look at the best moments of a stream with words, by the words in and around each.
 
-The curve that moments are found on counts the words of a minute and its meaning. Of the moments on it, this
-counts what the curve cannot: which part of the query is said near by, whether as it stands, and how much the
-minutes around are about it. The sum of these, weighted, is added to a moment's score, in the points of the
-curve (`models/fusion.py`). The weights were fitted by `benchmarks/learned_ranking.py` to titles of known
-truth, where they are also measured on recordings and sets they were not fitted on; they come with the package
-(`reranking.json`). Only the moments that the stream has are looked at, so the cost does not grow with the
-corpus.
+The curve that moments are found on counts a minute's words and its meaning. The second look adds what the
+curve cannot see: which part of the query is said nearby, whether literally, and how much the surrounding
+minutes are about it. Their weighted sum is added to a moment's score, in points of the curve
+(`moments/fusion.py`).
+
+The weights (`reranking.json`) were fitted by `benchmarks/learned_ranking.py` to titles with known answers,
+and measured there on recordings and sets they were not fitted on. Only the stream's moments are looked at, so
+the cost does not grow with the corpus.
 """
 
 from __future__ import annotations
@@ -35,32 +36,32 @@ Indices = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 FEATURES = ("near", "around", "phrase", "topic")
-"""What a moment is judged by, beside its score.
+"""Features of a moment besides its score.
 
-`near`, `around`: share of the query's words, by rarity, that are said within `NEAR_SECONDS` and
-`AROUND_SECONDS` of the moment. `phrase`: 1 where they are said near, in this order, in one passage. `topic`:
-what the clips within `TOPIC_SECONDS` score on average, those below 0 as 0.
+`near`, `around`: share of the query's words, weighted by rarity, that are said within `NEAR_SECONDS` and
+`AROUND_SECONDS` of the moment. `phrase`: 1 if they are said nearby in the query's order, in one passage.
+`topic`: mean score of the clips within `TOPIC_SECONDS`, with negative scores as 0.
 """
 
 NEAR_SECONDS, AROUND_SECONDS, TOPIC_SECONDS = 30.0, 120.0, 300.0
 _MOST_UNITS = 40
-# What a third of all passages say tells no moments apart (nats).
+# Least rarity (nats) that distinguishes moments; words in a third of all passages are below it.
 _LEAST_RARITY = 1.0
 _FILE = "reranking.json"
-# Folding accents takes longer than looking for words, and the same passages are near moments again and again.
+# Folding accents is slower than finding words, and the same passages are near many moments.
 _folded = lru_cache(maxsize=20_000)(folded)
 
 
 class BrokenWeights(WhenaboutsError):
-    """The weights that come with the package cannot be used."""
+    """The bundled weights cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reranking:
-    """What each feature adds to a score: weight * (feature - usual).
+    """The points each feature adds to a score: weight * (feature - usual).
 
-    `usual` is what the best moment of an unrelated sentence has, so that what nothing answers keeps its
-    score.
+    `usual` is the feature's value for the best moment of an unrelated sentence, so that unrelated queries
+    keep their scores.
     """
 
     weights: Mapping[str, float]
@@ -75,7 +76,7 @@ class Reranking:
 
     @classmethod
     def from_json(cls, value: Any) -> Reranking:
-        """Back from `reranking.json`. Raises BrokenWeights for what is no such file."""
+        """Parse `reranking.json`. Raises BrokenWeights for invalid content."""
         parts = []
         for part in ("weights", "usual"):
             numbers = value.get(part) if isinstance(value, dict) else None
@@ -96,7 +97,7 @@ class Reranking:
 
 @cache
 def learned_reranking() -> Reranking:
-    """The weights that come with the package. Raises BrokenWeights where the file is damaged."""
+    """The bundled weights. Raises BrokenWeights if the file is damaged."""
     try:
         value = json.loads(files("whenabouts.search").joinpath(_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -112,9 +113,9 @@ def reranked(
     rarity: Rarity,
     reranking: Reranking | None = None,
 ) -> Moments:
-    """The moments in order of their scores and what their features add; equal ones keep their order.
+    """The moments, ordered by their scores plus the points of their features; ties keep their order.
 
-    `scores` (n,) is the curve over the clips of `block` that the moments were found on.
+    `scores` (n,) is the curve over the clips of `block` on which the moments were found.
     """
     if not len(moments):
         return moments
@@ -125,7 +126,7 @@ def reranked(
 
 
 def features_of(query: str, block: ClipBlock, scores: Floats, moments: Moments, rarity: Rarity) -> Floats:
-    """(M, F) features of each moment in the order of `FEATURES`; those of words are 0 for a query without."""
+    """(M, F) features of each moment in the order of `FEATURES`; word features are 0 without words."""
     spans = _Spans.of(block)
     near, around, about = (
         spans.within(moments, seconds) for seconds in (NEAR_SECONDS, AROUND_SECONDS, TOPIC_SECONDS)
@@ -142,7 +143,7 @@ def features_of(query: str, block: ClipBlock, scores: Floats, moments: Moments, 
 def _of_words(
     query: str, language: str, block: ClipBlock, near: Indices, around: Indices, rarity: Rarity
 ) -> Floats:
-    """(M, 3) features of words, of moments of videos in one language."""
+    """(M, 3) word features of moments in videos of one language."""
     values = np.zeros((len(near), 3))
     units = units_of(query, language)[:_MOST_UNITS]
     weights = _weights(units, rarity)
@@ -160,7 +161,7 @@ def _of_words(
 
 
 def _weights(units: Sequence[str], rarity: Rarity) -> dict[str, float]:
-    """What each unit of a query counts: its rarity. Those said everywhere count only by themselves."""
+    """The weight of each unit of a query: its rarity. Units said everywhere count only without others."""
     weights = {unit: rarity.of(unit) for unit in dict.fromkeys(units)}
     counted = {unit: weight for unit, weight in weights.items() if weight >= _LEAST_RARITY}
     return counted or dict.fromkeys(weights, 1.0)
@@ -168,9 +169,9 @@ def _weights(units: Sequence[str], rarity: Rarity) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class _Spans:
-    """Where clips begin and end on one axis, on which each video has a stretch of its own.
+    """Start and end of clips on one axis, on which each video has its own section.
 
-    `end` is that of the latest so far: lines may overlap, and a search needs an axis that rises.
+    `end` is the latest end so far, because lines may overlap and a binary search needs a rising axis.
     """
 
     start: Floats
@@ -184,7 +185,7 @@ class _Spans:
         return cls(block.start + shift, np.maximum.accumulate(block.end + shift), stretch)
 
     def within(self, moments: Moments, seconds: float) -> Indices:
-        """(M, 2) first row, and the row behind the last, of the clips near each moment."""
+        """(M, 2) first row, and one past the last row, of the clips near each moment."""
         shift = moments.video * self.stretch
         first = np.searchsorted(self.end, moments.start - seconds + shift, side="right")
         behind = np.searchsorted(self.start, moments.end + seconds + shift, side="left")
@@ -213,7 +214,7 @@ def _any(flags: Flags, spans: Indices) -> Flags:
 def _spoken_in(
     units: Sequence[str], counted: Sequence[str], texts: Sequence[str], language: str
 ) -> tuple[Flags, Flags]:
-    """(n, U) which counted units of a query each text says; (n,) whether it says the query in order."""
+    """(n, U) which counted units of a query each text has; (n,) whether it has the query's words in order."""
     words, in_order = _Words(units, counted, language), np.zeros(len(texts), np.bool_)
     spoken = words.spoken_in(texts)
     for row in np.flatnonzero(spoken.all(axis=1)).tolist():
@@ -222,7 +223,7 @@ def _spoken_in(
 
 
 class _Words:
-    """Looks for the words of a query in texts; quicker than taking every text apart."""
+    """Finds the words of a query in texts, faster than splitting every text."""
 
     def __init__(self, units: Sequence[str], counted: Sequence[str], language: str) -> None:
         self._units, self._counted, self._language = units, tuple(counted), language
@@ -231,29 +232,29 @@ class _Words:
 
     @cached_property
     def _phrase(self) -> re.Pattern[str]:
-        """All units one after the other."""
+        """A pattern of all units, one after the other."""
         words = [re.escape(unit) + "[a-z0-9]*" for unit in self._units]
         return re.compile(r"(?<![a-z0-9])" + "[^a-z0-9]+".join(words))
 
     def spoken_in(self, texts: Sequence[str]) -> Flags:
-        """(n, U) which counted units each text says."""
+        """(n, U) which counted units each text has."""
         spoken = np.zeros((len(texts), len(self._counted)), np.bool_)
-        if self._language:  # a stem need not be the beginning of its words
+        if self._language:  # a stem need not begin its words
             for row, text in enumerate(texts):
-                own = units_of(text, self._language)
-                present = {*own} | compounded_in(own, self._counted, self._language)
+                of_text = units_of(text, self._language)
+                present = {*of_text} | compounded_in(of_text, self._counted, self._language)
                 spoken[row, self._columns(present)] = True
             return spoken
         is_plain = [text.isascii() for text in texts]
-        plain, others = np.flatnonzero(is_plain), np.flatnonzero(np.logical_not(is_plain))
+        plain, accented = np.flatnonzero(is_plain), np.flatnonzero(np.logical_not(is_plain))
         rows, columns = self._in_plain([texts[row] for row in plain.tolist()])
         spoken[plain[rows], columns] = True
-        for row in others.tolist():
+        for row in accented.tolist():
             spoken[row, self._columns(self._in_folded(_folded(texts[row])))] = True
         return spoken
 
     def _in_plain(self, texts: Sequence[str]) -> tuple[Indices, list[int]]:
-        """The text and the column of each counted unit that ASCII texts say; they are searched as one."""
+        """Text and column of each counted unit in ASCII texts, which are searched as one."""
         whole, places, columns = f" {spaced(' '.join(texts))} ", list[int](), list[int]()
         for unit in filter(str.isascii, self._counted):
             at = whole.find(f" {unit}")
@@ -266,11 +267,11 @@ class _Words:
         return np.searchsorted(ends, places, side="right"), columns
 
     def _in_folded(self, text: str) -> Iterable[str]:
-        """The units that a folded text says, if it may say a counted one."""
-        # A unit is the beginning of its words, so that a text without it need not be taken apart.
-        there = [unit for unit in self._counted if unit in text]
-        if not there or DENSE_SCRIPT.search(there[0]):
-            return there
+        """The units of a folded text, if it may have a counted one."""
+        # A unit begins its words, so a text that lacks all units need not be split.
+        present = [unit for unit in self._counted if unit in text]
+        if not present or DENSE_SCRIPT.search(present[0]):
+            return present
         words = (word for word in words_of(text) if word.startswith(self._counted))
         return itertools.chain.from_iterable(map(units_of, words))
 
@@ -280,14 +281,14 @@ class _Words:
         return self._columns_of[word]
 
     def _columns(self, units: Iterable[str]) -> list[int]:
-        """The columns of the counted ones among some units; "blockspace" says "block space"."""
+        """The columns of the counted ones among some units; "blockspace" counts as "block space"."""
         present = {*units}
         for both in self._joined.keys() & present:
             present.update(self._joined[both])
         return [column for column, unit in enumerate(self._counted) if unit in present]
 
     def in_order(self, text: str) -> bool:
-        """Whether a text says all units one after the other."""
+        """Whether a text has all units, one after the other."""
         if self._language:
             return stand_in_order(self._units, units_of(text, self._language))
         text = _folded(text)

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 STANDS_HERE, PROBABLY, MAYBE, UNLIKELY = "said here", "probably here", "maybe", "unlikely"
 NOTHING = "nothing like it"
-# Beside a word that says yes, a probability below this would contradict it.
+# With a positive word, a lower probability than this would contradict it.
 _LEAST_BESIDE_YES = 0.5
 
 
 def word_of(answer: Answer, scored: ScoredMoment, *, is_first: bool) -> str:
-    """What to call a moment of an answer; none is called surer than the answer as a whole."""
+    """The word for a moment of an answer; no moment is called surer than the answer."""
     if answer == "no_match":
         return UNLIKELY
     confidence = scored.confidence
@@ -40,9 +40,9 @@ def word_of(answer: Answer, scored: ScoredMoment, *, is_first: bool) -> str:
 
 
 def percent_beside(word: str, confidence: float | None) -> int | None:
-    """The probability to show beside a word, in percent; None where it is not known, or contradicts the word.
+    """The probability to show beside a word, in percent; None if unknown or contradicting the word.
 
-    Never rounded up, so that what is no match does not look like one.
+    Never rounded up, so that a non-match does not look like a match.
     """
     probability = confidence or 0.0
     says_yes = word in (STANDS_HERE, PROBABLY)
@@ -53,7 +53,7 @@ def percent_beside(word: str, confidence: float | None) -> int | None:
 def is_answer(answer: Answer, confidence: float | None) -> bool:
     """Whether a moment of a search counts as an answer.
 
-    None does where there is no match; beside a match, what chance reaches as well does not.
+    With "no match" none does; with a match, moments that chance also reaches do not.
     """
     if answer == "match":
         return confidence is None or confidence >= PROBABLE.no_match_below
@@ -61,10 +61,10 @@ def is_answer(answer: Answer, confidence: float | None) -> bool:
 
 
 def is_matched(answer: Answer, confidence: float | None, *, is_first: bool) -> bool:
-    """Whether lists for editors and cuts take a moment of a search, unless all are asked for.
+    """Whether exports and cuts take a moment of a search, unless all are requested.
 
-    Beside a match they take the first and those that would be a match by themselves, beside "unsure" those
-    that may be right.
+    With a match they take the first and those that would be a match alone; with "unsure", those that may be
+    right.
     """
     if answer == "no_match":
         return False
@@ -74,7 +74,7 @@ def is_matched(answer: Answer, confidence: float | None, *, is_first: bool) -> b
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a list of every place stands: how many there are, and how many were skipped before the first."""
+    """For a list of every place: the number of places, and how many were skipped before the first."""
 
     total: int
     skipped: int
@@ -84,8 +84,8 @@ class Places:
 class CheckReport:
     """How an answer was checked: by which model, how many moments, and how often it is wrong.
 
-    `counts` says whether its word changed confidence and order; `line` says it for people, `rates` is what
-    was measured of it on this corpus (`checking.CheckRates`), None where nothing was.
+    `counts`: whether its verdicts changed confidence and order; `line` says so for users; `rates` are its
+    measured errors on this corpus (`checking.CheckRates`), None if unmeasured.
     """
 
     model: str
@@ -97,7 +97,7 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True)
 class RerankReport:
-    """Which model put how many moments in order; `line` says it for people."""
+    """Which model ordered how many moments; `line` says so for users."""
 
     model: str
     moments: int
@@ -106,14 +106,14 @@ class RerankReport:
 
 @dataclass(frozen=True, slots=True)
 class RewriteReport:
-    """Which model wrote which other queries, that were searched as well."""
+    """Which model wrote which other queries, which were also searched."""
 
     model: str
     queries: tuple[str, ...]
 
     @property
     def line(self) -> str:
-        """The queries, for people."""
+        """The queries, for users."""
         queries = "; ".join(self.queries)
         return f"also searched, in words of {self.model}: {queries}"
 
@@ -123,18 +123,22 @@ class RewriteReport:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The answer to one query: ranked moments, best first, and in a word whether there is one.
+    """The answer to one query: ranked moments, best first, and a verdict on whether there is an answer.
 
-    It iterates, indexes and counts its moments; a notebook shows it as a table with pictures.
-    `doubt` says why the answer is "unsure", "" where it is not. `interval` is the range (95 %) that the first
-    moment's confidence leaves open, None where there is none. `calibration` says how often the three answers
-    are wrong on this corpus (`calibration/`: `Report.summary`), None where that was not measured.
-    `coverage` says which videos were searched by which stream (of a trained system: by those that it reads).
-    `places` is there where all places are listed, in order of time. `like` is what the query's example is
-    called, "" without one. `check` says how it was checked, `rerank` by which model the moments were put in
-    order, `rewrite` in which other words it was searched, None where not. `understood` is what rules
-    read of the query (`questions.py`), and `words` the event that was searched for then; `is_in_order`:
-    the moments are in order of time.
+    Iterating, indexing and `len` apply to the moments; a notebook shows a table with pictures.
+
+    - `doubt`: why the answer is "unsure", else "". `notes`: for the user.
+    - `interval`: 95 % interval of the first moment's confidence, None without one.
+    - `calibration`: how often the three answers are wrong on this corpus (`calibration/`: `Report.summary`),
+      None if unmeasured.
+    - `coverage`: which videos each stream searched (for a trained system: its streams).
+    - `places`: set if all places are listed, in order of time.
+    - `like`: name of the query's example, "" without one.
+    - `check`: how the answer was checked; `rerank`: which model ordered the
+      moments; `rewrite`: which other queries were searched; None if not.
+    - `understood`: the rules that interpreted the query (`questions.py`); `words`: the event then searched
+      for.
+    - `is_in_order`: the moments are in order of time.
     """
 
     query: str
@@ -157,12 +161,12 @@ class SearchResult:
 
     @property
     def question(self) -> str:
-        """What was asked, for people: the words, what the moments are to be like, or both."""
+        """The question for users: the words, the example, or both."""
         return ", ".join(filter(None, (self.query, f"like {self.like}" if self.like else "")))
 
     @property
     def understood_line(self) -> str:
-        """What rules read of the query, on one line: "understood: first; in: lecture-3"; "" if nothing."""
+        """The applied rules on one line: "understood: first; in: lecture-3"; "" if none."""
         labels = "; ".join(rule.label for rule in self.understood)
         return f"understood: {labels}" if labels else ""
 
@@ -185,9 +189,9 @@ class SearchResult:
         return html_of(self)
 
     def instant(self, scored: ScoredMoment) -> float:
-        """When a picture shows a moment best, in seconds: the middle of what was seen, else of the whole.
+        """The second of a moment to show as a picture: the middle of what was seen, else of the whole.
 
-        What has a place in the picture comes first, so that the place can be shown in it.
+        Evidence with a place in the picture comes first, so that the place can be shown.
         """
         placed = next((piece for piece in scored.evidence.values() if piece.box is not None), None)
         seen = (piece for name, piece in scored.evidence.items() if "picture" in stream_named(name).meets)
@@ -195,14 +199,14 @@ class SearchResult:
         return (frames.start + frames.end) / 2 if frames else scored.moment.middle
 
     def to_arrow(self) -> pa.Table:
-        """The moments as a table, a row each; `streams` are those that speak for it."""
+        """The moments as a table, one row each; `streams` are those that found it."""
         import pyarrow as pa
 
         rows = [self._row(rank, scored) for rank, scored in self.numbered]
         return pa.Table.from_pylist(rows, schema=pa.schema(_columns()))
 
     def to_pandas(self) -> pd.DataFrame:
-        """The same as a data frame. Raises UsageError where pandas is not installed."""
+        """The same as a data frame. Raises UsageError without pandas."""
         try:
             return self.to_arrow().to_pandas()
         except ModuleNotFoundError as error:
@@ -223,17 +227,17 @@ class SearchResult:
         return self.word_of(self.moments[0])
 
     def word_of(self, scored: ScoredMoment) -> str:
-        """What to call one of the moments."""
+        """The word for one of the moments."""
         return word_of(self.answer, scored, is_first=scored is self.moments[0])
 
     @property
     def numbered(self) -> list[tuple[int, ScoredMoment]]:
-        """The moments with their ranks; of all places their numbers in order of time."""
+        """The moments with their ranks; for all places, with their numbers in order of time."""
         return list(enumerate(self.moments, 1 + (self.places.skipped if self.places else 0)))
 
     @property
     def answers(self) -> tuple[ScoredMoment, ...]:
-        """The moments that are shown as answers (`is_answer`)."""
+        """The moments that count as answers (`is_answer`)."""
         return tuple(scored for scored in self.moments if is_answer(self.answer, scored.confidence))
 
     @property
@@ -246,7 +250,7 @@ class SearchResult:
         )
 
     def name(self, scored: ScoredMoment) -> str:
-        """What to call a moment's video: its file's name, or its id where the file has none."""
+        """The name of a moment's video: its file's name, else its id."""
         video_id = scored.moment.video_id
         return unambiguous(self.videos[video_id].path).rsplit("/", 1)[-1] or video_id
 
@@ -257,7 +261,7 @@ class SearchResult:
         return f"file://{quote_from_bytes(path)}#t={moment.start:.3f},{moment.end:.3f}"
 
     def to_json(self) -> dict[str, Any]:
-        """The answer for programs; times are float seconds, spans half-open."""
+        """The answer as JSON values; times are float seconds, spans half-open."""
         return {
             "query": self.query,
             "like": self.like,
@@ -307,7 +311,7 @@ class SearchResult:
 
 
 def partner_of(moment: Moment) -> dict[str, float]:
-    """The times of the moment of the other event, rounded as all times are."""
+    """Start and end of the other event's moment, rounded like all times."""
     return {"start": round(moment.start, 3), "end": round(moment.end, 3)}
 
 

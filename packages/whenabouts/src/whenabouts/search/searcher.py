@@ -1,7 +1,7 @@
-"""The way of a query, in six steps: understand, candidates, curves, moments, rank, answer.
+"""The six steps of a query: understand, candidates, curves, moments, rank, answer.
 
-Every answer comes through `Searcher.search`: the command line, Python, a server, and the evaluation of a
-run on a corpus. A step is a file of that name; what it keeps between queries it keeps itself.
+Every answer comes from `Searcher.search`: for the command line, Python, a server, and the evaluation of a run
+on a corpus. Each step has a file of its name and keeps its own caches.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from whenabouts.search.understand import NOT_ENCODED, EncodedQuery, EncodedTexts
 from whenabouts.search.verdict import UNCALIBRATED, judged, judged_alike, judged_by
 from whenabouts.types import ScoredMoment, WhenaboutsError
 
-# With only some stretches allowed, a trained system is asked for so many times the moments.
+# If only some time ranges are allowed, a trained system is asked for this many times more moments.
 _MORE_OF_MODEL = 10
 
 
 class Searcher:
-    """Answers queries on one store; asking changes nothing.
+    """Answers queries on one store; changes nothing.
 
-    `encoders` and `broken` are those of `Understanding`. `calibration` is what has been measured of the
-    streams; without it moments are still ordered, but without a confidence.
+    `encoders` and `broken` are those of `Understanding`. `calibration` holds the measurements of the streams;
+    without it moments are ordered but have no confidence.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class Searcher:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """Names of the streams that can be searched by words."""
+        """Names of the streams that words can search."""
         return self.understanding.text_streams
 
     @property
     def measured(self) -> MeasuredCorpus:
-        """What has been measured, applied to the videos that there are now."""
+        """The calibration, applied to the present videos."""
         version = self.store.version
         if self._measured is None or self._measured[0] != version:
             self._measured = version, MeasuredCorpus(self.calibration, self.store.ledger().language_of)
@@ -85,11 +85,11 @@ class Searcher:
         like: Example | None = None,
         encoded: EncodedTexts = NOT_ENCODED,
     ) -> SearchResult:
-        """At most `k` moments for a sentence, an example or both, best first; by `model` where one is given.
+        """At most `k` moments for a sentence, an example or both, best first; found by `model` if given.
 
-        `encoded` are queries that were encoded together (see `encoded`), with or without this one. Raises
-        UsageError for an empty query, a `k` that is no number of moments, an unknown stream, and where no
-        stream can compare what is asked.
+        `encoded` holds queries encoded in one batch (see `encoded`), this one included or not. Raises
+        UsageError for an empty query, an invalid `k`, an unknown stream, and if no stream can compare the
+        query.
         """
         if like is not None:
             return self._search_like(text, like, k, filter, streams, min_confidence)
@@ -118,23 +118,23 @@ class Searcher:
         kept = [scored for scored in ranked if (scored.confidence or 0.0) >= min_confidence][:k]
         kept = kept if model is not None else self.answering.with_snippets(words, kept, answers)
         if min_confidence and ranked and not kept and ranked[0].confidence is None:
-            notes.append(f"{doubt or UNCALIBRATED}; ask without a least confidence")
+            notes.append(f"{doubt or UNCALIBRATED}; search without a least confidence")
         moments, videos = self.answering.with_records(kept)
         if not moments:
             answer, doubt, interval = "no_match", "", None
         notes += gone_notes(videos.values())
         if answer == "no_match" and self.understanding.broken and model is None and not streams:
-            # What was not looked at is never said to be without an answer.
+            # Streams that were not searched might have an answer.
             answer, interval = "unsure", None
             doubt = f"{' and '.join(self.understanding.broken)} could not be searched"
         rates = self.calibration.rates if model is None else None
         coverage = self.answering.coverage(allowed.videos, streams if model is None else model.streams)
-        rest = (doubt, rates, coverage, interval)
-        return SearchResult(unambiguous(text), answer, moments, videos, tuple(notes), *rest)
+        result = (doubt, rates, coverage, interval)
+        return SearchResult(unambiguous(text), answer, moments, videos, tuple(notes), *result)
 
     def nothing(self, text: str, streams: Sequence[str] = ()) -> SearchResult:
-        """The answer where no video may answer."""
-        note = "no video of this corpus fits what was understood"
+        """The answer if no video may answer."""
+        note = "no video of this corpus fits the question as understood"
         coverage = self.answering.coverage([], streams)
         return SearchResult(unambiguous(text), "no_match", (), notes=(note,), coverage=coverage)
 
@@ -146,14 +146,13 @@ class Searcher:
         encoded: EncodedTexts = NOT_ENCODED,
         count: int | None = None,
     ) -> tuple[list[StreamAnswer], ProbableMoments]:
-        """What each stream has to say to a query, and the first `count` moments of all (None: each of them)
-        with their probabilities."""
+        """Each stream's answer, and the first `count` moments of all (None: all) with probabilities."""
         answers = self.stream_answers(self.understanding.query_for(words, streams, encoded=encoded), allowed)
         languages = self.measured.languages
         return answers, self.ranking.with_probabilities(words, self.rank(answers), answers, languages, count)
 
     def rank(self, answers: Sequence[StreamAnswer]) -> list[ScoredMoment]:
-        """Moments of all streams in one order."""
+        """The moments of all streams in one order."""
         return rank(answers, self.measured.chance)
 
     def find_all(
@@ -163,12 +162,12 @@ class Searcher:
         streams: Sequence[str] = (),
         encoded: EncodedTexts = NOT_ENCODED,
     ) -> list[StreamAnswer]:
-        """What each stream has to say to a query."""
+        """Each stream's answer to a query."""
         query = self.understanding.query_for(text, streams, encoded=encoded)
         return self.stream_answers(query, self.retrieval.allowed(filter))
 
     def stream_answers(self, query: EncodedQuery, allowed: Allowed = EVERYWHERE) -> list[StreamAnswer]:
-        """The moments of each stream that a query was made ready for."""
+        """The moments of each stream of an encoded query."""
         return [self.search_stream(name, query, allowed) for name in query.streams]
 
     def search_stream(self, name: str, query: EncodedQuery, allowed: Allowed = EVERYWHERE) -> StreamAnswer:
@@ -186,14 +185,15 @@ class Searcher:
         streams: Sequence[str],
         min_confidence: float,
     ) -> SearchResult:
-        """The moments that are like an example; how sure, where that was measured: of pictures alone."""
+        """Moments like an example; with probabilities where measured, which is for pictures alone."""
         words, notes = checked_query(text, k, min_confidence, is_optional=True)
         allowed = self.retrieval.allowed(filter)
         query = self.understanding.query_for(words, streams, like)
         answers = self.stream_answers(query, allowed)
         if words:
             notes += [
-                f"{answer.stream} was asked for the words alone: it has nothing to compare with {like.name}"
+                f"{answer.stream} searched for the words alone, because it has nothing to compare with "
+                f"{like.name}"
                 for answer in answers
                 if not query.streams[answer.stream].is_alike
             ]
@@ -203,7 +203,7 @@ class Searcher:
         answer, doubt = judged_alike(ranked)
         kept = [scored for scored in ranked if (scored.confidence or 0.0) >= min_confidence][:k]
         if min_confidence and ranked and ranked[0].confidence is None:
-            notes.append(f"{doubt}; ask without a least confidence")
+            notes.append(f"{doubt}; search without a least confidence")
         moments, videos = self.answering.with_records(
             self.answering.with_snippets(words, kept, answers) if words else kept
         )
@@ -219,7 +219,7 @@ class Searcher:
         )
 
     def _curves_alike(self) -> dict[str, Alike]:
-        """What a cosine with an example says, of each stream whose network that was learned of."""
+        """Stream -> learned curve from cosine to probability, for streams whose network has one."""
         learned = curves_alike()
         encoders = {name: info.encoder for name, info in self.store.streams.items()}
         return {name: learned[encoder] for name, encoder in encoders.items() if encoder in learned}

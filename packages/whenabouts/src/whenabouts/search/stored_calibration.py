@@ -1,4 +1,4 @@
-"""What was measured of a corpus: what unrelated sentences score, and how often its answers are wrong."""
+"""The stored calibration of a corpus: scores of unrelated sentences, and error rates of answers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from whenabouts.types import ScoredMoment
 
 @dataclass(frozen=True, slots=True)
 class GroupMeasures:
-    """What unrelated sentences score in one group of a stream: the videos whose words are in one language.
+    """Scores of unrelated sentences in one group of a stream: the videos whose words are in one language.
 
-    `scale` is that of cosines, `chance` that of the best moments; None
-    where it was not measured. `withheld` says why no confidence can be given; "" where one can. `foreign`:
-    the encoder does not know the language.
+    `scale`: of cosines; `chance`: of best moments; None if not measured. `withheld`: why no confidence can be
+    given, else "". `foreign`: the encoder does not know the language.
     """
 
     scale: Scale | None = None
@@ -30,15 +29,15 @@ class GroupMeasures:
     foreign: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """For the corpus's description."""
+        """JSON values for the corpus's description."""
         measured = {"scale": self.scale, "chance": self.chance}
-        value: dict[str, Any] = {name: own.to_json() for name, own in measured.items() if own is not None}
+        value: dict[str, Any] = {name: each.to_json() for name, each in measured.items() if each is not None}
         value |= {"withheld": self.withheld} if self.withheld else {}
         return value | ({"foreign": True} if self.foreign else {})
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> GroupMeasures:
-        """Back from the corpus's description."""
+        """Parse the corpus's description."""
         return cls(
             Scale.from_json(value["scale"]) if "scale" in value else None,
             Chance.from_json(value["chance"]) if "chance" in value else None,
@@ -49,10 +48,10 @@ class GroupMeasures:
 
 @dataclass(frozen=True, slots=True)
 class StreamMeasures:
-    """What was measured of a stream, by group.
+    """The measurements of a stream, by group.
 
-    `clips` is how many there were. `groups` are named by the language of their unrelated sentences;
-    `of_language` has the group of videos by the language of their words, `main` that of all others.
+    `clips`: number of clips when measured. `groups` are named by the language of their unrelated sentences;
+    `of_language` maps the language of a video's words to its group, `main` is the group of all others.
     """
 
     clips: int
@@ -61,11 +60,11 @@ class StreamMeasures:
     main: str = ""
 
     def group_of(self, language: str) -> str:
-        """The group of the videos whose words are in a language ("": not known)."""
+        """The group of videos whose words are in a language ("": unknown)."""
         return self.of_language.get(language, self.main)
 
     def to_json(self) -> dict[str, Any]:
-        """For the corpus's description."""
+        """JSON values for the corpus's description."""
         groups = {name: group.to_json() for name, group in self.groups.items()}
         return {
             "clips": self.clips,
@@ -76,20 +75,20 @@ class StreamMeasures:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> StreamMeasures:
-        """Back from the corpus's description; of one measured before there were groups, the whole is one."""
+        """Parse the corpus's description; an old one without groups is one group."""
         if "groups" not in value:
             return cls(value.get("clips", 0), {"": GroupMeasures.from_json(value)})
-        groups = {name: GroupMeasures.from_json(own) for name, own in value["groups"].items()}
+        groups = {name: GroupMeasures.from_json(group) for name, group in value["groups"].items()}
         return cls(value["clips"], groups, value["of_language"], value["main"])
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What has been measured of the streams of a corpus, and how often its answers are wrong.
+    """The measurements of a corpus's streams, and the error rates of its answers.
 
-    `rates` is what a search hands on (`Report.summary`), None where no stream is calibrated. `adjustment` is
-    what answers of known truth say of probabilities here. `note` is what users should know of the corpus's
-    languages, `foreign` the languages that no encoder knows.
+    `rates` is what searches return (`Report.summary`), None without a calibrated stream. `adjustment` moves
+    probabilities by questions with known answers. `note` is for users, on the corpus's languages; `foreign`
+    are the languages that no encoder knows.
     """
 
     streams: Mapping[str, StreamMeasures] = field(default_factory=dict)
@@ -100,7 +99,7 @@ class Calibration:
 
     @property
     def calibrated(self) -> tuple[str, ...]:
-        """The streams of which a group has a chance."""
+        """The streams with a chance in some group."""
         return tuple(
             name
             for name, stream in self.streams.items()
@@ -109,26 +108,26 @@ class Calibration:
 
     @property
     def withheld(self) -> str:
-        """Why no confidence can be given in some group of videos; "" where one can in all."""
+        """Why some group of videos has no confidence; "" if all have."""
         groups = (group for stream in self.streams.values() for group in stream.groups.values())
         return next((group.withheld for group in groups if group.withheld), "")
 
     def group(self, stream: str, language: str) -> GroupMeasures:
-        """What was measured of the videos of a stream whose words are in a language."""
+        """The measurements of a stream's videos whose words are in a language."""
         measures = self.streams.get(stream)
         if measures is None:
             return _NOT_MEASURED
         return measures.groups.get(measures.group_of(language), _NOT_MEASURED)
 
     def is_foreign(self, scored: ScoredMoment, language: str) -> bool:
-        """Whether the sentence models of all streams that found a moment do not know its language."""
+        """Whether no sentence model of the streams that found a moment knows its language."""
         return all(self.group(stream, language).foreign for stream in scored.evidence)
 
 
 def load_calibration(store: Store) -> Calibration:
-    """What has been measured on a corpus so far."""
+    """The calibration of a corpus as stored."""
     facts = {name: store.fact(f"calibration:{name}") or {} for name in store.streams}
-    # The same with each stream, so that a search reads no further row for it.
+    # Stored with each stream, so that a search reads no further row for it.
     answers = next(
         (fact["answers"] for fact in facts.values() if "adjustment" in fact.get("answers", ())), None
     )
@@ -147,10 +146,9 @@ _NOT_MEASURED = GroupMeasures()
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCorpus:
-    """What has been measured, applied to the videos of one state of a store.
+    """A calibration applied to the videos of one state of a store.
 
-    `languages` are those of the videos' words, by id (`Ledger.language_of`).
-
+    `languages` maps videos' ids to the language of their words (`Ledger.language_of`).
     >>> MeasuredCorpus(NOT_CALIBRATED, {}).chance("subtitle", "a") is None
     True
     """
@@ -159,21 +157,21 @@ class MeasuredCorpus:
     languages: Mapping[str, str]
 
     def scale_of(self, block: ClipBlock, stream: str) -> Scale | None:
-        """The scale of each clip of a block (n,); None where a stream has none."""
+        """The scale of each clip of a block (n,); None if the stream has none."""
         scales = [self._group(stream, video_id).scale for video_id in block.video_ids]
         measured = [scale for scale in scales if scale is not None]
         if not measured:
             return None
         if all(scale == measured[0] for scale in scales):
             return measured[0]
-        # Of a language that came after the measuring: as the others.
+        # Languages that were added after measuring use the scale of another group.
         each = [measured[0] if scale is None else scale for scale in scales]
         counts = np.diff(block.offsets)
         level, spread = (np.repeat([getattr(s, name) for s in each], counts) for name in ("level", "spread"))
         return Scale(level, spread)
 
     def chance(self, stream: str, video_id: str) -> Chance | None:
-        """What unrelated sentences score in a stream among videos like one; None: that was not measured."""
+        """The chance of a stream among videos like this one; None if not measured."""
         return self._group(stream, video_id).chance
 
     def _group(self, stream: str, video_id: str) -> GroupMeasures:

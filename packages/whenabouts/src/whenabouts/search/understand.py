@@ -1,6 +1,6 @@
-"""Step 1: a text or an example becomes a query that each stream can compare.
+"""Step 1: turn a text or an example into a query that each stream can compare.
 
-The words are checked, and each encoder is called once for all streams that it serves.
+The words are checked, and each encoder is called once for all its streams.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from whenabouts.streams import all_streams
 from whenabouts.streams import stream as stream_named
 from whenabouts.types import Moment, UsageError, WhenaboutsError
 
-# A sentence encoder reads 256 word pieces; what is longer costs time and adds nothing.
+# A sentence encoder reads 256 word pieces; more words only cost time.
 MOST_QUERY_WORDS = 256
 NEAREST_CLIPS = 200
 """Clips that a vector index retrieves; more find the same moments (docs/finding.md)."""
@@ -38,16 +38,16 @@ _TEXT: frozenset[QueryKind] = frozenset({"text"})
 _MADE_OF: Mapping[QueryKind, str] = {"text": "words", "picture": "a picture", "moment": "a moment"}
 
 TextVectors = Mapping[tuple[str, str], NDArray[np.float32]]
-"""The vector (D,) of a query's words by stream and words."""
+"""(stream, words) -> the vector (D,) of a query's words."""
 TextHits = Mapping[tuple[str, str], tuple[Hashable, ClipHits]]
-"""The nearest clips of a whole stream to such a vector, and the state of the stream that they are of."""
+"""(stream, words) -> the state of the stream, and its clips nearest to the vector."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedTexts:
-    """Queries that were encoded together, by the encoders of one `version` of a corpus's description.
+    """Queries encoded in one batch, by the encoders of one `version` of a corpus's description.
 
-    `nearest` holds the nearest clips of those for which an index was asked at once.
+    `nearest` has the nearest clips of queries for which an index was asked in one call.
     """
 
     version: int
@@ -55,7 +55,7 @@ class EncodedTexts:
     nearest: TextHits = field(default_factory=lambda: MappingProxyType({}))
 
     def at(self, version: int) -> EncodedTexts:
-        """What was encoded, if the corpus is still described as it was; else nothing."""
+        """The encoded queries if the corpus's description is unchanged, else none."""
         return self if version == self.version else NOT_ENCODED
 
 
@@ -64,10 +64,10 @@ NOT_ENCODED = EncodedTexts(-1, MappingProxyType({}))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamQuery:
-    """A query as one stream compares it: by `vector` (None: by words alone).
+    """A query for one stream: its `vector` (None: compare words only).
 
-    `is_alike`: the vector is made of an example, so that what was measured of cosines with sentences does
-    not apply. `nearest` are its nearest clips of the whole stream, where they are known.
+    `is_alike`: the vector comes from an example, so measurements with sentences do not apply. `nearest` are
+    its nearest clips of the whole stream, if known.
     """
 
     vector: NDArray[np.float32] | None
@@ -77,19 +77,19 @@ class StreamQuery:
 
 @dataclass(frozen=True, slots=True)
 class EncodedQuery:
-    """A query made ready: its words, and how each stream compares it. What overlaps `apart` is no answer."""
+    """An encoded query: its words, its form for each stream. Answers that overlap `excluded` do not count."""
 
     text: str
     streams: Mapping[str, StreamQuery]
-    apart: Moment | None = None
+    excluded: Moment | None = None
 
 
 class Understanding:
-    """Makes queries ready for the streams of one store.
+    """Encodes queries for the streams of one store.
 
-    `encoders` maps streams to what queries are encoded with; a stream without one is searched by its words
-    only, or not at all. Streams that are `broken` (their encoder cannot be used here) are left out; one that
-    is asked for by name, or that is the last, raises its error.
+    `encoders` maps streams to query encoders; a stream without one is searched by words only, or not at all.
+    Streams in `broken` (their encoder cannot be used here) are left out; requesting one, or having no other,
+    raises its error.
     """
 
     def __init__(
@@ -106,11 +106,11 @@ class Understanding:
 
     @property
     def text_streams(self) -> tuple[str, ...]:
-        """Names of the streams that can be searched by words."""
+        """Names of the streams that words can search."""
         return tuple(name for name in self.streams if "text" in self.kinds(name))
 
     def kinds(self, name: str) -> frozenset[QueryKind]:
-        """The kinds of query that a stream can meet here; without its encoder, moments of its own alone."""
+        """The kinds of query that a stream can answer here; without its encoder only its own moments."""
         kinds = self.streams[name].meets
         if name in self.broken:
             return kinds & {"moment"}
@@ -123,7 +123,7 @@ class Understanding:
         like: Example | None = None,
         encoded: EncodedTexts | None = None,
     ) -> EncodedQuery:
-        """A query for the streams (none named: all) that can answer it. Raises UsageError."""
+        """A query for the streams (none given: all) that can answer it. Raises UsageError."""
         kinds = frozenset(kind for kind in ("text" if text else None, like and like.kind) if kind)
         chosen = self.chosen(streams, kinds)
         query = self.encode(text, chosen, like, NOT_ENCODED if encoded is None else encoded)
@@ -134,15 +134,13 @@ class Understanding:
         }
         if not answering and like is not None:
             titles = " or ".join(self.streams[name].title for name in chosen)
-            raise UsageError(
-                f"{like.name}: this corpus has no {titles} there that others could be compared with"
-            )
+            raise UsageError(f"{like.name}: this corpus has no {titles} there to compare with others")
         return replace(query, streams=answering)
 
     def chosen(self, streams: Sequence[str], kinds: frozenset[QueryKind] = _TEXT) -> list[str]:
-        """Some streams, each once, that can meet one of the `kinds` of a query; none given: all that can.
+        """The given streams, without repeats, if one of the `kinds` suits them; none given: all it suits.
 
-        Raises UsageError for one that is not there or cannot, and the error of one that is broken.
+        Raises UsageError for an unknown or unsuitable stream, and the error of a broken one.
         """
         named = [self._store.stream(name).name for name in dict.fromkeys(streams)]
         chosen = [name for name in named or self.streams if self.kinds(name) & kinds]
@@ -161,17 +159,17 @@ class Understanding:
         like: Example | None = None,
         encoded: EncodedTexts = NOT_ENCODED,
     ) -> EncodedQuery:
-        """Encode a query, once for each stream that can compare it; not again what is `encoded`."""
+        """Encode a query once for each stream that can compare it, unless `encoded` has it already."""
         names = list(streams)
         missing = [name for name in names if (name, text) not in encoded.vectors]
-        own = replace(encoded, vectors={**encoded.vectors, **self.encoded([text], missing)})
-        queries = {name: self._stream_query(name, text, like, own) for name in names}
-        return EncodedQuery(text, queries, None if like is None else like.apart)
+        complete = replace(encoded, vectors={**encoded.vectors, **self.encoded([text], missing)})
+        queries = {name: self._stream_query(name, text, like, complete) for name in names}
+        return EncodedQuery(text, queries, None if like is None else like.excluded)
 
     def encoded(self, texts: Sequence[str], streams: Iterable[str] | None = None) -> TextVectors:
-        """Queries as streams (None: all) compare them by words; each encoder is called once for all of them.
+        """The vectors of queries for streams (None: all); each encoder is called once for all of them.
 
-        What is encoded together changes a vector by rounding alone, some 1e-7.
+        Encoding in one batch changes a vector only by rounding, some 1e-7.
         """
         texts, vectors = [*filter(None, dict.fromkeys(texts))], dict[tuple[str, str], NDArray[np.float32]]()
         by_encoder: dict[int, NDArray[np.float32]] = {}
@@ -185,7 +183,7 @@ class Understanding:
         return vectors
 
     def made_ready(self, texts: Sequence[str]) -> EncodedTexts:
-        """Queries encoded together, with their nearest clips where an index is asked for all at once."""
+        """Queries encoded in one batch, with their nearest clips if an index is asked for all at once."""
         vectors, nearest = self.encoded(texts), dict[tuple[str, str], tuple[Hashable, ClipHits]]()
         for stream in dict.fromkeys(stream for stream, _ in vectors):
             own = [(text, vector) for (name, text), vector in vectors.items() if name == stream]
@@ -198,14 +196,14 @@ class Understanding:
         return EncodedTexts(self._store.description_version, vectors, nearest)
 
     def state_of(self, stream: str) -> Hashable:
-        """What changes whenever a stream or the ledger does."""
+        """A value that changes with the stream or the ledger."""
         return self._store.version, self._store.state_of(stream)
 
     def _stream_query(self, name: str, text: str, like: Example | None, encoded: EncodedTexts) -> StreamQuery:
-        """A query as one stream compares it: by the vector of its words, by an example, or by both.
+        """A query for one stream: by the vector of its words, of an example, or of both.
 
-        Both are the sum of two directions. What cosines to expect of an example has not been measured: those
-        with the candidates stand in for that (`fuse`).
+        Both are the sum of two directions. Cosines with examples have no measured scale, so those with the
+        candidates stand in (`fuse`).
         """
         words = encoded.vectors.get((name, text))
         if like is None:
@@ -217,7 +215,7 @@ class Understanding:
         return StreamQuery(example if words is None else _unit(words + example), is_alike=True)
 
     def _vector_like(self, name: str, like: Example) -> NDArray[np.float32] | None:
-        """The vector of an example in a stream; None where the stream has none."""
+        """The vector of an example in a stream; None without one."""
         if like.kind not in self.kinds(name):
             return None
         if like.picture is not None:
@@ -228,7 +226,7 @@ class Understanding:
         return mean if mean.any() else None
 
     def notes_on_languages(self, query: str, calibration: Calibration) -> list[str]:
-        """What to say where an encoder does not know the language of some videos."""
+        """Notes if an encoder does not know the language of some videos."""
         spoken = self._store.ledger().languages
         strange = strange_language(query, spoken)
         if strange is not None and not self._is_understood(strange):
@@ -238,10 +236,12 @@ class Understanding:
         return [note_on_languages(query, spoken, calibration.foreign) or calibration.note]
 
     def _is_understood(self, language: Language) -> bool:
-        """Whether an encoder of words knows a language; found out once, in some tenths of a second."""
+        """Whether a sentence encoder knows a language; measured once, in some tenths of a second."""
         if language.code not in self._understood:
             encoders = [
-                own for name, own in self._encoders.items() if self.streams[name].has_words is not False
+                encoder
+                for name, encoder in self._encoders.items()
+                if self.streams[name].has_words is not False
             ]
             self._understood[language.code] = any(understands(encoder, language) for encoder in encoders)
         return self._understood[language.code]
@@ -250,9 +250,9 @@ class Understanding:
 def checked_query(
     text: str, k: int, min_confidence: float = 0.0, most: int = MOST_K, *, is_optional: bool = False
 ) -> tuple[str, list[str]]:
-    """The words of a query as they are searched, with notes on what was changed.
+    """The words of a query as they are searched, with notes on changes.
 
-    Raises UsageError where there are none, unless they are optional.
+    Raises UsageError for a query without words, unless words are optional.
     """
     if not isinstance(text, str):
         raise UsageError(f"the query is {text!r}; give it as text")
@@ -276,12 +276,12 @@ def checked_query(
 
 
 def words_of_query(text: str) -> str:
-    """The words of a query as they are searched, with a space between them."""
+    """The words of a query, separated by single spaces and limited in number."""
     return " ".join(unambiguous(text).split()[:MOST_QUERY_WORDS])
 
 
 def clips_inside(block: ClipBlock, moment: Moment) -> NDArray[np.bool_]:
-    """(n,) which clips of a block share time with a moment."""
+    """(n,) which clips of a block overlap a moment."""
     inside = np.zeros(len(block), np.bool_)
     if moment.video_id in block.video_ids:
         rows = block.rows(block.video_ids.index(moment.video_id))
@@ -290,13 +290,13 @@ def clips_inside(block: ClipBlock, moment: Moment) -> NDArray[np.bool_]:
 
 
 def _unit(vector: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-    """The direction of a vector; zeros stay."""
+    """The vector with length 1; zeros stay."""
     length = float(np.linalg.norm(vector))
     return np.asarray(vector / length if length > 0 else vector, np.float32)
 
 
 def _cannot_meet(streams: Sequence[str], kinds: frozenset[QueryKind]) -> str:
-    """Why some streams cannot answer a query of some kinds, and the remedy."""
+    """Why some streams cannot answer a query of some kinds, with the remedy."""
     given = " or ".join(_MADE_OF[kind] for kind in sorted(kinds))
     meets = sorted(set[QueryKind]().union(*(stream_named(name).meets for name in streams)))
     named = " and ".join(stream_named(name).name for name in streams)

@@ -1,4 +1,4 @@
-"""The answer in one word: match, unsure or no match, and why it is unsure."""
+"""The verdict of an answer: match, unsure or no match, and why it is unsure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNMEASURED_ALIKE = "how often what is alike is what was meant has not been measu
 
 
 def literal_in(query: str, answers: Iterable[StreamAnswer]) -> StreamAnswer | None:
-    """The first stream whose best moment has every word of the query, as the query has it."""
+    """The first stream whose best moment has every word of the query literally."""
     words = set(query_words(query)[0])
     return next(
         (answer for answer in answers if words and len(answer.moments) and answer.says(0, words)), None
@@ -31,7 +31,7 @@ def literal_in(query: str, answers: Iterable[StreamAnswer]) -> StreamAnswer | No
 
 
 def judged_by(ranked: RankedMoments, model: Finder) -> tuple[Answer, str]:
-    """The answer of a trained system in one word, and why it is "unsure" where it is."""
+    """The verdict on a trained system's answer, and the doubt if it is "unsure"."""
     confidence = ranked.moments[0].confidence if ranked.moments else None
     thresholds = ranked.thresholds or FIXED
     answer = answer_for(confidence, has_moments=bool(ranked.moments), thresholds=thresholds)
@@ -50,11 +50,11 @@ def judged(
     interval: tuple[float, float] | None,
     withheld: str,
 ) -> tuple[Answer, str]:
-    """The answer in one word, and why it is "unsure" where it is.
+    """The verdict on an answer, and the doubt if it is "unsure".
 
-    Where a stream's best moment has every word of the query, as the query has it, "no match" would mislead:
-    the words are there. So it would where hardly any unrelated sentence scores as much, and where the
-    sentence model does not know the language, so that nothing was compared by meaning.
+    If a stream's best moment has every word of the query literally, "no match" would mislead. So it would if
+    hardly any unrelated sentence scores as high, or if the sentence model does not know the language, so that
+    nothing was compared by meaning.
     """
     ranked = probable.moments
     confidence = ranked[0].confidence if ranked else None
@@ -78,7 +78,7 @@ def judged(
 
 
 def judged_alike(ranked: Sequence[ScoredMoment]) -> tuple[Answer, str]:
-    """The answer to an example in one word: whether the first moment shows the same video; and the doubt."""
+    """The verdict on an answer to an example (does the first moment show the same video?) and the doubt."""
     confidence = ranked[0].confidence if ranked else None
     answer = answer_for(confidence, has_moments=bool(ranked), thresholds=PROBABLE)
     if confidence is None:
@@ -97,7 +97,7 @@ def doubt_of(confidence: float | None, interval: tuple[float, float] | None, wit
 
 
 def _doubt_of_literal(answer: StreamAnswer, words: Collection[str]) -> str:
-    """What to say of words that the best moment has and that yet prove little."""
+    """The doubt if the best moment has all the words, but they prove little."""
     looked_at = len(answer.moments)
     places = sum(answer.says(row, words) for row in range(looked_at))
     count = f"its words are all said in {places} of the {looked_at} places looked at"

@@ -1,1 +1,1 @@
-"""A corpus over HTTP: REST routes and the page. Parses, asks the corpus, shows; no logic of its own."""
+"""A corpus over HTTP: REST routes and the page. They parse requests, ask the corpus and show the answers."""

@@ -1,8 +1,7 @@
-"""The folders that `serve --allow` names: what a page may list and index, and nothing beside them.
+"""The folders of `serve --allow`: all that a page may list and index.
 
-Clients name a place by the name of the allowed folder and the path below it, such as "talks/2024/a.mp4". No
-absolute path comes from a client, and none is shown. Where a place really lies, without links, decides
-whether it is allowed.
+Clients name a place by the allowed folder's name and the path below it, such as "talks/2024/a.mp4". They
+neither send nor see absolute paths. Links are resolved before a place is checked.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _SUFFIXES = MEDIA_SUFFIXES | TRANSCRIPT_SUFFIXES
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What lies in a folder; `kind` is "outside" for a link that leads out of all allowed folders."""
+    """An entry of a folder. `kind` is "outside" for a link that leads out of all allowed folders."""
 
     name: str
     place: str
@@ -36,14 +35,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A folder's subfolders, then its recordings and transcripts, by name; `left_out` did not fit."""
+    """A folder's subfolders, then its recordings and transcripts, by name. `left_out` counts the unlisted."""
 
     entries: tuple[Entry, ...]
     left_out: int = 0
 
 
 class Allowed:
-    """Allowed folders by the name that clients use. Raises UsageError for one that is not there."""
+    """Allowed folders by their names for clients. Raises UsageError for a missing folder."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
         self.roots: dict[str, str] = {}
@@ -56,11 +55,11 @@ class Allowed:
         self.folders = ServedFolders(frozenset(self.roots.values()))
 
     def hold(self, path: str) -> bool:
-        """Whether a path lies in an allowed folder once its links are resolved."""
+        """Whether a path, with links resolved, lies in an allowed folder."""
         return self.folders.hold(os.path.realpath(path))
 
     def path(self, place: str) -> str:
-        """The real path of a place. Raises ServerError: 404 if nothing is there, 403 if it leads outside."""
+        """The real path of a place. Raises ServerError: 404 if it does not exist, 403 if it leads outside."""
         name, *parts = place.split("/")
         root = self.roots.get(name)
         if root is None or "\0" in place or any(part in ("", ".", "..") for part in parts):
@@ -73,15 +72,15 @@ class Allowed:
         return path
 
     def place(self, path: str) -> str | None:
-        """How clients call a path; None if it is not allowed, or its name is no Unicode."""
+        """The name of a path for clients; None if it is not allowed or not valid Unicode."""
         for name, root in self.roots.items():
             if path == root or path.startswith(root.rstrip("/") + "/"):
-                rest = path[len(root) :].strip("/")
-                return _shown("/".join(filter(None, (name, rest))))
+                below = path[len(root) :].strip("/")
+                return _shown("/".join(filter(None, (name, below))))
         return None
 
     def listed(self, place: str) -> Listing:
-        """The allowed folders for "", else what lies in a folder. Raises ServerError as `path` does."""
+        """The allowed folders for "", else the entries of a folder. Raises ServerError like `path`."""
         if not place:
             return Listing(tuple(Entry(name, name, "folder") for name in self.roots))
         with self._opened(place) as folder, os.scandir(folder) as inside:
@@ -91,7 +90,7 @@ class Allowed:
 
     @contextlib.contextmanager
     def _opened(self, place: str) -> Iterator[int]:
-        """A folder, open; the folder that was opened is the one that is checked."""
+        """Open a folder, then check it, so that no other folder can take its place in between."""
         try:
             folder = os.open(self.path(place), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except NotADirectoryError:
@@ -125,7 +124,7 @@ class Allowed:
 
 
 def _shown(name: str) -> str | None:
-    """A name that JSON and an address can hold; None for bytes that are no UTF-8."""
+    """A name that JSON and an address can hold; None if it is not valid Unicode."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -141,7 +140,7 @@ def _unused(name: str, taken: Mapping[str, str]) -> str:
 
 def _nowhere(place: str) -> ServerError:
     return ServerError(
-        404, "no_such_place", f"there is no {place[:200]!r} in the folders that --allow names", field="place"
+        404, "no_such_place", f"there is no {place[:200]!r} in the folders of --allow", field="place"
     )
 
 
@@ -149,6 +148,6 @@ def _outside(place: str) -> ServerError:
     return ServerError(
         403,
         "not_allowed",
-        f"{place[:200]!r} is a link that leads outside; --allow names more folders",
+        f"{place[:200]!r} is a link that leads outside; allow its folder with --allow",
         field="place",
     )

@@ -49,14 +49,14 @@ class AnswerModels:
     def options_for(self, search: SearchRequest) -> dict[str, Any]:
         """Options of a search that asks for them. Raises ServerError where there is none, or no words."""
         if search.rerank and self.reranker is None:
-            problem = "this server reranks no moments; its owner starts it with --rerank"
+            problem = "this server does not rerank moments; start it with --rerank to allow that"
             raise ServerError(404, "no_reranker", problem, field="rerank")
         if search.rewrite and self.rewriter is None:
-            problem = "this server rewrites no queries; its owner starts it with --rewrite"
+            problem = "this server does not rewrite queries; start it with --rewrite to allow that"
             raise ServerError(404, "no_rewriter", problem, field="rewrite")
         for name in ("rerank", "rewrite"):
             if getattr(search, name) and (search.query is None or search.all):
-                problem = "reranking and rewriting need a query, and not every place where it is said"
+                problem = "reranking and rewriting need a query and cannot be combined with `all`"
                 raise ServerError(400, "invalid", problem, field=name)
         return {
             "rerank": self.reranker if search.rerank else None,

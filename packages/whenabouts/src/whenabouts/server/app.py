@@ -1,4 +1,4 @@
-"""The server's application: routes behind a guard, every answer counted."""
+"""The server's application: the routes, behind a guard and a counter."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from whenabouts.server.settings import Settings
 from whenabouts.version import __version__
 
 _ABOUT = (
-    "Moments in your own videos: a sentence in, ranked moments (video, start, end) out. Times are seconds, "
+    "Moments in your own videos: send a sentence, get ranked moments (video, start, end). Times are seconds, "
     "spans half-open [start, end)."
 )
 
 
 class Application:
-    """An ASGI application; `service` is what it serves, `api` the routes without guard and counters."""
+    """The ASGI application. `service` is what it serves, `api` the routes without guard and counters."""
 
     def __init__(self, corpus: Corpus, settings: Settings) -> None:
         self.service = Service(corpus, settings)
@@ -48,18 +48,18 @@ class Application:
         self._guarded = Proxied(Counted(guard, self.service.metrics), settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection."""
+        """Handle one request."""
         await self._guarded(scope, receive, send)
 
 
 class Counted:
-    """Counts and times requests by route, never by address: there is no end of addresses."""
+    """Counts and times requests by route, not by address, of which there are infinitely many."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -84,16 +84,16 @@ class Counted:
 
 
 class AnsweringHead:
-    """Answers HEAD wherever GET is answered: the same status and headers, no body.
+    """Answers HEAD wherever GET is answered: same status and headers, no body.
 
-    Routes with a HEAD of their own keep it: they need not read a file for it.
+    Routes with their own HEAD handler keep it, because it need not read a file.
     """
 
     def __init__(self, api: FastAPI) -> None:
         self._api = api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection."""
+        """Handle one request."""
         if scope["type"] != "http" or scope["method"] != "HEAD" or self._has_own(scope):
             await self._api(scope, receive, send)
             return
@@ -129,12 +129,13 @@ def _routes(service: Service) -> FastAPI:
         lifespan=life,
         redirect_slashes=False,
     )
-    # Lists, answers and the page; pictures and videos are compressed already, unknown bytes may be large.
+    # Compresses lists, answers and the page. Pictures and videos are compressed already; unknown bytes may be
+    # large.
     uncompressed = (*DEFAULT_EXCLUDED_CONTENT_TYPES, "application/octet-stream")
     api.add_middleware(GZipMiddleware, exclude_content_types=uncompressed)
     api.state.service = service
     handle_errors(api, service.paths)
-    own = (
+    modules = (
         search_routes,
         export_routes,
         library_routes,
@@ -144,7 +145,7 @@ def _routes(service: Service) -> FastAPI:
         job_routes,
         service_routes,
     )
-    for router in (*plugins.loaded("routes").values(), *(routes.router for routes in own)):
+    for router in (*plugins.loaded("routes").values(), *(routes.router for routes in modules)):
         api.include_router(router)
     described = api.openapi
 
@@ -156,7 +157,7 @@ def _routes(service: Service) -> FastAPI:
 
 
 def _described(schema: dict[str, Any], base_path: str) -> dict[str, Any]:
-    """The OpenAPI description, corrected: no 422, the path below a proxy, the scope that a token needs."""
+    """Correct the OpenAPI description: no 422, paths below the base path, the scope each route needs."""
     for path, operations in schema["paths"].items():
         for method, operation in operations.items():
             operation["responses"].pop("422", None)

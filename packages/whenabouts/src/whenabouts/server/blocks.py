@@ -1,8 +1,8 @@
-"""Questions that wait in a line: what their answers share is made for several of them at once.
+"""Batch what waiting questions have in common, such as encoding their queries.
 
-Nothing waits for others to come: an idle thread takes a question at once. While all are busy a line forms,
-and who is next also makes what those behind need. Each is then answered by itself, by the first thread that
-is free: it keeps its turn, its budget and its client, and fails alone.
+No question waits for others to arrive: an idle thread takes it at once. While all threads are busy a queue
+forms, and the next question's thread also prepares what those behind it need. Each question is still answered
+separately, by the first free thread, with its own turn, time budget, client and errors.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from whenabouts.budget import Budget
 from whenabouts.server.work import BoundedExecutor, Leaving, Result, stays
 
 LONGEST_BLOCK = 16
-"""Questions that something is made for at once, at most."""
+"""The most questions in one batch."""
 
 Shared = TypeVar("Shared")
 
 
 @dataclass(slots=True, eq=False)
 class _Question(Generic[Shared]):
-    """What is asked: the `query` ("": nothing is shared), and `read`, which answers with what is shared."""
+    """A `query` ("": nothing to share) and `read`, which answers it given the shared preparation."""
 
     query: str
     read: Callable[[Shared | None], Any]
@@ -37,12 +37,12 @@ class _Question(Generic[Shared]):
 
     @property
     def is_open(self) -> bool:
-        """Whether it waits for something that nobody makes yet."""
+        """Whether nobody has begun to prepare for it."""
         return bool(self.query) and self.shared is None and not self.answer.cancelled()
 
 
 class BlockExecutor(BoundedExecutor, Generic[Shared]):
-    """A bounded executor of questions; `share` makes what up to `LONGEST_BLOCK` queries need, in one go."""
+    """A bounded executor of questions. `share` prepares for up to `LONGEST_BLOCK` queries at once."""
 
     def __init__(
         self,
@@ -61,9 +61,9 @@ class BlockExecutor(BoundedExecutor, Generic[Shared]):
     async def ask(
         self, query: str, read: Callable[[Shared | None], Result], leaving: Leaving = stays
     ) -> Result:
-        """What `read` returns, given what was shared of `query`; called off when its client leaves.
+        """The result of `read`, given what was prepared for `query`; cancelled if its client leaves.
 
-        It is given None where nothing could be shared: then it makes what it needs.
+        `read` gets None if preparing failed, and then prepares for itself.
         """
         return await self._awaited(partial(self._lined_up, query, read), leaving)
 
@@ -89,13 +89,13 @@ class BlockExecutor(BoundedExecutor, Generic[Shared]):
             question.answer.set_exception(error)
 
     def _next(self) -> tuple[_Question[Shared], list[_Question[Shared]]]:
-        """Whose turn it is, and the block that something is to be made for, if it has nothing yet."""
+        """The next question, and the batch to prepare for; empty if that is done or begun."""
         with self._line_lock:
             question = self._line.popleft()
             if not question.is_open:
                 return question, []
-            others = (other for other in self._line if other.is_open)
-            block = [question, *itertools.islice(others, LONGEST_BLOCK - 1)]
+            waiting_too = (question for question in self._line if question.is_open)
+            block = [question, *itertools.islice(waiting_too, LONGEST_BLOCK - 1)]
             shared: Future[Shared | None] = Future()
             for waiting in block:
                 waiting.shared = shared
@@ -106,11 +106,11 @@ class BlockExecutor(BoundedExecutor, Generic[Shared]):
         assert shared is not None
         try:
             shared.set_result(self._share([question.query for question in block]))
-        except Exception:  # each meets it by itself, or does without
+        except Exception:  # each question meets the error itself, or does without
             shared.set_result(None)
 
     def close(self) -> None:
-        """Let questions that are being answered end, and drop those that wait."""
+        """Finish the questions being answered, and drop those that wait."""
         super().close()
         with self._line_lock:
             for question in self._line:

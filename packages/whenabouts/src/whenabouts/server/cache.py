@@ -1,8 +1,8 @@
-"""A folder of files that are made on demand: bounded in size, the least recently used go first.
+"""A folder of files made on demand, bounded in size; the least recently used are deleted first.
 
-diskcache would keep the bound only roughly (it culls ten files a write), copy each clip once more, and
-unpickle what lies in its folder; cachetools refuses a file that is larger than the cache. Making a file once
-for all who wait for it would be ours with either.
+diskcache keeps its bound only roughly (it culls ten files per write), copies each clip once more, and
+unpickles files in its folder. cachetools refuses a file larger than the cache. With either, making a file
+once for all waiting requests would still need this code.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _UNFINISHED = ".part"
 _NAME = re.compile(r"[0-9a-f]{40}(-[0-9]+-[0-9]+\.part)?(?:\.[a-z0-9]+)?")
 _ABANDONED_SECONDS = 3600
 Make = Callable[[Path], None]
-"""Writes a file at the path it is given."""
+"""Writes a file to the given path."""
 
 
 class Cache:
-    """Files by key under one folder, at most `most_bytes` of them.
+    """Files by key in one folder, at most `most_bytes` in total.
 
-    A file appears under its name when it is whole, or not at all. Several servers may share a folder: a file
-    that another server has deleted is made again. Raises UsageError for a folder that cannot be written.
+    A file appears under its name only when complete. Several servers may share a folder; a file that
+    another server deleted is made again. Raises UsageError if the folder is not writable.
     """
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
@@ -49,17 +49,17 @@ class Cache:
                 pass
         except OSError as error:
             raise UsageError(
-                f"{folder}: no cache can be kept there ({error.strerror}); name another folder with --cache"
+                f"{folder}: cannot be used as a cache ({error.strerror}); name another folder with --cache"
             ) from None
         self._read_folder()
 
     @staticmethod
     def key(*parts: str) -> str:
-        """A file name that no other sequence of texts has."""
+        """A file name unique to this sequence of texts."""
         return blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=20).hexdigest()
 
     def find(self, name: str) -> OpenFile | None:
-        """The file of a name, open, or None; it is now the most recently used."""
+        """The open file of a name, or None. Marks it as most recently used."""
         try:
             opened = open_regular(self._path(name))
         except OSError:
@@ -73,9 +73,9 @@ class Cache:
     async def get(
         self, name: str, make: Make, run: Callable[[Callable[[], None]], Awaitable[None]]
     ) -> tuple[OpenFile, bool]:
-        """The file of a name, open, and whether it was there; `make` writes it, in a thread that `run` picks.
+        """The open file of a name, and whether it existed. `make` writes it, in a thread chosen by `run`.
 
-        Requests for a file that is being made wait for it, and get the error of `make` or `run` if it fails.
+        Requests for a file being made wait for it, and get the error if `make` or `run` fails.
         """
         was_there = True
         for _ in range(3):  # another server may delete it right after it was made
@@ -88,14 +88,14 @@ class Cache:
                 task = asyncio.ensure_future(run(lambda: self._make(name, make)))
                 self._being_made[name] = task
                 task.add_done_callback(lambda _: self._being_made.pop(name, None))
-            # Shielded: a client that goes away must not take the file from the others who wait for it.
+            # Shielded, because a client that leaves must not cancel the file for others.
             await asyncio.shield(task)
-        raise OSError(f"{self.folder} loses its files")
+        raise OSError(f"{self.folder}: files disappear as soon as they are made")
 
     def _make(self, name: str, make: Make) -> None:
         path = self._path(name)
         path.parent.mkdir(exist_ok=True, mode=0o700)
-        # The ending stays, for what writes it may go by it.
+        # The suffix stays, because a writer may choose its format by it.
         part = path.with_name(f"{path.stem}-{os.getpid()}-{threading.get_ident()}{_UNFINISHED}{path.suffix}")
         try:
             make(part)
@@ -110,7 +110,7 @@ class Cache:
         return self.folder / name[:2] / name
 
     def _note(self, name: str, size: int) -> None:
-        """Count a file as the most recently used; delete the least recently used while there is too much."""
+        """Record a file as most recently used; delete the least recently used until the bound holds."""
         with self._lock:
             self.bytes += size - self._sizes.pop(name, 0)
             self._sizes[name] = size
@@ -125,12 +125,12 @@ class Cache:
             self.bytes -= self._sizes.pop(name, 0)
 
     def _read_folder(self) -> None:
-        """Count the files of earlier servers, in order of use; delete what killed servers left unfinished."""
+        """Count the files of earlier servers, in order of use; delete unfinished ones of killed servers."""
         files = []
         for path in self.folder.glob("??/*"):
             with contextlib.suppress(OSError):
                 status = path.stat()
-                kept = _NAME.fullmatch(path.name)  # other files are not ours to count or delete
+                kept = _NAME.fullmatch(path.name)  # ignore files that are not the cache's
                 if kept is None or path.parent.name != path.name[:2]:
                     continue
                 if kept[1] is None:

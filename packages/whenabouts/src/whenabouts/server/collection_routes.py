@@ -62,7 +62,7 @@ class CollectionChange(Strict):
 
 
 class NewItems(Strict):
-    """Moments for the end of a collection, and the question that found them."""
+    """Moments to append to a collection, and the query that found them."""
 
     moments: list[MomentName] = Field(min_length=1, max_length=MOST_MOMENTS)
     query: str = Field(default="", max_length=2000)
@@ -80,13 +80,13 @@ class ItemChange(Strict):
 
 
 class ItemMove(Strict):
-    """The id of the moment that it is put before; null puts it at the end."""
+    """The id of the moment to put it before; null moves it to the end."""
 
     before: str | None = Field(default=None, max_length=40)
 
 
 class ItemBody(BaseModel):
-    """A moment of a collection; `gone`: its video is not in the corpus any more."""
+    """A moment of a collection. `gone`: its video is no longer in the corpus."""
 
     id: str
     video_id: str
@@ -104,7 +104,7 @@ class ItemBody(BaseModel):
 
 
 class CollectionLine(BaseModel):
-    """A collection in the list; `changed` is seconds since 1970, `seconds` the total length."""
+    """A collection in the list. `changed`: seconds since 1970; `seconds`: total length."""
 
     id: str
     name: str
@@ -115,7 +115,7 @@ class CollectionLine(BaseModel):
 
 
 class CollectionsBody(BaseModel):
-    """All collections, the one that was changed last first."""
+    """All collections, most recently changed first."""
 
     data: list[CollectionLine]
 
@@ -133,7 +133,7 @@ class ListParameters(Strict):
 
 
 class NewSearch(Strict):
-    """A question to keep: the page's parameters, and the moments that it finds now."""
+    """A question to keep: the page's parameters, and the moments it finds now."""
 
     name: _Name
     question: dict[str, str] = Field(max_length=40)
@@ -141,7 +141,7 @@ class NewSearch(Strict):
 
 
 class SavedSearchBody(BaseModel):
-    """A saved search; `moments` are those that it gave when it was last looked at."""
+    """A saved search. `moments` are those of its last run."""
 
     name: str
     question: dict[str, str]
@@ -168,7 +168,7 @@ def _refusals() -> Iterator[None]:
 
 
 async def _done(request: Request, change: Callable[[Corpus], Collection]) -> CollectionBody:
-    """The collection that `change` gives, as the page shows it."""
+    """The collection returned by `change`, as the page shows it."""
     service = service_of(request)
 
     def job(corpus: Corpus) -> CollectionBody:
@@ -198,7 +198,7 @@ def _item(corpus: Corpus, item: Item) -> ItemBody:
 
 @router.get("/collections", responses=problems(), summary="All collections")
 async def collections(request: Request, _: Annotated[NoParameters, Query()]) -> CollectionsBody:
-    """The one that was changed last first."""
+    """Most recently changed first."""
     service = service_of(request)
     return await service.read(service.reads, request, _listed)
 
@@ -207,11 +207,11 @@ def _listed(corpus: Corpus) -> CollectionsBody:
     return CollectionsBody(data=[CollectionLine(**each.to_json()) for each in corpus.collections.listed()])
 
 
-@router.post("/collections", responses=problems(409, 507), summary="Make a collection")
+@router.post("/collections", responses=problems(409, 507), summary="Create a collection")
 async def create(
     request: Request, body: NewCollection, _: Annotated[NoParameters, Query()]
 ) -> CollectionBody:
-    """A new, empty one."""
+    """It starts empty."""
     return await _done(request, lambda corpus: corpus.collections.create(body.name, body.note))
 
 
@@ -219,7 +219,7 @@ async def create(
 async def collection(
     request: Request, collection: CollectionId, _: Annotated[NoParameters, Query()]
 ) -> CollectionBody:
-    """By its id or its name, with its moments in order."""
+    """By id or name, with its moments in order."""
     return await _done(request, lambda corpus: corpus.collections.get(collection))
 
 
@@ -227,7 +227,7 @@ async def collection(
 async def describe(
     request: Request, collection: CollectionId, body: CollectionChange, _: Annotated[NoParameters, Query()]
 ) -> CollectionBody:
-    """Another name, another note, or both."""
+    """Change its name, its note, or both."""
     return await _done(
         request, lambda corpus: corpus.collections.describe(collection, new_name=body.name, note=body.note)
     )
@@ -237,7 +237,7 @@ async def describe(
 async def delete(
     request: Request, collection: CollectionId, _: Annotated[NoParameters, Query()]
 ) -> CollectionsBody:
-    """Its videos stay; the answer is the list without it."""
+    """The videos stay. Returns the remaining collections."""
     service = service_of(request)
 
     def write(corpus: Corpus) -> CollectionsBody:
@@ -248,11 +248,11 @@ async def delete(
     return await service.read(service.reads, request, write)
 
 
-@router.post("/collections/{collection}/items", responses=problems(404, 507), summary="Put moments into it")
+@router.post("/collections/{collection}/items", responses=problems(404, 507), summary="Add moments to it")
 async def add(
     request: Request, collection: CollectionId, body: NewItems, _: Annotated[NoParameters, Query()]
 ) -> CollectionBody:
-    """At its end, in the order in which they are given."""
+    """Appends them in the given order."""
 
     def change(corpus: Corpus) -> Collection:
         moments = [moment_of(name, "moments") for name in body.moments]
@@ -273,7 +273,7 @@ async def change(
     body: ItemChange,
     _: Annotated[NoParameters, Query()],
 ) -> CollectionBody:
-    """Trim it, or give it another note or other tags."""
+    """Change its times, note or tags."""
     new = body.model_dump()
     return await _done(request, lambda corpus: corpus.collections.change(collection, item, **new))
 
@@ -288,17 +288,17 @@ async def move(
     body: ItemMove,
     _: Annotated[NoParameters, Query()],
 ) -> CollectionBody:
-    """Before another one, or to the end."""
+    """Before another moment, or to the end."""
     return await _done(request, lambda corpus: corpus.collections.move(collection, item, body.before))
 
 
 @router.delete(
-    "/collections/{collection}/items/{item}", responses=problems(404, 507), summary="Take a moment out"
+    "/collections/{collection}/items/{item}", responses=problems(404, 507), summary="Remove a moment"
 )
 async def remove(
     request: Request, collection: CollectionId, item: ItemId, _: Annotated[NoParameters, Query()]
 ) -> CollectionBody:
-    """The others move up."""
+    """The later moments move up."""
     return await _done(request, lambda corpus: corpus.collections.remove(collection, [item]))
 
 
@@ -312,7 +312,7 @@ async def remove(
 async def export_collection(
     request: Request, collection: CollectionId, parameters: Annotated[ListParameters, Query()]
 ) -> Response:
-    """What `whenabouts export --collection` writes, as a download."""
+    """A download with the content of `whenabouts export --collection`."""
     service = service_of(request)
     check_format(parameters.format)
 
@@ -342,7 +342,7 @@ async def export_collection(
     summary="A collection as one film",
 )
 async def film(request: Request, collection: CollectionId, _: Annotated[NoParameters, Query()]) -> Response:
-    """Its moments one after the other, encoded anew as MP4; at most an hour."""
+    """Its moments one after the other, re-encoded as MP4; at most an hour."""
     service = service_of(request)
 
     def read(corpus: Corpus) -> tuple[str, list[tuple[Any, Moment]]]:
@@ -356,7 +356,10 @@ async def film(request: Request, collection: CollectionId, _: Annotated[NoParame
     name, parts = await service.read(service.reads, request, read)
     if sum(part[1].duration for part in parts) > MOST_FILM_SECONDS:
         raise ServerError(
-            400, "film_too_long", f"at most {MOST_FILM_SECONDS:g} s are joined at once; cut it here"
+            400,
+            "film_too_long",
+            f"a film may last at most {MOST_FILM_SECONDS:g} s here; use `whenabouts cut --collection` for "
+            "more",
         )
     for record, _moment in parts:
         service.folders.open(record).close()
@@ -369,13 +372,14 @@ async def film(request: Request, collection: CollectionId, _: Annotated[NoParame
 
 
 def _filled(corpus: Corpus, name: str) -> Collection:
-    """A collection with moments in it. Raises ServerError."""
+    """A collection that has moments. Raises ServerError."""
     with _refusals():
         kept = corpus.collections.get(name)
     if not any(corpus.record(item.video_id) for item in kept.items):
         raise ServerError(404, "empty_collection", f"no moment in {kept.name!r} has a video here")
     if len(kept.items) > MOST_MOMENTS:
-        problem = f"{len(kept.items)} moments; at most {MOST_MOMENTS} here: `whenabouts` takes more"
+        too_many = f"{len(kept.items)} moments, but the server takes at most {MOST_MOMENTS}"
+        problem = f"{too_many}; use the `whenabouts` command"
         raise ServerError(400, "too_many_moments", problem)
     return kept
 
@@ -391,7 +395,7 @@ def _join(service: Service, parts: Sequence[tuple[Any, Moment]], out: FilePath) 
             service.decoders.run(FilmTask(cuts, out))
 
 
-@router.get("/saved-searches", responses=problems(), summary="Questions that people keep")
+@router.get("/saved-searches", responses=problems(), summary="Saved searches")
 async def saved_searches(request: Request, _: Annotated[NoParameters, Query()]) -> SavedSearchesBody:
     """By name."""
     service = service_of(request)
@@ -409,11 +413,11 @@ def _saved(corpus: Corpus) -> SavedSearchesBody:
     )
 
 
-@router.post("/saved-searches", responses=problems(507), summary="Keep a question")
+@router.post("/saved-searches", responses=problems(507), summary="Save a search")
 async def save_search(
     request: Request, body: NewSearch, _: Annotated[NoParameters, Query()]
 ) -> SavedSearchesBody:
-    """In place of one of the same name; the answer is the list with it."""
+    """Replaces one of the same name. Returns all saved searches."""
     service = service_of(request)
 
     def write(corpus: Corpus) -> SavedSearchesBody:
@@ -423,13 +427,13 @@ async def save_search(
     return await service.read(service.reads, request, write)
 
 
-@router.delete("/saved-searches/{name:path}", responses=problems(404, 507), summary="Forget a question")
+@router.delete("/saved-searches/{name:path}", responses=problems(404, 507), summary="Delete a saved search")
 async def delete_search(
     request: Request,
     name: Annotated[str, Path(max_length=LONGEST_NAME)],
     _: Annotated[NoParameters, Query()],
 ) -> SavedSearchesBody:
-    """The answer is the list without it."""
+    """Returns the remaining saved searches."""
     service = service_of(request)
 
     def write(corpus: Corpus) -> SavedSearchesBody:

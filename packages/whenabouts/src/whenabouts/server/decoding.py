@@ -1,8 +1,8 @@
-"""Files looked into, thumbnails and clips made in processes of their own, whose memory is bounded.
+"""Probe files, and make thumbnails and clips, in processes with bounded memory.
 
-A decoder is C code fed with a file that somebody sent: what it does to its process must not end the server,
-nor take the memory of all other requests. A process (`index.workers`) serves one request after another, and
-is there as long as the server.
+A decoder is C code reading a file that somebody sent. If it crashes, the server must live on; if it is
+greedy, other requests must keep their memory. A process (`index.workers`) serves one request after another
+and lives as long as the server.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from whenabouts.video.thumbnails import thumbnail
 
 _WAIT_SECONDS = 30.0
 _RETRY_SECONDS = 5
-# What a process takes before it has decoded anything.
+# Memory of a process before it decodes anything.
 _EMPTY_BYTES = 150 << 20
-# What a disk or a folder says; all else that FFmpeg says is about the file that it reads.
+# Errors of disks and folders; any other error of FFmpeg is about the file it reads.
 _OF_THE_DISK = {
     errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR,
     errno.ENAMETOOLONG,
@@ -40,57 +40,57 @@ _OF_THE_DISK = {
 
 
 class Task(Protocol):
-    """Something to be done with a file of a client's choice."""
+    """Work on a file that a client chose."""
 
     @property
     def number(self) -> int:
-        """For the pool: each of ours runs one task at a time."""
+        """For the pool's bookkeeping; each pool here runs one task at a time."""
         ...
 
     @property
     def quiet_seconds(self) -> float:
-        """How long it may take."""
+        """The most seconds it may take."""
         ...
 
     @property
     def path(self) -> str | Path:
-        """The file."""
+        """The file to read."""
         ...
 
     def make(self) -> Any:
-        """Do it, in a process that may die of it; what is returned is handed over."""
+        """Do it, in a process that may die of it. The result is sent back."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeTask:
-    """What a file holds."""
+    """What a file contains."""
 
     path: Path
     number: int = 0
     quiet_seconds: float = 60.0
 
     def make(self) -> Probe:
-        """Look."""
+        """Probe the file."""
         return probe(self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceTask:
-    """What a list for editors says of a file."""
+    """What an exported list says about a file."""
 
     path: str
     number: int = 0
     quiet_seconds: float = 600.0
 
     def make(self) -> Source:
-        """Look."""
+        """Read the file."""
         return read_source(self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class ThumbnailTask:
-    """A picture of one instant to be written to `out`."""
+    """Write a picture of one instant to `out`."""
 
     path: Path
     at: float
@@ -100,13 +100,13 @@ class ThumbnailTask:
     quiet_seconds: float = 60.0
 
     def make(self) -> None:
-        """Write it."""
+        """Write the picture."""
         self.out.write_bytes(thumbnail(self.path, self.at, self.width))
 
 
 @dataclass(frozen=True, slots=True)
 class FrameTask:
-    """A picture of one instant, handed over as JPEG."""
+    """A JPEG picture of one instant."""
 
     path: Path
     at: float
@@ -115,13 +115,13 @@ class FrameTask:
     quiet_seconds: float = 60.0
 
     def make(self) -> bytes:
-        """The picture."""
+        """The picture as bytes."""
         return thumbnail(self.path, self.at, self.width)
 
 
 @dataclass(frozen=True, slots=True)
 class ClipTask:
-    """A stretch of a video to be cut out to `out`."""
+    """Cut a range of a video into `out`."""
 
     path: Path
     start: float
@@ -131,13 +131,13 @@ class ClipTask:
     quiet_seconds: float = 600.0
 
     def make(self) -> None:
-        """Write it."""
+        """Write the clip."""
         cut(self.path, self.start, self.end, self.out)
 
 
 @dataclass(frozen=True, slots=True)
 class FilmTask:
-    """Stretches of videos, (path, start, end) each, to be joined in one file `out`."""
+    """Join ranges of videos, each (path, start, end), in one file `out`."""
 
     parts: tuple[tuple[Path, float, float], ...]
     out: Path
@@ -146,17 +146,17 @@ class FilmTask:
 
     @property
     def path(self) -> Path:
-        """The first of the files."""
+        """The first file, for messages."""
         return self.parts[0][0]
 
     def make(self) -> None:
-        """Write it."""
+        """Write the film."""
         join(self.parts, self.out)
 
 
 @dataclass(frozen=True, slots=True)
 class PictureTask:
-    """A picture that was sent, to be decoded with a short side of `size` pixels at most."""
+    """Decode an uploaded picture, scaled to a short side of at most `size` pixels."""
 
     data: bytes
     size: int
@@ -165,13 +165,13 @@ class PictureTask:
     quiet_seconds: float = 30.0
 
     def make(self) -> NDArray[np.uint8]:
-        """The picture, (H, W, 3)."""
+        """The picture, (H, W, 3) uint8."""
         return decode_picture(self.data, str(self.path), self.size)
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why nothing was made: a message, the system's number of the error (0: none), and if memory may lack."""
+    """Why a task failed: message, errno (0: none), and whether memory may have run out."""
 
     kind: str
     message: str
@@ -180,7 +180,7 @@ class Fault:
 
 
 def make(task: Task) -> Iterator[Any]:
-    """Carry out a task in this process; what came of it, or a Fault (run in a reader process)."""
+    """Run a task in this process; yields its result or a Fault (runs in a reader process)."""
     try:
         yield task.make()
     except (OSError, WhenaboutsError) as error:
@@ -195,15 +195,15 @@ def _fault(path: str | Path, error: OSError | WhenaboutsError) -> Fault:
     kinds = (UsageError, WriteError, OSError)
     kind = next((kind.__name__ for kind in kinds if isinstance(error, kind)), "MediaError")
     is_of_file = isinstance(cause, av.error.FFmpegError) and number not in _OF_THE_DISK
-    # FFmpeg and its libraries call a lack of memory by many names.
+    # FFmpeg and its libraries report a lack of memory in many ways.
     if kind != "UsageError" and number not in _OF_THE_DISK and _takes_much(path):
-        hint = "it may take more memory than one file may have, which --memory and --max-pixels raise"
+        hint = "it may need more memory than a file may use; raise --memory and --max-pixels"
         return Fault("MediaError", f"{error}; {hint}", is_full=True)
     return Fault("MediaError" if is_of_file else kind, str(error), number)
 
 
 def _takes_much(path: str | Path) -> bool:
-    """Whether decoding the pictures of a file may take more memory than this process may have."""
+    """Whether decoding a file's pictures may need more memory than this process may have."""
     limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
     try:
         picture = probe(source_path(path)).picture
@@ -214,9 +214,9 @@ def _takes_much(path: str | Path) -> bool:
 
 
 class Decoders:
-    """At most `most` processes, each with `most_bytes` of memory (0: as much as `index` gives them).
+    """At most `most` processes, each with `most_bytes` of memory (0: as much as in `index`).
 
-    A process starts with its first task, and the one that worked last works next: idle ones cost nothing.
+    A process starts with its first task. The last used one is used next, so the others cost nothing.
     """
 
     def __init__(self, most: int, most_bytes: int = 0) -> None:
@@ -225,15 +225,15 @@ class Decoders:
             self._idle.put(ReaderPool(make, 1, most_bytes))
 
     def run(self, task: Task) -> Any:
-        """Carry out a task and wait for it; what its `make` returned.
+        """Run a task and return its result.
 
-        Raises UsageError, WriteError, MediaError or OSError, and ServerError (429) where no process is free
-        for too long.
+        Raises UsageError, WriteError, MediaError or OSError, and ServerError 429 if no process
+        becomes free in time.
         """
         try:
             pool = self._idle.get(timeout=_WAIT_SECONDS)
         except queue.Empty:
-            from whenabouts.server.errors import busy  # not for the processes: FastAPI comes with it
+            from whenabouts.server.errors import busy  # not in the processes, because it imports FastAPI
 
             raise busy("videos", _RETRY_SECONDS) from None
         result: Any = None
@@ -244,7 +244,7 @@ class Decoders:
                 elif isinstance(message, Failed):
                     result = Fault("MediaError", message.error, is_full=True)
             if isinstance(result, Fault) and result.is_full:
-                pool.__exit__(None, None, None)  # its memory goes back; the next task starts another
+                pool.__exit__(None, None, None)  # frees its memory; the next task starts another
         finally:
             self._idle.put(pool)
         if isinstance(result, Fault):
@@ -252,7 +252,7 @@ class Decoders:
         return result
 
     def close(self) -> None:
-        """End the processes that are idle; one that is needed again starts again."""
+        """End the idle processes. One that is needed again restarts."""
         idle = []
         while not self._idle.empty():
             idle.append(self._idle.get())

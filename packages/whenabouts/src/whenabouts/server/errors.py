@@ -1,4 +1,4 @@
-"""Errors as answers: a status, a code for programs, a message for people."""
+"""Errors as answers: a status, a code for programs, a message for users."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from whenabouts.video.probe import MediaError
 
 
 class Paths(Protocol):
-    """What of a path may be shown (`server.paths.Paths`)."""
+    """Which paths a message may show (`server.paths.Paths`)."""
 
     def without_folders(self, text: str) -> str:
-        """A message without the folders in it, where these are hidden."""
+        """The message, with folder names removed if they are hidden."""
 
     def unless_hidden(self, text: str, instead: str) -> str:
-        """A message, or another one where paths are hidden."""
+        """The message, or `instead` if paths are hidden."""
 
 
 class Problem(BaseModel):
-    """An error: `code` for programs, `message` for people, `field` where it is about one parameter."""
+    """An error: `code` for programs, `message` for users, `field` if it is about one parameter."""
 
     code: str
     message: str
@@ -44,13 +44,13 @@ class Problem(BaseModel):
 
 
 class ErrorBody(BaseModel):
-    """The body of every answer that is an error."""
+    """The body of every error answer."""
 
     error: Problem
 
 
 class ServerError(Exception):
-    """An error that is answered with `status`, `headers` and a `Problem`."""
+    """An error that becomes an answer with `status`, `headers` and a `Problem`."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class ServerError(Exception):
         self.headers = dict(headers or {})
 
     def response(self) -> Response:
-        """The answer on the wire."""
+        """The answer as JSON."""
         problem = Problem(code=self.code, message=printable(self.message), field=self.field)
         return JSONResponse(
             ErrorBody(error=problem).model_dump(),
@@ -75,13 +75,13 @@ class ServerError(Exception):
         )
 
     def page(self) -> Response:
-        """The answer to a person who opened an address in a browser: the message alone."""
+        """The answer for a browser: the message as plain text."""
         headers = {"Cache-Control": "no-store", **self.headers}
         return PlainTextResponse(f"whenabouts: {printable(self.message)}\n", self.status, headers)
 
 
 def busy(kind: str, seconds: int) -> ServerError:
-    """Too many requests of one kind at once (429)."""
+    """429: too many requests of one kind."""
     return ServerError(
         429,
         "busy",
@@ -91,7 +91,7 @@ def busy(kind: str, seconds: int) -> ServerError:
 
 
 def no_video(video_id: str) -> ServerError:
-    """No video of the corpus has this id (404)."""
+    """404: no video has this id."""
     return ServerError(
         404, "no_such_video", f"this corpus has no video {video_id[:100]!r}; /api/videos lists them"
     )
@@ -99,12 +99,12 @@ def no_video(video_id: str) -> ServerError:
 
 @contextlib.contextmanager
 def safe_errors(path: Path, out: Path) -> Iterator[None]:
-    """Raise errors of reading `path` and writing `out` as ServerError, without places on the disk."""
+    """Turn errors of reading `path` and writing `out` into ServerError, without paths."""
     try:
         yield
     except (OSError, WhenaboutsError) as error:
         if _is_full(error if isinstance(error, OSError) else error.__cause__):
-            raise _disk_full("nothing was kept of this file") from error
+            raise _disk_full("this file was discarded") from error
         if isinstance(error, OSError | WriteError):
             raise ServerError(500, "internal", "the file could not be written") from error
         message = str(error).replace(str(path), path.name).replace(str(out), "the clip")
@@ -121,28 +121,28 @@ def _disk_full(effect: str) -> ServerError:
 
 
 def printable(text: str) -> str:
-    """Text without what JSON cannot hold: bytes of file names that are no UTF-8."""
+    """Text with bytes that are not UTF-8 (in file names) escaped, so that JSON can hold it."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 _DESCRIPTIONS = {
-    400: "A parameter that is missing, unknown, or out of its range",
+    400: "A parameter is missing, unknown or out of range",
     401: "A token is needed",
-    403: "The token lacks a scope; or asked for under a name, or from a page, that is not this server's",
+    403: "The token lacks a scope; or the request used another host name, or came from another site's page",
     404: "No such video, stream or route",
-    409: "As the file or the corpus is now it cannot be done",
+    409: "Not possible in the present state of the file or the corpus",
     410: "The file is gone",
     413: "The request is too large",
     416: "The range lies outside the file",
-    429: "Too much at once; come again after Retry-After seconds",
-    500: "A fault of the server",
+    429: "Too many requests; retry after Retry-After seconds",
+    500: "An error of the server",
     503: "The corpus cannot be read now, or a model is missing",
     507: "The disk is full",
 }
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The errors of a route for its OpenAPI description; those that any route may answer are added."""
+    """The errors of a route for OpenAPI, including those that any route may give."""
     return {
         status: {"model": ErrorBody, "description": _DESCRIPTIONS[status]}
         for status in sorted({*statuses, 400, 401, 403, 429, 500, 503})
@@ -150,7 +150,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def handle_errors(app: FastAPI, paths: Paths) -> None:
-    """Answer every error with a `Problem`; `paths` says what messages may show."""
+    """Answer every error with a `Problem`; `paths` decides which paths messages may show."""
 
     async def answer(_: Request, error: Exception) -> Response:
         match error:
@@ -166,7 +166,7 @@ def handle_errors(app: FastAPI, paths: Paths) -> None:
             case OSError() if _is_full(error):
                 problem = _disk_full("free some space there")
             case _:
-                problem = ServerError(500, "internal", "a fault of the server; its log has the details")
+                problem = ServerError(500, "internal", "an error of the server; its log has the details")
         return problem.response()
 
     async def answer_lack(_: Request, error: Exception) -> Response:
@@ -181,23 +181,23 @@ def handle_errors(app: FastAPI, paths: Paths) -> None:
 
 
 def of_whenabouts(error: WhenaboutsError, paths: Paths) -> ServerError:
-    """The answer to an error of the rooms below."""
+    """The answer to an error raised below the server."""
     message = paths.without_folders(str(error))
     if isinstance(error, PackageMissing):
         return ServerError(503, "not_installed", message)
     if isinstance(error, UsageError):
         return ServerError(400, "invalid", message)
     if isinstance(error, TookTooLong):
-        narrower = f"{message}; ask of fewer videos, or start the server with a higher --time-limit"
+        narrower = f"{message}; search fewer videos, or start the server with a higher --time-limit"
         return ServerError(503, "took_too_long", narrower)
     if isinstance(error, DiskFull):
         full = paths.unless_hidden(str(error), "the server's disk is full")
         return ServerError(507, "disk_full", full)
     if isinstance(error, CorpusBusy):
-        busy = "an index run, or another change, is at work on this corpus; try again when it is done"
+        busy = "this corpus is being indexed or changed; try again afterwards"
         return ServerError(409, "corpus_busy", paths.unless_hidden(str(error), busy))
     if isinstance(error, EncoderUnavailable):
-        missing = "a model that this needs is not installed on the server; its log says which"
+        missing = "this needs a model that is not installed on the server; its log says which"
         return ServerError(503, "model_missing", paths.unless_hidden(str(error), missing), field="stream")
     if isinstance(error, StoreError):
         cause = paths.unless_hidden(str(error), "the corpus cannot be read now; the server's log says why")
@@ -208,13 +208,13 @@ def of_whenabouts(error: WhenaboutsError, paths: Paths) -> ServerError:
 
 
 def _of_validation(error: RequestValidationError) -> ServerError:
-    """The first error in a request."""
+    """The first error of a request."""
     first = error.errors()[0]
     place = [str(part) for part in first["loc"][1:] if not isinstance(part, int)]
     field = place[-1] if place else None
     kind = str(first["type"])
     if kind == "json_invalid":
-        return ServerError(400, "invalid_json", f"the body is no JSON: {first['msg']}")
+        return ServerError(400, "invalid_json", f"the body is not JSON: {first['msg']}")
     if kind == "extra_forbidden":
         return ServerError(400, "unknown_parameter", f"there is no parameter {field!r}", field=field)
     if kind == "missing":

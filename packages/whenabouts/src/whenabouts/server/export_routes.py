@@ -24,9 +24,9 @@ from whenabouts.server.service import Service, record_of, service_of
 from whenabouts.video.files import TRANSCRIPT_SUFFIXES
 
 router = APIRouter(prefix="/api")
-# Moments that a query exports where no number is given.
+# Moments exported for a query if `k` is not given.
 _BEST = 5
-# Looked into in the place of a file that is not served: it is as good as gone.
+# Stands for a file that is not served, so that it counts as missing.
 _NOWHERE = "/dev/null/not-served"
 _DOWNLOAD: dict[int | str, dict[str, Any]] = {
     200: {"description": "The list, in the format asked for", "content": {"*/*": {}}}
@@ -40,7 +40,7 @@ _DOWNLOAD: dict[int | str, dict[str, Any]] = {
     summary="Moments as a list for editors and players",
 )
 async def export_list(request: Request, parameters: Annotated[ExportParameters, Query()]) -> Response:
-    """The moments that answer a query, or those named; what `whenabouts export` writes, as a download."""
+    """The moments that answer a query, or the named ones, to download as `whenabouts export` writes them."""
     service = service_of(request)
     if (parameters.query is None) == (parameters.moments is None):
         raise ServerError(400, "invalid", "give either a query or moments", field="query")
@@ -53,10 +53,12 @@ async def export_list(request: Request, parameters: Annotated[ExportParameters, 
 
 
 def check_format(name: str) -> None:
-    """Raise ServerError for a name of no format."""
+    """Raise ServerError for an unknown format."""
     if name not in export.format_names():
         names = ", ".join(export.format_names())
-        raise ServerError(400, "unknown_format", f"{name!r} is no format; there are {names}", field="format")
+        raise ServerError(
+            400, "unknown_format", f"{name!r} is not a format; choose one of {names}", field="format"
+        )
 
 
 def _list(
@@ -68,7 +70,7 @@ def _list(
     )
     if not moments:
         raise ServerError(
-            404, "no_match", "no moment matched, so there is nothing to export; all_moments=true takes all"
+            404, "no_match", "no moment matched, so there is nothing to export; all_moments=true exports all"
         )
     called, sources = listed_as_shown(service, corpus, moments)
     options = Options(title=parameters.query or DEFAULT_TITLE, sources=sources)
@@ -79,12 +81,12 @@ def _list(
 def listed_as_shown(
     service: Service, corpus: Corpus, moments: Sequence[FileMoment]
 ) -> tuple[list[FileMoment], Sources]:
-    """The moments as the list may call their files, and the files that it may look into."""
+    """The moments with file names as clients may see them, and the files that the export may read."""
     records = {moment.video_id: record_of(corpus, moment.video_id) for moment in moments}
     names = {video_id: service.paths.of_file(record) for video_id, record in records.items()}
     places = {}
     for video_id, record in records.items():
-        # Subtitles alone are known by their name and never opened.
+        # Subtitle files are only named, never opened.
         is_text = Path(record.path).suffix.lower() in TRANSCRIPT_SUFFIXES
         places[names[video_id]] = record.path if is_text else _NOWHERE
         with contextlib.suppress(ServerError):
@@ -106,7 +108,10 @@ def _named_moments(service: Service, corpus: Corpus, names: str) -> Sequence[Fil
     named = [moment_of(name.strip(), "moments") for name in names.split(",")]
     if len(named) > MOST_MOMENTS:
         raise ServerError(
-            400, "too_many_moments", f"{len(named)} moments; at most {MOST_MOMENTS}", field="moments"
+            400,
+            "too_many_moments",
+            f"{len(named)} moments, but at most {MOST_MOMENTS} are allowed",
+            field="moments",
         )
     moments = []
     for rank, moment in enumerate(named, 1):

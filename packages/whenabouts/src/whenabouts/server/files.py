@@ -1,4 +1,4 @@
-"""Files on the wire: a video's own, checked against the index, and those that are made of it."""
+"""Send files over HTTP: videos, checked against the index, and files made from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from whenabouts.intake.opening import open_descriptor
 from whenabouts.server.errors import ServerError, printable
 
-# By the name's ending and never by content: nothing that a browser would run can come of it.
+# By the name's suffix and never by content, so that no browser runs a file.
 _TYPES = {
     **dict.fromkeys(("mp4", "m4v", "mov", "qt", "f4v"), "video/mp4"),
     **dict.fromkeys(("mkv", "mk3d"), "video/x-matroska"),
@@ -41,13 +41,13 @@ _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
 def content_type(path: Path | str) -> str:
-    """The media type of a file by its name; unknown endings are bytes that no browser shows."""
+    """The media type of a file by its name; plain bytes, which browsers do not display, if unknown."""
     return _TYPES.get(str(path).rpartition(".")[2].lower(), "application/octet-stream")
 
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A regular file that is open for reading; whoever has it closes it."""
+    """A regular file open for reading. Its holder closes it."""
 
     descriptor: int
     status: os.stat_result
@@ -64,17 +64,17 @@ def open_regular(path: Path | str) -> OpenFile:
 
 
 def real_path(descriptor: int) -> str:
-    """Where an open file really lies: no link is left in the path."""
+    """The real path of an open file, with links resolved."""
     if hasattr(fcntl, "F_GETPATH"):  # macOS, which has no /proc
         return os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
     return str(Path(f"/proc/self/fd/{descriptor}").readlink())
 
 
 def byte_range(header: str, size: int) -> tuple[int, int] | None:
-    """The bytes [first, last] that a Range header asks for; None for all of them.
+    """The bytes [first, last] of a Range header; None for all of them.
 
-    One range is honoured; several, another unit or nonsense count as none (RFC 9110, 14.2). Raises
-    ServerError 416 for a range behind the end.
+    One range is honoured; several, other units and nonsense are ignored (RFC 9110, 14.2). Raises ServerError
+    416 for a range past the end.
 
     >>> byte_range("bytes=2-", 10), byte_range("bytes=-3", 10), byte_range("bytes=0-1,4-5", 10)
     ((2, 9), (7, 9), None)
@@ -91,7 +91,7 @@ def byte_range(header: str, size: int) -> tuple[int, int] | None:
         raise ServerError(
             416,
             "range_not_satisfiable",
-            f"the file has {size} bytes; the range starts behind them",
+            f"the file has {size} bytes; the range starts after them",
             field="Range",
             headers={"Content-Range": f"bytes */{size}"},
         )
@@ -108,9 +108,9 @@ def respond(
     max_age: int = 0,
     done: Callable[[], None] = lambda: None,
 ) -> Response:
-    """The answer to a GET or HEAD for an open file; it is closed, and `done` called, when all is sent.
+    """The answer to a GET or HEAD for an open file. Closes it and calls `done` when all is sent.
 
-    `tag` is the entity tag (default: one made of size and time).
+    `tag` is the entity tag (default: made from size and time).
     """
     headers = {"Cache-Control": f"private, max-age={max_age}" if max_age else "private, no-cache"}
     if tag:
@@ -137,11 +137,11 @@ def _is_range(request: Request, headers: Mapping[str, str], size: int) -> bool:
 
 
 class _OpenFileResponse(FileResponse):
-    """Starlette's answer for files and their ranges, for a file that is open already.
+    """Starlette's file and range answer, for an already open file.
 
-    It reads through the descriptor, so that the file that was checked is the file that is sent, whatever
-    lies under its name by then. Starlette answers a range that it cannot read with 400 in plain text;
-    therefore `byte_range` decides, and other ranges are taken out of the request.
+    It reads through the descriptor, so the file that was checked is sent, even if another takes its name.
+    Starlette answers an invalid range with 400 in plain text, so ranges that `byte_range` rejects are
+    removed from the request.
     """
 
     chunk_size = 256 << 10
@@ -166,7 +166,7 @@ class _OpenFileResponse(FileResponse):
         self._opened, self._done = opened, done
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the file."""
         if not self.is_range:
             scope = {**scope, "headers": [pair for pair in scope["headers"] if pair[0] != b"range"]}
         try:

@@ -1,8 +1,7 @@
-"""Which files may be served: those under folders that the person who starts the server stands for.
+"""Which files may be served: those in folders chosen by whoever starts the server.
 
-The ledger says where a video lies, and whoever can write to a corpus can write there what they like. So a
-path out of the ledger is only a question: the file is opened, and where it really lies, without links,
-decides.
+The ledger says where a video lies, but anyone who can write to a corpus can write any path there. So the file
+is opened, and its real path, with links resolved, decides.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from whenabouts.video.objects import ObjectPath, source_path
 
 @dataclass(frozen=True, slots=True)
 class ServedFolders:
-    """Folders and single files, without links in their paths."""
+    """Folders and single files, by real path."""
 
     places: frozenset[str]
 
@@ -35,10 +34,10 @@ class ServedFolders:
     def of(
         cls, corpus: Corpus, named: Iterable[Path] = (), added: frozenset[str] = frozenset()
     ) -> ServedFolders:
-        """Those that are named, else those that were indexed into a corpus, as they are now, and `added`.
+        """The named places, else those that were indexed into a corpus; and `added`.
 
-        A corpus of an earlier version does not say which these were: the folders of its files are taken.
-        Raises UsageError for a named place that is not there.
+        A corpus of an earlier version does not record what was indexed; then the folders of its files
+        are used. Raises UsageError for a named place that does not exist.
         """
         places = [source_path(place) for place in named]
         for place in places:
@@ -55,21 +54,21 @@ class ServedFolders:
 
     @property
     def there(self) -> tuple[Path, ...]:
-        """Those places that are there now; a store is not asked."""
+        """The places that exist now; places on object stores are assumed to."""
         places = map(source_path, sorted(self.places))
         return tuple(place for place in places if isinstance(place, ObjectPath) or place.exists())
 
     def hold(self, path: str) -> bool:
-        """Whether a path without links is one of the places, or lies under one."""
+        """Whether a path without links is one of the places or below one."""
         above = source_path(path)
         return any(str(place) in self.places for place in (above, *above.parents))
 
     def open(self, record: VideoRecord) -> OpenFile | OpenObject:
-        """The file of a video as it was indexed.
+        """The file of a video, open.
 
-        Raises ServerError: 404 for a transcript without a recording, 410 where the file is gone or may not be
-        read, 409 where it is another one than was indexed, 403 where it lies elsewhere, 503 while it is being
-        indexed.
+        Raises ServerError: 404 for a transcript without a recording, 410 if the file is gone or
+        unreadable, 409 if it changed since indexing, 403 if it is outside the served folders, 503
+        while it is being indexed.
         """
         if record.kind != "media":
             raise ServerError(404, "no_recording", f"{record.video_id} is a transcript without a recording")
@@ -83,7 +82,7 @@ class ServedFolders:
             raise ServerError(
                 410,
                 "video_gone",
-                f"the file of {record.video_id} is gone or cannot be read; put it back, or index it again",
+                f"the file of {record.video_id} is gone or unreadable; restore it, or index it again",
             ) from None
         try:
             self._check(record, opened)
@@ -94,9 +93,10 @@ class ServedFolders:
 
     @contextlib.contextmanager
     def held(self, record: VideoRecord) -> Iterator[Path]:
-        """The path of a video's file for those who must open it by name, after the same checks as `open`.
+        """The path of a video's file, for callers that must open it by name, after the checks of `open`.
 
-        Raises ServerError (409) in the end where another file lies there by then: nothing made of it counts.
+        Raises ServerError 409 at the end if another file has taken the path; discard what was made
+        from it.
         """
         opened = self.open(record)
         try:
@@ -117,7 +117,7 @@ class ServedFolders:
             raise ServerError(
                 403,
                 "not_served",
-                f"the file of {record.video_id} lies outside the folders that are served here; "
+                f"the file of {record.video_id} is outside the folders served here; "
                 "`whenabouts serve --files` names more",
             )
 
@@ -139,7 +139,7 @@ def _changed(record: VideoRecord) -> ServerError:
 
 
 def _linked_since(record: VideoRecord) -> bool:
-    """Whether the path is a link that was made after the video was indexed, in the place of its file."""
+    """Whether the path is a link made after the video was indexed, in place of its file."""
     try:
         status = Path(record.path).lstat()
     except OSError:

@@ -1,6 +1,6 @@
-"""Routes that add videos: allowed folders, the queue of jobs, folders that are watched.
+"""Routes that add videos: list allowed folders, queue jobs, watch folders.
 
-Without `serve --allow` each of them answers 404 with that remedy.
+A server without `serve --allow` answers 404 to all of them and names that option.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _ModelName = Annotated[str, Field(max_length=200)]
 
 
 class FolderParameters(Strict):
-    """Which folder; none: the list of allowed folders."""
+    """Which folder to list; empty for the list of allowed folders."""
 
-    place: str = Field(default="", max_length=_LONGEST_PLACE, description="as `place` of an entry names it")
+    place: str = Field(default="", max_length=_LONGEST_PLACE, description="the `place` of an entry")
 
 
 class EntryBody(BaseModel):
-    """What lies in a folder; `kind` is "folder", "file", or "outside" for a link that leads out."""
+    """An entry of a folder. `kind` is "folder", "file", or "outside": a link that leads out of the folder."""
 
     name: str
     place: str
@@ -52,7 +52,7 @@ class EntryBody(BaseModel):
 
 
 class FolderBody(BaseModel):
-    """Subfolders, then recordings and transcripts; `left_out`: how many more there are."""
+    """Subfolders, then recordings and transcripts. `left_out` counts entries that are not listed."""
 
     place: str
     data: list[EntryBody]
@@ -61,14 +61,14 @@ class FolderBody(BaseModel):
 
 
 class ModelBody(BaseModel):
-    """A model on the server that a job may use, and what it is for."""
+    """A model on the server that a job may use."""
 
     name: str
     purpose: str
 
 
 class OfferBody(BaseModel):
-    """The models that a job may use, and the bytes that are free where the corpus lies."""
+    """The models that a job may use, and the free bytes on the corpus's disk."""
 
     transcribe: list[ModelBody]
     pictures: list[ModelBody]
@@ -76,7 +76,7 @@ class OfferBody(BaseModel):
 
 
 class NewJob(Strict):
-    """Folders and files to index; `transcribe` and `pictures` are models that `/api/jobs/offer` names."""
+    """Folders and files to index. `transcribe` and `pictures` name models from `/api/jobs/offer`."""
 
     places: list[_Place] = Field(min_length=1, max_length=MOST_PLACES)
     transcribe: _ModelName = ""
@@ -84,7 +84,7 @@ class NewJob(Strict):
 
 
 class Removal(Strict):
-    """Ids of videos to remove from the corpus; their files stay."""
+    """Ids of videos to remove from the corpus. Their files stay."""
 
     videos: list[Annotated[str, Field(min_length=1, max_length=300)]] = Field(
         min_length=1, max_length=_MOST_VIDEOS
@@ -98,14 +98,14 @@ class WishBody(Strict):
 
 
 class WatchBody(Strict):
-    """A folder, and whether it is watched from now on."""
+    """A folder, and whether to watch it from now on."""
 
     place: _Place
     watched: bool
 
 
 class FailedBody(BaseModel):
-    """A file that could not be indexed, why, and what helps; `again`: whether it may be tried again here."""
+    """A file that could not be indexed, with reason and remedy. `again`: whether this server may retry it."""
 
     name: str
     why: str
@@ -113,9 +113,9 @@ class FailedBody(BaseModel):
 
 
 class JobBody(BaseModel):
-    """A job; `places` are those that it indexes, `message` says why it failed or was interrupted.
+    """A job. `places` are what it indexes; `message` says why it failed or was interrupted.
 
-    `made` is seconds since 1970. `plan`, `progress` and `outcome` are empty until there is one.
+    `made` is in seconds since 1970. `plan`, `progress` and `outcome` are empty until they exist.
     """
 
     id: str
@@ -133,10 +133,11 @@ class JobBody(BaseModel):
 
 
 class WatchedBody(BaseModel):
-    """A folder that is watched; `there`: whether it is there now; `last`: what came of its last change.
+    """A watched folder. `there`: whether the folder exists now; `last`: the result of its last change.
 
-    `progress`: how many files are copied, wait, are read and are done; empty while nothing is under way.
-    `failed`: files in it that could not be read.
+    `progress` counts the files that are being copied, wait, are being read and are done; it is empty
+    while nothing is under way. `failed` lists files of the folder that could not be read, `failed_in_all`
+    counts them.
     """
 
     place: str
@@ -149,7 +150,7 @@ class WatchedBody(BaseModel):
 
 
 class QueueBody(BaseModel):
-    """Jobs, the newest first; watched folders; `trouble`: why the queue cannot be kept now, or ""."""
+    """Jobs, newest first, and watched folders. `trouble`: why the queue cannot be stored now, or ""."""
 
     data: list[JobBody]
     watched: list[WatchedBody]
@@ -157,7 +158,7 @@ class QueueBody(BaseModel):
 
 
 class FailuresBody(BaseModel):
-    """The files of the corpus that failed when they were last read."""
+    """Files of the corpus that could not be read at the last attempt."""
 
     data: list[FailedBody]
     total: int
@@ -179,13 +180,13 @@ def _runner(service: Service) -> Runner:
         raise ServerError(
             404,
             "not_allowed",
-            "this server adds no videos; its owner starts it with `whenabouts serve --allow FOLDER`",
+            "this server does not add videos; start it with `whenabouts serve --allow FOLDER` to allow that",
         )
     return service.runner
 
 
 async def _done(request: Request, work: Callable[[Corpus, Runner], Answer]) -> Answer:
-    """What `work` gives, in a thread; the queue is then looked at."""
+    """The result of `work`, run in a thread. A request that changes something then wakes the queue."""
     service = service_of(request)
     runner = _runner(service)
 
@@ -199,7 +200,7 @@ async def _done(request: Request, work: Callable[[Corpus, Runner], Answer]) -> A
     return answer
 
 
-@router.get("/folders", responses=problems(404), summary="Folders that may be added, and what is in them")
+@router.get("/folders", responses=problems(404), summary="List folders that may be added")
 async def folders(request: Request, parameters: Annotated[FolderParameters, Query()]) -> FolderBody:
     """The folders of `serve --allow`, or the subfolders, recordings and transcripts of one."""
 
@@ -218,14 +219,14 @@ async def folders(request: Request, parameters: Annotated[FolderParameters, Quer
 
 @router.get("/jobs", responses=problems(404), summary="The queue")
 async def queue(request: Request, _: Annotated[NoParameters, Query()]) -> QueueBody:
-    """Jobs that are planned, wait, run or have ended, and the folders that are watched."""
+    """All jobs, and the folders that are watched."""
     service = service_of(request)
     return await _done(request, lambda corpus, runner: _queue(service, corpus, runner))
 
 
 @router.get("/jobs/offer", responses=problems(404), summary="What a job may use")
 async def offer(request: Request, _: Annotated[NoParameters, Query()]) -> OfferBody:
-    """Models on the server's machine; nothing is downloaded for a page."""
+    """The models are on the server's machine; no request of a page downloads one."""
 
     def read(corpus: Corpus, _: Runner) -> OfferBody:
         models = {
@@ -242,7 +243,7 @@ async def offer(request: Request, _: Annotated[NoParameters, Query()]) -> OfferB
 
 @router.post("/jobs", responses=problems(404), summary="Plan to index folders and files")
 async def plan(request: Request, body: NewJob, _: Annotated[NoParameters, Query()]) -> JobBody:
-    """A job that is being planned; once it is `planned`, `start` puts it into the queue."""
+    """Return a job that is being planned. Once it is `planned`, `start` puts it into the queue."""
     service = service_of(request)
 
     def write(_: Corpus, runner: Runner) -> JobBody:
@@ -252,9 +253,9 @@ async def plan(request: Request, body: NewJob, _: Annotated[NoParameters, Query(
     return await _done(request, write)
 
 
-@router.post("/jobs/retry", responses=problems(404), summary="Try files again that failed")
+@router.post("/jobs/retry", responses=problems(404), summary="Retry failed files")
 async def retry(request: Request, _: Annotated[NoParameters, Query()]) -> JobBody:
-    """All that failed and lie in allowed folders."""
+    """Covers all failed files in allowed folders."""
     service = service_of(request)
 
     def write(_: Corpus, runner: Runner) -> JobBody:
@@ -265,7 +266,7 @@ async def retry(request: Request, _: Annotated[NoParameters, Query()]) -> JobBod
 
 @router.post("/jobs/remove", responses=problems(404), summary="Remove videos from the corpus")
 async def remove(request: Request, body: Removal, _: Annotated[NoParameters, Query()]) -> JobBody:
-    """Their files stay; they are not indexed again unless somebody asks for them with `--again`."""
+    """Their files stay. They are indexed again only with `--again`."""
     service = service_of(request)
 
     def write(corpus: Corpus, runner: Runner) -> JobBody:
@@ -277,7 +278,7 @@ async def remove(request: Request, body: Removal, _: Annotated[NoParameters, Que
 
 @router.get("/jobs/failed", responses=problems(404), summary="Files that could not be indexed")
 async def failed(request: Request, _: Annotated[NoParameters, Query()]) -> FailuresBody:
-    """As they were when they were last read, with the reason and the remedy."""
+    """Their state when they were last read, with reason and remedy."""
     service = service_of(request)
 
     def read(corpus: Corpus, runner: Runner) -> FailuresBody:
@@ -290,7 +291,7 @@ async def failed(request: Request, _: Annotated[NoParameters, Query()]) -> Failu
 
 @router.get("/jobs/{job}", responses=problems(404), summary="A job")
 async def job_by_id(request: Request, job: JobId, _: Annotated[NoParameters, Query()]) -> JobBody:
-    """With its plan, its progress, and what came of it."""
+    """With its plan, progress and result."""
     service = service_of(request)
 
     return await _done(request, lambda _, runner: _job(service, runner, runner.get(job)))
@@ -298,14 +299,14 @@ async def job_by_id(request: Request, job: JobId, _: Annotated[NoParameters, Que
 
 @router.post("/jobs/{job}", responses=problems(404, 409), summary="Start, pause, continue or stop a job")
 async def ask(request: Request, job: JobId, body: WishBody, _: Annotated[NoParameters, Query()]) -> JobBody:
-    """A job that runs finishes the files that it is at; what is finished is kept."""
+    """A job told to pause or stop first finishes the files it is reading, and keeps finished files."""
     service = service_of(request)
     return await _done(request, lambda _, runner: _job(service, runner, runner.jobs.ask(job, body.do)))
 
 
-@router.delete("/jobs/{job}", responses=problems(404, 409), summary="Take a job off the list")
+@router.delete("/jobs/{job}", responses=problems(404, 409), summary="Remove a job from the list")
 async def forget(request: Request, job: JobId, _: Annotated[NoParameters, Query()]) -> QueueBody:
-    """One that neither waits nor runs; what it indexed stays."""
+    """Only a job that neither waits nor runs. The videos it indexed stay."""
     service = service_of(request)
 
     def write(corpus: Corpus, runner: Runner) -> QueueBody:
@@ -315,9 +316,9 @@ async def forget(request: Request, job: JobId, _: Annotated[NoParameters, Query(
     return await _done(request, write)
 
 
-@router.post("/watched", responses=problems(404), summary="Watch a folder, or end it")
+@router.post("/watched", responses=problems(404), summary="Watch a folder, or stop watching it")
 async def watch(request: Request, body: WatchBody, _: Annotated[NoParameters, Query()]) -> QueueBody:
-    """Files that appear, change, move or go in a watched folder are followed, as by `whenabouts watch`."""
+    """Follows files that appear, change, move or go, like `whenabouts watch`."""
     service = service_of(request)
 
     def write(corpus: Corpus, runner: Runner) -> QueueBody:
@@ -354,13 +355,13 @@ def _queue(service: Service, corpus: Corpus, runner: Runner) -> QueueBody:
 
 
 def _watched(service: Service, corpus: Corpus, runner: Runner, watched: Watched) -> WatchedBody | None:
-    """None for a folder that this server was not allowed."""
+    """None for a folder outside this server's allowed folders."""
     place = runner.allowed.place(watched.path)
     if place is None or not runner.allowed.hold(watched.path):
         return None
     hidden = ("failed", "progress")
     folder = FilePath(watched.path)
-    # Whoever followed the folder may have ended before saying that nothing is under way.
+    # The process that followed the folder may have died before it cleared its progress.
     progress = watched.last.get("progress") if folder.is_dir() else None
     failures = [
         record for record in corpus.store.ledger().failed if FilePath(record.path).is_relative_to(folder)
@@ -408,7 +409,7 @@ def _text(service: Service, text: str) -> str:
 
 
 def _shown(service: Service, facts: Any) -> Any:
-    """Facts without the folders in their texts."""
+    """Facts with folder names removed from their texts."""
     if isinstance(facts, str):
         return _text(service, facts)
     if isinstance(facts, list):
@@ -419,5 +420,5 @@ def _shown(service: Service, facts: Any) -> Any:
 
 
 def _list(value: Any) -> list[Any]:
-    """A list of a task that a stranger may have written."""
+    """A value from a task file as a list; someone else may have written that file."""
     return value if isinstance(value, list) else []

@@ -1,9 +1,9 @@
-"""The process that does one job of the queue, so that the server's memory and searches stay unharmed.
+"""The process that does one job of the queue, so that it cannot harm the server's memory and searches.
 
-It reads what to do as a line of JSON on standard input, and writes lines of JSON to standard output:
-{"progress": …}, {"plan": …}, {"change": …} of a watched folder, and {"end": STATE, "outcome": …} as the last.
-When its input ends, which it also does when the server dies, the process stops as after Ctrl-C: what is
-finished is kept.
+It is started as `python -m whenabouts.server.job_worker`. It reads the job as a line of JSON on standard
+input, and writes lines of JSON to standard output: {"progress": …}, {"plan": …}, {"change": …} of a watched
+folder, and last {"end": STATE, "outcome": …}. When its input ends, also because the server died, it stops as
+after Ctrl-C and keeps finished files.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 _ACTIONS = ("plan", "index", "retry", "remove", "watch")
 _MOST_LISTED = 200
 _MOST_LINES = 30
-# Searches go first on a busy machine.
+# Searches have priority on a busy machine.
 _NICENESS = 10
 
 Say = Callable[[Mapping[str, Any]], None]
 
 
 class _Job:
-    """One job: its corpus, the allowed folders, and where its lines go."""
+    """One job: its corpus, the allowed folders, and the sink of its report lines."""
 
     def __init__(self, spec: Mapping[str, Any], say: Say, over: threading.Event) -> None:
         self._corpus = Corpus(str(spec["corpus"]))
@@ -53,7 +53,7 @@ class _Job:
         self._say, self._over = say, over
 
     def plan(self) -> dict[str, Any]:
-        """Say what an index run would do."""
+        """Report what an index run would do."""
         plan = self._planned()
         self._say({"plan": _shown_plan(plan)})
         return {}
@@ -63,23 +63,23 @@ class _Job:
         return self._run(self._planned)
 
     def retry(self) -> dict[str, Any]:
-        """Index anew what failed under the paths of the task."""
+        """Reindex the failed files under the paths of the task."""
 
         def planned() -> Plan:
             places = self._paths()
             failed = [record.path for record in self._corpus.store.ledger().failed]
             under = [path for path in failed if self._allowed.hold(path) and _is_under(path, places)]
             if not under:
-                raise UsageError("no file has failed in the folders that --allow names")
+                raise UsageError("no file has failed in the folders of --allow")
             return self._checked(plan_index(self._corpus, under, retry=True, follow=False))
 
         return self._run(planned)
 
     def remove(self) -> dict[str, Any]:
-        """Take videos out of the corpus."""
+        """Remove videos from the corpus."""
         names = [str(name) for name in self._task.get("videos", ())]
         with self._corpus.writing(wait=True, on_wait=self._wait):
-            # One that somebody else removed meanwhile is no error.
+            # A video that someone else removed meanwhile is no error.
             present = [name for name in names if self._corpus.record(name) is not None]
             removed = self._corpus.remove(*present) if present else []
         return {"removed": [video.id for video in removed]}
@@ -113,20 +113,20 @@ class _Job:
         )
 
     def _paths(self) -> list[str]:
-        """The paths of the task. Raises UsageError for one that is not allowed, or gone."""
+        """The paths of the task. Raises UsageError for one that is not allowed or is gone."""
         paths = [str(path) for path in self._task.get("paths", ())]
         for path in paths:
             if os.path.realpath(path) != path or not self._allowed.hold(path):
                 raise UsageError(
-                    f"{Path(path).name} is not in a folder that --allow names; `serve` and `mcp` share the "
-                    "queue of a corpus: give both the same --allow"
+                    f"{Path(path).name} is not in a folder of --allow; `serve` and `mcp` share a "
+                    "corpus's queue: give both the same --allow"
                 )
             if not Path(path).exists():
                 raise UsageError(f"{Path(path).name} is gone; connect its disk, or choose another folder")
         return paths
 
     def _checked(self, plan: Plan) -> Plan:
-        """A plan that reads nothing outside: a folder may have become a link since it was chosen."""
+        """Check that a plan reads nothing outside: a folder may have become a link since it was chosen."""
         for work in plan.work:
             for path in (work.file.path, *work.file.sidecars):
                 if not self._allowed.hold(str(path)):
@@ -189,20 +189,21 @@ def _shown_summary(summary: Summary) -> dict[str, Any]:
 
 
 def _message(error: Exception) -> str:
-    """What happened, and what to do."""
+    """What happened and how to fix it."""
     if isinstance(error, WhenaboutsError):
         return str(error)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "the disk is full; free some space, then continue this job"
     if isinstance(error, MemoryError):
-        return "there is not enough memory for this; free some, then continue this job"
+        return "there is not enough memory; free some, then continue this job"
     return (
-        lacking(error) or f"a fault of the program ({type(error).__name__}); the server's log has the details"
+        lacking(error)
+        or f"an error in the program ({type(error).__name__}); the server's log has the details"
     )
 
 
 def _done(spec: Mapping[str, Any], say: Say, over: threading.Event) -> dict[str, Any]:
-    """Do a job; its last line."""
+    """Do a job and return its last line."""
     try:
         outcome = getattr(_Job(spec, say, over), _ACTIONS[_ACTIONS.index(spec["do"])])()
     except KeyboardInterrupt:
@@ -223,15 +224,15 @@ def _first_line(descriptor: int) -> bytes:
 
 
 def main() -> int:
-    """Do the job that standard input names."""
-    # A server that was started in the background may have left it ignored.
+    """Do the job given on standard input."""
+    # A server started in the background may have left SIGINT ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with contextlib.suppress(OSError):
         os.nice(_NICENESS)
-    # Whatever else is printed, also by libraries, must not come between the lines.
+    # Anything else that is printed, even by libraries, must not mix with the report lines.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    # Not through sys.stdin: a thread that still reads from it stops Python from ending.
+    # Not through sys.stdin: a thread still reading from it would keep Python from ending.
     spec = json.loads(_first_line(0))
     over, speaking = threading.Event(), threading.Lock()
 

@@ -1,8 +1,8 @@
-"""Runs the queue of a corpus: one job at a time, each in a process of its own, by one server of several.
+"""Runs the job queue of a corpus: one job at a time, each in its own process, on one of several servers.
 
-The queue is in the corpus (`workplace.jobs`), so it outlives the server. Whichever server process holds the
-lock `jobs/queue.lock` runs it; the system releases the lock when that process dies, and the next one puts
-its job back into the queue.
+The queue is stored in the corpus (`workplace.jobs`), so it outlives the server. The server process that holds
+the lock `jobs/queue.lock` runs it. If that process dies, the system releases the lock, and the next holder
+puts the unfinished job back into the queue.
 """
 
 from __future__ import annotations
@@ -31,27 +31,28 @@ from whenabouts.workplace.database import Database
 from whenabouts.workplace.jobs import Job, Jobs, NoSuchJob
 
 MOST_PLACES = 100
-"""Most folders and files of one job."""
+"""The most folders and files of one job."""
 _POLL_SECONDS, _IDLE_SECONDS = 0.25, 1.0
 _LONGEST_LINE = 4 << 20
-# A watcher that failed is started again after so long.
+# Seconds before a failed watcher is restarted.
 _WATCH_AGAIN_SECONDS = 30.0
-# How long a worker may take to finish what it writes when the server ends; it is killed after that.
+# Seconds a worker may take to finish its write when the server ends, before it is killed.
 _END_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 _KILLED = (
-    "the process that did this job was killed, perhaps for want of memory; continue it (what is finished is "
+    "the process of this job was killed, perhaps because memory ran out; continue the job (finished "
+    "files are "
     "kept), or stop it"
 )
 
 
 class Worker:
-    """A worker process (`job_worker`) and what it has said."""
+    """A worker process (`job_worker`) and its reports so far."""
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
-        # -P: a module of the current folder, which may be a stranger's, is not imported.
+        # -P: do not import modules from the current folder, which may be someone else's.
         command = [sys.executable, "-P", "-m", "whenabouts.server.job_worker"]
-        # In a session of its own, Ctrl-C at the server's terminal does not reach it.
+        # A new session, so that Ctrl-C at the server's terminal does not reach it.
         self._process = subprocess.Popen(
             command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
@@ -63,7 +64,7 @@ class Worker:
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it is dead already; its end says so
+        with contextlib.suppress(OSError):  # it has died already, which its end reports
             self._process.stdin.write(json.dumps(spec).encode() + b"\n")
 
     @property
@@ -72,18 +73,18 @@ class Worker:
 
     @property
     def end(self) -> tuple[str, Mapping[str, Any]]:
-        """State and outcome of a job that is over."""
+        """State and outcome of a finished job."""
         if self._end is not None:
             return str(self._end["end"]), self._end["outcome"]
         return "interrupted", {} if self.is_stopping else {"message": _KILLED}
 
     def stop(self) -> None:
-        """Ask it to finish what it writes, and end."""
+        """Ask it to finish its current write and end."""
         self.is_stopping = True
         self._close_input()
 
     def close(self, seconds: float) -> None:
-        """Wait for its end; kill it after some seconds."""
+        """Wait for its end; kill it after `seconds`."""
         self._thread.join(seconds)
         self._process.kill()
         self._thread.join(_END_SECONDS)
@@ -110,7 +111,7 @@ class Worker:
 
 @dataclass(slots=True)
 class _Running:
-    """A job and its worker; `noted` is the progress that the queue knows of."""
+    """A job and its worker. `noted` is the progress last written to the queue."""
 
     job: Job
     worker: Worker
@@ -119,7 +120,7 @@ class _Running:
 
 @dataclass(slots=True)
 class _Watching:
-    """The folders that a worker follows; `noted` is the progress that the queue knows of."""
+    """Folders that a worker follows. `noted` is the progress last written to the queue."""
 
     paths: list[str]
     worker: Worker
@@ -127,22 +128,22 @@ class _Watching:
 
 
 class Runner:
-    """The queue of a corpus and the folders that `--allow` names.
+    """The queue of a corpus and the folders of `--allow`.
 
-    Raises UsageError for a folder that is not there, and for corpora on object stores or side by side.
+    Raises UsageError for a missing folder, and for corpora on object stores or side by side.
     """
 
     def __init__(self, corpus: Corpus, folders: Iterable[Path]) -> None:
         place = corpus.places[0]
         if len(corpus.places) > 1 or "://" in place:
             raise UsageError(
-                f"--allow: a page adds to one corpus in a folder, which {corpus.location} is not; leave out "
-                "--allow, or name one folder with --corpus"
+                f"--allow: a page adds to a single corpus in a folder, and {corpus.location} is not "
+                "one; leave out --allow, or name one folder with --corpus"
             )
         self.jobs = Jobs(Database(place))
         self.allowed = Allowed(folders)
         self.trouble = ""
-        """Why the queue cannot be kept at the moment, such as a full disk."""
+        """Why the queue cannot be written at the moment, such as a full disk; "" if it can."""
         self._place = folder_of(place)
         self._work: _Running | None = None
         self._plan: _Running | None = None
@@ -152,22 +153,22 @@ class Runner:
         self._thread = threading.Thread(target=self._lead, name="whenabouts-jobs", daemon=True)
 
     def start(self) -> None:
-        """Run the queue from now on, once no other server does."""
+        """Run the queue from now on, as soon as no other server does."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Look at the queue now."""
+        """Check the queue now."""
         self._wake.set()
 
     def close(self) -> None:
-        """End the worker; a job that is not finished is taken up by the next server."""
+        """End the worker. The next server resumes an unfinished job."""
         self._over.set()
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(2 * _END_SECONDS)
 
     def listed(self) -> list[Job]:
-        """All jobs, the newest first, also as they are while the queue cannot be written."""
+        """All jobs, newest first, with current states even while the queue cannot be written."""
         jobs = self.jobs.listed()
         running = self._work
         if running is not None and running.worker.is_over and self.trouble:
@@ -177,20 +178,20 @@ class Runner:
         return jobs[::-1]
 
     def get(self, job_id: str) -> Job:
-        """A job as `listed` has it. Raises NoSuchJob."""
+        """A job as in `listed`. Raises NoSuchJob."""
         for job in self.listed():
             if job.id == job_id:
                 return job
         raise NoSuchJob(job_id)
 
     def places(self, job: Job) -> list[str]:
-        """What clients call the folders and files of a job, which a stranger may have written."""
+        """The folders and files of a job under their names for clients; another may have written the job."""
         paths = job.task.get("paths")
         places = (self.allowed.place(str(path)) for path in paths) if isinstance(paths, list) else ()
-        return [place or "a folder that is not allowed here" for place in places]
+        return [place or "a folder outside --allow" for place in places]
 
     def plan(self, places: Iterable[str], models: Mapping[str, str]) -> Job:
-        """Begin a job. Raises ServerError as `Allowed.path` does, UsageError as `check_offered` does."""
+        """Create a job. Raises ServerError like `Allowed.path`, UsageError like `check_offered`."""
         paths = list(dict.fromkeys(map(self.allowed.path, places)))
         return self.jobs.plan({"paths": paths, **check_offered(models)})
 
@@ -217,7 +218,7 @@ class Runner:
             return None
 
     def _run(self) -> None:
-        """Keep the queue until the server ends."""
+        """Run the queue until the server ends."""
         is_recovered = False
         while not self._over.is_set():
             try:
@@ -231,7 +232,7 @@ class Runner:
                     _log.warning("%s", error)
                 self.trouble = str(error)
             except Exception:
-                # A fault here must not end the queue for good.
+                # One bug must not end the queue for good.
                 _log.exception("the queue of jobs failed")
             is_busy = self._work or self._plan
             self._wake.wait(_POLL_SECONDS if is_busy else _IDLE_SECONDS)
@@ -263,7 +264,7 @@ class Runner:
         return Worker({"do": do, "corpus": str(self._place), "allowed": allowed, "task": dict(task)})
 
     def _is_ended(self, running: _Running) -> bool:
-        """Keep how far a job is, and do what somebody wishes; whether it is over, and that is kept."""
+        """Record a job's progress and act on requests; returns whether it is over and recorded."""
         job, worker = running.job, running.worker
         if worker.is_over:
             self.jobs.end(job.id, *worker.end)
@@ -272,7 +273,7 @@ class Runner:
             worker.stop()
         if worker.progress is not running.noted:
             running.noted = worker.progress
-            # On a full disk the worker goes on, or says itself what is wrong.
+            # If the disk is full the worker goes on, or reports it itself.
             with contextlib.suppress(StoreError):
                 self.jobs.note(job.id, running.noted)
         return False
@@ -297,7 +298,7 @@ class Runner:
             return replace(job, state="stopped", wish="stop")
 
     def _follow(self) -> None:
-        """Have a worker follow the folders that are watched and there."""
+        """Keep a worker following the watched folders that exist."""
         watching = self._watch
         if watching is not None:
             while watching.worker.changes:

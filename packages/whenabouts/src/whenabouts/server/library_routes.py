@@ -1,4 +1,4 @@
-"""Routes of the library: what the videos share, and where a moved file is now."""
+"""Routes of the library: values that videos share, and the new place of a moved file."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ router = APIRouter(prefix="/api")
 _WAIT_SECONDS = 5.0
 
 
-@router.get("/facets", responses=problems(), summary="What the videos share, counted")
+@router.get("/facets", responses=problems(), summary="Values that videos share, with counts")
 async def facets(request: Request, parameters: Annotated[LibraryParameters, Query()]) -> FacetsBody:
-    """Corpora, folders (where paths are shown), streams, languages, states, and metadata with few values."""
+    """Corpora, folders (if paths are shown), streams, languages, states, and metadata with few values."""
     service = service_of(request)
     service.paths.check_conditions(parameters.where)
     chosen = make_filter((), parameters.after, parameters.before, parameters.where)
@@ -45,7 +45,9 @@ async def facets(request: Request, parameters: Annotated[LibraryParameters, Quer
 
 
 @router.post(
-    "/videos/{video_id}/relocate", responses=problems(404, 409, 507), summary="Say where a moved file is now"
+    "/videos/{video_id}/relocate",
+    responses=problems(404, 409, 507),
+    summary="Set the new place of a moved file",
 )
 async def relocate(
     request: Request,
@@ -53,10 +55,10 @@ async def relocate(
     body: RelocationRequest,
     _: Annotated[NoParameters, Query()],
 ) -> VideoBody:
-    """A file of the served folders, with the content that was indexed; only where paths are shown."""
+    """The file must be in a served folder and have the indexed content. Only if paths are shown."""
     service = service_of(request)
     if not service.paths.are_shown:
-        hidden = "this server does not show where files lie; `whenabouts index` finds the moved file"
+        hidden = "this server does not show file paths; `whenabouts index` finds the moved file"
         raise ServerError(403, "paths_hidden", hidden, field="path")
 
     def write(corpus: Corpus) -> VideoBody:
@@ -64,7 +66,7 @@ async def relocate(
         place = source_path(body.path)
         real = str(place) if isinstance(place, ObjectPath) else os.path.realpath(place)
         if not service.folders.hold(real):
-            problem = f"{body.path[:200]!r} lies outside the folders that are served here; "
+            problem = f"{body.path[:200]!r} is outside the folders served here; "
             remedy = "`whenabouts serve --files` names more, and `whenabouts index` finds it anywhere"
             raise ServerError(403, "not_served", problem + remedy, field="path")
         with corpus.store.holding(video_id).writing(wait=_WAIT_SECONDS):

@@ -1,9 +1,9 @@
-"""A bound on the memory of a server: divided at the start by what is measured then, held by refusals.
+"""A bound on the server's memory: divided by a measurement at the start, enforced by refusing requests.
 
-A limit of the system (`ulimit -d`) would end the process where a library written in another language finds no
-memory. So a request is let in only while what the process has and what all requests that run may add stays
-below its part; what is kept for later is dropped first. Decoding has processes of its own, whose parts are
-limits of the system: there a file that takes more fails alone (`decoding.py`).
+A limit of the system (`ulimit -d`) would end the process whenever a native library gets no memory. So a
+request is admitted only if the memory in use, plus the most that all running requests may add, stays below
+the bound; caches are dropped first. Decoder processes do have limits of the system: there, a file that takes
+too much fails alone (`decoding.py`).
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from whenabouts.types import UsageError
 _DROP_SECONDS = 5.0
 _RETRY_SECONDS = 5
 _LEAST_REQUEST_BYTES = 32 << 20
-# A clip of 1920 x 1080 takes 0.3 GB to cut, one of 3840 x 2160 takes 0.8 GB, a picture of 8K 0.8 GB.
+# Cutting a clip takes 0.3 GB at 1920 x 1080 and 0.8 GB at 3840 x 2160; an 8K picture takes 0.8 GB.
 _LEAST_DECODER_BYTES, _USUAL_DECODER_BYTES = 512 << 20, 1 << 30
-# A picture in a body is held as the body, as JSON, as base64 and as bytes before it is decoded.
+# An uploaded picture is held as body, JSON, base64 and bytes before it is decoded.
 _COPIES_OF_BODY = 4
-# Pages of libraries that a decoding process maps: its limit does not count them.
+# Pages of libraries mapped by a decoder process, which its limit does not count.
 _MAPPED_BYTES = 64 << 20
-# What a process has once it is open differs by a few megabytes from start to start.
+# How much the memory of an opened process varies from start to start.
 _FROM_START_TO_START = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a server has after it has answered, and what a request may add to that, in bytes."""
+    """Bytes a server holds once it has answered, and bytes a request may add."""
 
     held: int
     request: int
 
     @classmethod
     def measured(cls, warm: Callable[[], None], ask: Callable[[], None]) -> Needs:
-        """Those of this process after `warm`; `ask` is such a request as takes much."""
+        """The needs of this process after `warm`; `ask` is an expensive request."""
         warm()
         release()
         held = resident_bytes()
-        # Others may take more than the one that was tried.
+        # Other requests may take more than this one.
         return cls(held, max(_LEAST_REQUEST_BYTES, 2 * taken_by(ask)))
 
 
 def taken_by(ask: Callable[[], object]) -> int:
-    """Bytes that this process takes at most, beside what it has, while it does something."""
+    """The most bytes this process takes in addition while it runs `ask`."""
     release()
     held = resident_bytes()
     forget_peak()
@@ -59,9 +59,10 @@ def taken_by(ask: Callable[[], object]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """How a bound is divided: bytes for the server's own process, and for each of `decoders` others.
+    """A divided memory bound: bytes for the server's own process, and for each of `decoders` others.
 
-    `kept` of the server's own bytes is what large streams may take that it keeps in memory.
+    `request` is the most one request may take. `kept` is the server's allowance for large streams in
+    memory.
     """
 
     server: int
@@ -72,27 +73,27 @@ class Parts:
 
     @classmethod
     def of(cls, most: int, needs: Needs, requests: int, decoders: int, largest: int, count: int = 1) -> Parts:
-        """The parts of `most` bytes, where `requests` run at one time and `decoders` more decode.
+        """Divide `most` bytes for `requests` at a time and up to `decoders` decoder processes.
 
-        A decoding process gets up to `largest` bytes; there are fewer of them where memory is short. Raises
-        UsageError where not even one is possible; `count` servers share what its message then asks for.
+        A decoder gets up to `largest` bytes; there are fewer decoders if memory is short. Raises
+        UsageError if not even one fits; its message asks for enough for `count` servers.
         """
-        own = needs.held + requests * needs.request
-        rest, least = most - own, _LEAST_DECODER_BYTES + _MAPPED_BYTES
-        if rest < least:
-            needed = own + least + _FROM_START_TO_START
+        server_needs = needs.held + requests * needs.request
+        spare, least = most - server_needs, _LEAST_DECODER_BYTES + _MAPPED_BYTES
+        if spare < least:
+            needed = server_needs + least + _FROM_START_TO_START
             times = f", all of it {count} times (--processes {count})" if count > 1 else ""
             raise UsageError(
                 f"--memory {most * count >> 20}: this corpus with its encoders needs "
                 f"{_megabytes(needed * count)} or more: {_megabytes(needs.held)} once it is open, "
                 f"{_megabytes(needs.request)} for each of {requests} requests at one time, and "
-                f"{_megabytes(least)} to decode videos{times}; raise --memory, or take a larger machine"
+                f"{_megabytes(least)} to decode videos{times}; raise --memory, or use a larger machine"
             )
-        number = max(1, min(decoders, rest * 3 // 4 // (_USUAL_DECODER_BYTES + _MAPPED_BYTES)))
-        each = max(_LEAST_DECODER_BYTES, rest * 3 // 4 // number - _MAPPED_BYTES)
+        number = max(1, min(decoders, spare * 3 // 4 // (_USUAL_DECODER_BYTES + _MAPPED_BYTES)))
+        each = max(_LEAST_DECODER_BYTES, spare * 3 // 4 // number - _MAPPED_BYTES)
         each = min(largest, each)
         server = most - number * (each + _MAPPED_BYTES)
-        return cls(server, needs.request, number, each, server - own)
+        return cls(server, needs.request, number, each, server - server_needs)
 
 
 def _megabytes(count: int) -> str:
@@ -100,9 +101,9 @@ def _megabytes(count: int) -> str:
 
 
 class MemoryBound:
-    """At most `most_bytes`; `drops` let go of what is kept for later and can be made again.
+    """Holds the process to at most `most_bytes`. `drops` release caches that can be rebuilt.
 
-    Each request may take `request_bytes` while it runs (`room`).
+    Each running request may take `request_bytes` (`room`).
     """
 
     def __init__(
@@ -119,13 +120,13 @@ class MemoryBound:
         self._dropped, self._running, self._bodies = -1e9, 0, 0
 
     def check(self) -> None:
-        """Raise ServerError (503) where one more request may exceed the bound, after what is kept is gone."""
+        """Raise ServerError 503 if one more request may exceed the bound even with caches dropped."""
         with self._lock:
             self._check()
 
     @contextlib.contextmanager
     def room(self) -> Iterator[None]:
-        """Hold what one request may take. Raises as `check`, before the request takes anything."""
+        """Reserve what one request may take. Raises like `check`, before the request starts."""
         with self._lock:
             self._check()
             self._running += 1
@@ -137,10 +138,10 @@ class MemoryBound:
 
     @contextlib.contextmanager
     def body(self, length: int) -> Iterator[None]:
-        """Hold what a request's body of `length` bytes may take, from before its first byte is read.
+        """Reserve what a body of `length` bytes may take, before its first byte is read.
 
-        All bodies together get half of what is free, so that requests without one are still answered. Raises
-        as `check`.
+        All bodies together get half of the free memory, so that requests without one are still
+        answered. Raises like `check`.
         """
         held = _COPIES_OF_BODY * length
         with self._lock:
@@ -153,7 +154,7 @@ class MemoryBound:
                 self._bodies -= held
 
     def drop(self) -> None:
-        """Let go of what is kept for later, and give that memory back to the system."""
+        """Drop caches and return their memory to the system."""
         for drop in self._drops:
             drop()
         release()

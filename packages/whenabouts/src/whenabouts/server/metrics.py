@@ -1,4 +1,4 @@
-"""The server's counters, in Prometheus' text format."""
+"""The server's metrics, in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class Metrics:
-    """Counters of one server, in a registry of its own: a process may have several servers."""
+    """Metrics of one server, in their own registry because a process may run several servers."""
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -29,17 +29,15 @@ class Metrics:
         )
         self.in_flight = Gauge("whenabouts_requests_in_flight", "requests being answered", registry=registry)
         self.cache = Counter(
-            "whenabouts_cache", "files asked of the cache", ("kind", "outcome"), registry=registry
+            "whenabouts_cache", "files requested from the cache", ("kind", "outcome"), registry=registry
         )
         self.cache_bytes = Gauge("whenabouts_cache_bytes", "bytes of files in the cache", registry=registry)
-        self.waiting = Gauge(
-            "whenabouts_jobs", "jobs that run or stand in line", ("kind",), registry=registry
-        )
+        self.waiting = Gauge("whenabouts_jobs", "jobs that run or wait", ("kind",), registry=registry)
         self.refused = Gauge(
             "whenabouts_jobs_refused", "jobs answered with 429", ("kind",), registry=registry
         )
         self.videos = Gauge("whenabouts_videos", "videos in the corpus", registry=registry)
 
     def text(self) -> bytes:
-        """All counters."""
+        """All metrics as text."""
         return bytes(generate_latest(self._registry))

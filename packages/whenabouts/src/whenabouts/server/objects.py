@@ -1,4 +1,4 @@
-"""Videos that lie on an object store, sent to a client: the ranges it asks for, and no more, are read."""
+"""Send videos from an object store to a client, reading only the requested ranges."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _CHUNK_BYTES = 256 << 10
 
 @dataclass(frozen=True, slots=True)
 class OpenObject:
-    """An object that is open for reading; whoever has it closes it."""
+    """An object open for reading. Its holder closes it."""
 
     reader: BinaryIO
     status: os.stat_result
 
     @classmethod
     def of(cls, path: ObjectPath) -> OpenObject:
-        """An object of a store. Raises OSError."""
+        """Open an object of a store. Raises OSError."""
         return cls(open_source(path), path.stat())
 
     def close(self) -> None:
@@ -40,7 +40,7 @@ class OpenObject:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What tells this object from what lay there before or will later."""
+        """Validators (entity tag, date) that change with the object."""
         facts = f"{self.status.st_mtime_ns}-{self.status.st_size}".encode()
         return {
             "ETag": f'"{md5(facts, usedforsecurity=False).hexdigest()}"',
@@ -53,7 +53,7 @@ class OpenObject:
 def respond_object(
     request: Request, opened: OpenObject, *, media_type: str, name: str, done: Callable[[], None]
 ) -> Response:
-    """The answer to a GET or HEAD for an open object, as `files.respond` gives it for a file."""
+    """The answer to a GET or HEAD for an open object, like `files.respond` for a file."""
     headers, size = opened.headers, opened.status.st_size
 
     def release() -> None:
@@ -81,7 +81,7 @@ def respond_object(
 
 
 class _Answer(StreamingResponse):
-    """Pieces of an object; it is closed when all is sent, or the client has gone."""
+    """Streams pieces of an object, and closes it when all is sent or the client has left."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class _Answer(StreamingResponse):
         self._release = release
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the answer."""
         try:
             await super().__call__(scope, receive, send)
         finally:

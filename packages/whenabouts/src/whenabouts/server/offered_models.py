@@ -1,4 +1,4 @@
-"""Which models a page may choose for a job, and the command that brings a missing one."""
+"""Which models a page may choose for a job, and the commands that install missing ones."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _VISION_PACKAGES = ("torch", "transformers")
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What a model would add, and the command that installs it."""
+    """What a missing model would add, and the command that installs it."""
 
     adds: str
     command: str
 
 
 def offered() -> dict[str, list[ListedModel]]:
-    """Models that are on this machine, for speech ("transcribe") and for "pictures"."""
+    """Models on this machine, for speech ("transcribe") and for "pictures"."""
     speech = {model.name for model in SPEECH_MODELS}
     here = [listed for listed in listed_models() if listed.is_here]
     return {
@@ -45,9 +45,9 @@ def offered() -> dict[str, list[ListedModel]]:
 
 
 def check_offered(task: Mapping[str, object]) -> dict[str, str]:
-    """The models of a job, by what they are for. Raises UsageError for a model that is not offered.
+    """The models of a job, by purpose. Raises UsageError for a model that is not offered.
 
-    A job may come from a stranger's corpus, so a name is never taken as a path or fetched.
+    A job may come from someone else's corpus, so a name is never used as a path and never downloaded.
     """
     options: dict[str, str] = {}
     chosen = {kind: str(task.get(kind) or "") for kind in ("transcribe", "pictures")}
@@ -59,14 +59,14 @@ def check_offered(task: Mapping[str, object]) -> dict[str, str]:
         if name and name not in names:
             raise UsageError(
                 f"{kind}: {name[:100]!r} is not on this machine, which has {', '.join(names) or 'none'}; "
-                "`whenabouts models list` names others"
+                "`whenabouts models list` lists others"
             )
         options |= {kind: name} if name else {}
     return options
 
 
 def missing(streams: Collection[str], *, is_heard: bool, has_wordless_sound: bool) -> list[Missing]:
-    """What would be searched with a model that is not here. `streams` are those of a plan."""
+    """Missing models that would make more of a plan searchable. `streams` are those of the plan."""
     lacks = []
     if command := install_command():
         lacks.append(Missing("words by their meaning, not only by their letters", shlex.join(command)))
@@ -81,5 +81,5 @@ def missing(streams: Collection[str], *, is_heard: bool, has_wordless_sound: boo
 
 
 def _named(listed: ListedModel) -> str:
-    """The name that an index run takes."""
+    """The name to pass to an index run."""
     return listed.model.name if listed.model.name == PACKAGED else listed.model.alias or listed.model.name

@@ -1,4 +1,4 @@
-"""Page tokens: which answer, and where its next page starts; signed, so that no other answer takes them."""
+"""Page tokens: an answer and the offset of its next page, signed so that no other answer accepts them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OFFSET_BYTES = 4
 
 
 class Pages:
-    """Makes and reads the tokens of one corpus; `secret` is any bytes that another corpus does not have."""
+    """Makes and reads the tokens of one corpus. `secret`: any bytes that differ between corpora."""
 
     def __init__(self, secret: bytes) -> None:
         self._key = blake2b(secret, digest_size=32).digest()
@@ -25,7 +25,7 @@ class Pages:
         return base64.urlsafe_b64encode(place + self._signature(subject, place)).decode()
 
     def offset(self, subject: str, token: str) -> int:
-        """Where the page starts; ServerError (400) for a token that is damaged or of another answer."""
+        """The offset of the page. Raises ServerError 400 for a damaged token or one of another answer."""
         try:
             raw = base64.b64decode(token, altchars=b"-_", validate=True)
         except (binascii.Error, ValueError):
@@ -37,7 +37,7 @@ class Pages:
             raise ServerError(
                 400,
                 "invalid_page_token",
-                "this page token is damaged, or of another query or corpus; ask again without it",
+                "this page token is damaged, or belongs to another query or corpus; search again without it",
                 field="page_token",
             )
         return int.from_bytes(place, "big")

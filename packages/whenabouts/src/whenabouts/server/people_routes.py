@@ -1,6 +1,6 @@
-"""Routes for people: who speaks and who is seen, in the corpus and in a video; naming and forgetting them.
+"""Routes for people: who speaks and is seen, in the corpus and in a video; rename, merge and forget them.
 
-Whoever may ask may read; changing is for those whom the server's owner lets (`Settings.changes_people`).
+Anyone with access may read. Changes need `Settings.changes_people`, which the server's owner sets.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from whenabouts.workplace.guests import INDEX
 
 router = APIRouter(prefix="/api")
 MOST_PEOPLE = 1000
-# Another change is soon over; an index run is not.
+# Other changes end soon; an index run does not.
 _WAIT_SECONDS = 2.0
 
 
 @router.get("/people", responses=problems(), summary="Who speaks and who is seen")
 async def people(request: Request, _: Annotated[NoParameters, Query()]) -> PeopleBody:
-    """By stream, those heard or seen longest first, at most 1,000; `where` takes KEY=NAME of each."""
+    """By stream, longest heard or seen first, at most 1,000. `where` is the filter KEY=NAME for a search."""
     service = service_of(request)
 
     def read(corpus: Corpus) -> PeopleBody:
@@ -63,9 +63,9 @@ async def people(request: Request, _: Annotated[NoParameters, Query()]) -> Peopl
     return await service.read(service.reads, request, read)
 
 
-@router.post("/people/name", responses=problems(404, 409, 507), summary="Give a person another name")
+@router.post("/people/name", responses=problems(404, 409, 507), summary="Rename a person")
 async def name(request: Request, body: NameRequest, _: Annotated[NoParameters, Query()]) -> ChangeBody:
-    """By the present name; a name that somebody else has is refused (409 `name_taken`): merge the two."""
+    """`person` is the present name. A name in use is refused (409 `name_taken`); merge the two instead."""
 
     def change(people: People) -> ChangeBody:
         people.name(body.person, body.name)
@@ -74,9 +74,9 @@ async def name(request: Request, body: NameRequest, _: Annotated[NoParameters, Q
     return await _changed(request, change)
 
 
-@router.post("/people/merge", responses=problems(404, 409, 507), summary="Let two people be one")
+@router.post("/people/merge", responses=problems(404, 409, 507), summary="Merge two people")
 async def merge(request: Request, body: MergeRequest, _: Annotated[NoParameters, Query()]) -> ChangeBody:
-    """The clips of `other` become those of `person`."""
+    """The clips of `other` become clips of `person`."""
 
     def change(people: People) -> ChangeBody:
         people.merge(body.person, body.other)
@@ -85,15 +85,15 @@ async def merge(request: Request, body: MergeRequest, _: Annotated[NoParameters,
     return await _changed(request, change)
 
 
-@router.post("/people/undo", responses=problems(409, 507), summary="Take the last change of names back")
+@router.post("/people/undo", responses=problems(409, 507), summary="Undo the last change of names")
 async def undo(request: Request, _: Annotated[NoParameters, Query()]) -> ChangeBody:
-    """Up to twenty of them, one at a time, until somebody is forgotten."""
+    """Undoes up to twenty changes, one per call. Forgetting someone clears the list."""
     return await _changed(request, lambda people: ChangeBody(done=printable(f"undone: {people.undo()}")))
 
 
-@router.post("/people/forget", responses=problems(404, 409, 507), summary="Take a person out for good")
+@router.post("/people/forget", responses=problems(404, 409, 507), summary="Forget a person for good")
 async def forget(request: Request, body: ForgetRequest, _: Annotated[NoParameters, Query()]) -> ChangeBody:
-    """With all clips and vectors, which leave the disk at once; it cannot be undone."""
+    """Erases all clips and vectors of a person from disk at once. This cannot be undone."""
 
     def change(people: People) -> ChangeBody:
         erased = people.forget(body.person)
@@ -103,20 +103,23 @@ async def forget(request: Request, body: ForgetRequest, _: Annotated[NoParameter
 
 
 def _may_change(request: Request) -> bool:
-    """Whether whoever asks may change people here."""
+    """Whether this client may change people."""
     return service_of(request).settings.changes_people and INDEX in request.scope["guest"].scopes
 
 
 async def _changed(request: Request, change: Callable[[People], ChangeBody]) -> ChangeBody:
-    """What `change` did as the corpus's writer. Raises ServerError; CorpusBusy while another writes."""
+    """The result of `change`, run as the corpus's writer.
+
+    Raises ServerError, and CorpusBusy while another process writes.
+    """
     service = service_of(request)
     if not service.settings.changes_people:
-        problem = "this server changes no people; its owner lets clients with `serve --change-people`"
+        problem = "this server does not change people; start it with `serve --change-people` to allow that"
         raise ServerError(403, "read_only", problem)
 
     def write(corpus: Corpus) -> ChangeBody:
         try:
-            # Forgetting goes on to its end, however long it takes and whoever leaves.
+            # Forgetting must finish, however long it takes, even if the client leaves.
             with Budget(math.inf).spent_here(), corpus.store.writing(wait=_WAIT_SECONDS):
                 return change(corpus.people)
         except NoSuchPerson as error:
@@ -133,7 +136,7 @@ async def _changed(request: Request, change: Callable[[People], ChangeBody]) -> 
 async def turns(
     request: Request, video_id: Annotated[str, Path(max_length=300)], _: Annotated[NoParameters, Query()]
 ) -> TurnsBody:
-    """The turns and sightings in a video, by stream and start; none where the corpus knows of nobody."""
+    """The turns and sightings in a video, by stream and start; empty if nobody was indexed."""
     service = service_of(request)
 
     def read(corpus: Corpus) -> TurnsBody:

@@ -1,8 +1,8 @@
-"""Several server processes at one address: Python runs one thread at a time, and a search is half Python.
+"""Several server processes at one address, because Python runs one thread at a time.
 
-Each is a whole server with threads, limits and memory of its own; all wait for connections at one socket.
-They share the folder of thumbnails and clips, and page tokens of one are known to all. One that ends is
-started again, and none outlives the first.
+Each process is a whole server with its own threads, limits and memory; all accept from one socket. They share
+the cache of thumbnails and clips, and accept each other's page tokens. A process that dies is restarted; none
+outlives the first.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def others_serving(
     share: Share,
     make_server: Callable[..., Any],
 ) -> Iterator[None]:
-    """Further processes that serve a corpus at a listening socket: the others of `share`; ended at the end.
+    """Run the other processes of `share` on a listening socket, until the block ends.
 
     Each keeps to the same `parts` of memory.
     """
@@ -53,7 +53,7 @@ def others_serving(
 
 
 def _plain(settings: Settings) -> dict[str, Any]:
-    """Settings as arguments that another process can be given."""
+    """The settings as arguments that can be sent to another process."""
     names = [
         *("host", "port", "token", "cache", "cache_bytes", "files", "limits", "check", "send_frames"),
         *("guests", "base_path", "proxies", "allow", "rerank", "rewrite", "send_query"),
@@ -74,21 +74,21 @@ def _keep(
     stop: threading.Event,
     make_server: Callable[..., Any],
 ) -> None:
-    """Start processes, start those again that end, and end all when it is time."""
+    """Start the processes, restart those that die, and end all when `stop` is set."""
     context = multiprocessing.get_context("spawn")
-    # What another process is given must be a plain socket.
+    # Only a plain socket can be sent to another process.
     plain = socket.socket(fileno=bound.fileno())
     running: dict[int, SpawnProcess] = {}
     while not stop.wait(_PAUSE_SECONDS if running else 0):
-        for own in range(1, len(share.counts)):
-            if own in running and running[own].is_alive():
+        for index in range(1, len(share.counts)):
+            if index in running and running[index].is_alive():
                 continue
-            theirs = Share(share.counts, own)
+            theirs = Share(share.counts, index)
             theirs.end()
-            running[own] = context.Process(
+            running[index] = context.Process(
                 target=_serve_here, args=(place, given, plain, theirs, make_server)
             )
-            running[own].start()
+            running[index].start()
     plain.detach()
     for process in running.values():
         process.terminate()
@@ -104,7 +104,7 @@ def _serve_here(
     share: Share,
     make_server: Callable[..., Any],
 ) -> None:
-    """What such a process does: serve until it is told to stop, or the first process is gone."""
+    """Serve in this process until it is told to stop or the first process is gone."""
     from whenabouts.server.app import Application
 
     parts = given["parts"]
@@ -125,9 +125,9 @@ def _end_with_parent(server: Any) -> None:
 
 
 def share_of(settings: Settings, count: int) -> Settings:
-    """The settings of one of `count` processes, with its part of what all may use together."""
+    """The settings of one of `count` processes, with its share of the common limits."""
     limits = settings.limits
-    # Two in each: while one waits for the index, the other works.
+    # At least two each: while one waits for the index, the other computes.
     searches = limits.searches if count == 1 else max(2, limits.searches // count)
     clips = max(1, limits.clips_a_minute // count)
     memory = limits.memory_bytes // count

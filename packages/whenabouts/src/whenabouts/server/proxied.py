@@ -1,4 +1,4 @@
-"""A server behind a reverse proxy: below a base path, and under the name by which the proxy was asked."""
+"""A server behind a reverse proxy: under a base path and the proxy's host name."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ _base_path: ContextVar[str] = ContextVar("base path", default="")
 
 
 def _below(address: str) -> str:
-    """An address of this server as a client finds it."""
+    """An address of this server as a client must request it."""
     return _base_path.get() + address
 
 
 Address = Annotated[str, PlainSerializer(_below, return_type=str)]
-"""A field of an answer that is an address of this server, such as "/api/videos": sent below the base path."""
+"""An address of this server in an answer, such as "/api/videos"; the base path is added when it is sent."""
 
 
 class Proxied:
-    """Takes the base path off addresses, and the host and scheme from proxies that the owner named.
+    """Removes the base path from requests, and takes host and scheme from trusted proxies.
 
-    A proxy may keep the base path in what it asks, or strip it: both arrive at the same routes.
+    A proxy may forward the base path or strip it; both reach the same routes.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app, self._base, self._networks = app, settings.base_path, settings.proxy_networks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         raw = scope["raw_path"].split(b"?")[0]
         if self._base and raw == self._base.encode():
             query = scope["query_string"].decode("latin-1")
-            # Addresses of the page are relative: without the slash they would lead out of the base path.
+            # The page's addresses are relative: without the slash they would lead out of the base path.
             beneath = f"{self._base}/{'?' * bool(query)}{query}"
             await RedirectResponse(beneath, 307, headers=HEADERS)(scope, receive, send)
             return
@@ -76,19 +76,19 @@ class Proxied:
 
 
 def _take_forwarded(scope: Scope) -> None:
-    """Take the host and scheme by which a trusted proxy was asked. Raises ServerError 400."""
+    """Take the host and scheme that a trusted proxy reports. Raises ServerError 400."""
     host, scheme = (_last(scope, name) for name in (b"x-forwarded-host", b"x-forwarded-proto"))
     if (host and not _HOST.fullmatch(host)) or scheme not in ("", "http", "https"):
         raise ServerError(400, "bad_forwarded", "X-Forwarded-Host or X-Forwarded-Proto makes no sense")
     if scheme:
         scope["scheme"] = scheme
     if host:
-        others = [pair for pair in scope["headers"] if pair[0] != b"host"]
-        scope["headers"] = [(b"host", host.encode("latin-1")), *others]
+        headers = [pair for pair in scope["headers"] if pair[0] != b"host"]
+        scope["headers"] = [(b"host", host.encode("latin-1")), *headers]
     scope["forwarded"] = True
 
 
 def _last(scope: Scope, name: bytes) -> str:
-    """What the nearest proxy wrote: a client may have sent a header of that name, too."""
+    """The value from the nearest proxy, which comes last; a client may have sent the same header."""
     values = [value.decode("latin-1") for key, value in scope["headers"] if key == name]
     return values[-1].rpartition(",")[2].strip() if values else ""

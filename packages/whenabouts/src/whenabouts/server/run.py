@@ -1,4 +1,4 @@
-"""The server as a process: its address, its patience with clients, its end."""
+"""Run the server as a process: bind its address, time out slow clients, stop in order."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _MOST_HEAD_BYTES = 32 << 10
 _MOST_CONNECTIONS = 512
 _RETRY_SECONDS = 5
 _MOST_PROCESSES = 32
-# A search makes some thousand objects and no cycles: with Python's 700 the collector looks through them twice
-# a search, in vain, for a twentieth of the processor time.
+# A search creates some thousand objects and no cycles. With Python's default of 700 the collector would run
+# twice per search, for nothing, at a twentieth of the processor time.
 _OBJECTS_A_COLLECTION = (20_000, 20, 20)
 
 
 def serve(corpus: Corpus, settings: Settings, say: Callable[[str], None], processes: int = 1) -> None:
-    """Serve a corpus until SIGINT or SIGTERM; requests that run are finished first.
+    """Serve a corpus until SIGINT or SIGTERM, then finish the running requests.
 
-    `say` is told the address once it can be asked; further `processes` join as soon as they have started.
-    Raises UsageError for an address that cannot be had, and for a bound on memory that the corpus exceeds.
+    `say` gets the address once it answers; further `processes` join as soon as they have started. Raises
+    UsageError if the address is unavailable, or if the corpus exceeds the memory bound.
     """
     if not 1 <= processes <= _MOST_PROCESSES:
         raise UsageError(f"--processes {processes}: give 1 to {_MOST_PROCESSES}")
@@ -63,11 +63,11 @@ def serve(corpus: Corpus, settings: Settings, say: Callable[[str], None], proces
 
 
 def listen(settings: Settings) -> socket.socket:
-    """A socket at the address; UsageError says why there is none to be had."""
+    """A socket bound to the address. Raises UsageError with the reason if it cannot be bound."""
     host = settings.host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With its protocol named, asyncio sends small answers at once; without, each waits 40 ms for the client's
-    # delayed acknowledgement (Nagle's algorithm).
+    # With the protocol named, asyncio disables Nagle's algorithm; otherwise each small answer waits 40 ms for
+    # the client's delayed acknowledgement.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -78,20 +78,20 @@ def listen(settings: Settings) -> socket.socket:
         bound.close()
         cause = {
             errno.EADDRINUSE: "is taken by another program; give another --port (0: any that is free)",
-            errno.EACCES: "may not be used; give a --port from 1024 on",
+            errno.EACCES: "needs administrator rights; give a --port of 1024 or more",
         }.get(error.errno or 0, f"cannot be used ({error.strerror}); check --host")
         raise UsageError(f"{settings.host}:{settings.port} {cause}") from None
 
 
 def greeting(settings: Settings, bound: socket.socket) -> str:
-    """What to open in a browser. Logs of a service keep it, so it does not say the token."""
+    """The line to print at the start. It omits the token, because service logs keep it."""
     return f"serving at {link(settings, bound, '')}" + (
         " (add ?token= and the token that it was started with)" if settings.token else ""
     )
 
 
 def link(settings: Settings, bound: socket.socket, token: str) -> str:
-    """Where a browser finds the page, let in by a token."""
+    """The page's address for a browser, with the token."""
     port = bound.getsockname()[1]
     host = settings.host.strip("[]")
     shown = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(host, host)
@@ -100,7 +100,7 @@ def link(settings: Settings, bound: socket.socket, token: str) -> str:
 
 
 class Server(uvicorn.Server):
-    """uvicorn with bounded patience, no log, and an orderly end at SIGINT and SIGTERM."""
+    """uvicorn with timeouts for slow clients, no log, and an orderly end at SIGINT and SIGTERM."""
 
     def __init__(
         self,
@@ -123,17 +123,17 @@ class Server(uvicorn.Server):
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=max(1, round(limits.graceful_seconds)),
             h11_max_incomplete_event_size=_MOST_HEAD_BYTES,
-            # Connections taken at a time: of several processes at one socket, the idle one takes the next.
+            # One connection per accept, so that the idle one of several processes takes the next.
             backlog=1,
         )
         super().__init__(config)
         self._say_started, self._collections = started, gc.get_threshold()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen, then say so."""
+        """Start to listen, then report it."""
         await super().startup(sockets)
         for bound in sockets or ():
-            bound.listen(_MOST_CONNECTIONS)  # asyncio takes its backlog for the length of the queue, too
+            bound.listen(_MOST_CONNECTIONS)  # asyncio also used its backlog of 1 as the queue length
         if self.started:
             gc.freeze()
             gc.set_threshold(*_OBJECTS_A_COLLECTION)
@@ -141,21 +141,21 @@ class Server(uvicorn.Server):
             self._say_started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no more connections, and finish what runs."""
+        """Take no more connections, and finish running requests."""
         self._share.end()
         await super().shutdown(sockets)
         gc.set_threshold(*self._collections)
         gc.unfreeze()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Finish what runs; a second Ctrl-C does not wait."""
+        """Finish running requests; a second Ctrl-C does not wait for them."""
         if self.should_exit and sig == signal.SIGINT:
             self.force_exit = True
         self.should_exit = True
 
 
 async def _too_many_connections(scope: Scope, receive: Receive, send: Send) -> None:
-    """What is answered while there are too many connections."""
+    """Answers every request while there are too many connections."""
     headers = {"Retry-After": str(_RETRY_SECONDS), "Connection": "close"}
     problem = ServerError(
         503, "busy", f"too many connections; try again in {_RETRY_SECONDS} s", headers=headers
@@ -164,7 +164,7 @@ async def _too_many_connections(scope: Scope, receive: Receive, send: Send) -> N
 
 
 def _protocol(head_seconds: float, stall_seconds: float, share: Share) -> type[H11Protocol]:
-    """HTTP/1.1 that drops clients that do not finish their request, or do not read their answer."""
+    """An HTTP/1.1 protocol that drops clients too slow to send their request or read their answer."""
 
     class BoundedProtocol(H11Protocol):
         """One connection."""
@@ -179,8 +179,8 @@ def _protocol(head_seconds: float, stall_seconds: float, share: Share) -> type[H
             self._head_timer = self.loop.call_later(head_seconds, transport.abort)
 
         def data_received(self, data: bytes) -> None:
-            """The time for a request runs from its first byte to its last."""
-            # Not uvicorn's own limit: that one answers in plain text.
+            """Restart the request's timer at its first byte and stop it at its last."""
+            # Not uvicorn's own limit, which answers in plain text.
             is_full = max(len(self.connections), len(self.tasks)) >= _MOST_CONNECTIONS
             self.app = _too_many_connections if is_full else self.config.loaded_app
             super().data_received(data)

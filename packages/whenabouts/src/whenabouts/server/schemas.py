@@ -1,4 +1,4 @@
-"""What requests may hold and what answers hold: the OpenAPI description is made from these."""
+"""Bodies of requests and answers. The OpenAPI description is made from these classes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from whenabouts.times import parse_date
 from whenabouts.types import UsageError
 
 MOST_QUERY_CHARACTERS = 2000
-# A picture that is sent, before it is written in base64.
+# Size of an uploaded picture before base64.
 MOST_PICTURE_BYTES = 6 << 20
 MOST_PAGE = 50
 MOST_LISTED = 50
@@ -29,7 +29,7 @@ _LATEST = 31 * 86_400.0
 
 
 def _read_by(parse: Callable[[str], object]) -> AfterValidator:
-    """Refuse a text that `parse` refuses, in its words."""
+    """Refuse a text that `parse` refuses, with its message."""
 
     def check(text: str) -> str:
         try:
@@ -47,7 +47,7 @@ Query = Annotated[
         min_length=1,
         max_length=MOST_QUERY_CHARACTERS,
         pattern=r"\S",
-        description='what to look for, in your own words; what stands in "quotes" must be said exactly so',
+        description='what to look for, in your own words; "quoted" words must be said exactly',
     ),
 ]
 Date = Annotated[str, Field(min_length=4, max_length=40), _read_by(parse_date)]
@@ -80,20 +80,20 @@ PictureBytes = Annotated[
     ),
 ]
 PageToken = Annotated[
-    str, Field(min_length=1, max_length=200, description="`next_page_token` of the page before")
+    str, Field(min_length=1, max_length=200, description="`next_page_token` of the previous page")
 ]
 PageLimit = Annotated[int, Field(ge=1, le=MOST_PAGE, description="results on a page")]
 SegmentSeconds = Annotated[float, Field(ge=0.1, le=3600, allow_inf_nan=False)]
 
 
 class Strict(BaseModel):
-    """Parameters; any other is refused."""
+    """Parameters; unknown ones are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class NoParameters(Strict):
-    """A route that takes none."""
+    """For routes without parameters."""
 
 
 class Narrowing(Strict):
@@ -102,7 +102,7 @@ class Narrowing(Strict):
     within: list[Name] = Field(
         default_factory=list, max_length=MOST_LISTED, description="only in these videos: ids or file names"
     )
-    stream: list[Name] = Field(default_factory=list, max_length=10, description="only by these streams")
+    stream: list[Name] = Field(default_factory=list, max_length=10, description="search only these streams")
     min_confidence: float = Field(default=0.0, ge=0, le=1, allow_inf_nan=False)
     after: Date | None = Field(default=None, description="recorded at or after this date")
     before: Date | None = Field(default=None, description="recorded before this date")
@@ -110,26 +110,26 @@ class Narrowing(Strict):
         default_factory=list, max_length=20, description="conditions on metadata: KEY=VALUE, KEY>=N …"
     )
     model: Name | None = Field(
-        default=None, description="find with this trained system, one of `models` in /api/stats"
+        default=None, description="search with this trained system, one of `models` in /api/stats"
     )
     segments: SegmentSeconds | None = Field(
         default=None,
-        description="with a model, for long videos: by segments of so many seconds, as `whenabouts index "
-        "--segments` made them",
+        description="with a model, for long videos: search segments of this length, as made by `whenabouts "
+        "index --segments`",
     )
     all: bool = Field(
         default=False,
-        description="every place where all words and all quoted phrases are said, by video and time",
+        description="list every place that has all words and all quoted phrases, by video and time",
     )
     literal: list[Literal[RuleName, "all"]] = Field(
         default_factory=list,
         max_length=20,
-        description='rules that are off ("all": every one), so that their words are searched as they stand',
+        description='rules to turn off ("all": every one); their words are then searched literally',
     )
 
 
 class LibraryParameters(Strict):
-    """Which videos, by the dates of their recording and by facts."""
+    """Which videos: by recording date and by facts."""
 
     after: Date | None = Field(default=None, description="recorded at or after this date")
     before: Date | None = Field(default=None, description="recorded before this date")
@@ -142,7 +142,7 @@ class LibraryParameters(Strict):
 
 
 class SearchRequest(Narrowing):
-    """A query, of words, of a moment that the answer is to be like, or of both; and what may answer it."""
+    """A query of words, of an example moment, or of both; and which moments may answer it."""
 
     query: Query | None = None
     like: ExampleName | None = None
@@ -150,13 +150,13 @@ class SearchRequest(Narrowing):
         default=None,
         ge=1,
         le=MOST_K,
-        description="at most so many moments: 10 if not given; with `all`, all places",
+        description="number of moments (default 10; with `all`: all places)",
     )
     check: bool = Field(
         default=False,
         description="let the server's checker look at the best moments (`checker` in /api/stats)",
     )
-    check_best: int = Field(default=5, ge=1, le=20, description="with `check`: so many moments")
+    check_best: int = Field(default=5, ge=1, le=20, description="with `check`: how many moments")
     rerank: bool = Field(
         default=False,
         description="let the server's reranker order the first moments (`reranker` in /api/stats)",
@@ -168,12 +168,12 @@ class SearchRequest(Narrowing):
 
     @property
     def asks_models(self) -> bool:
-        """Whether models look at the answer, which takes seconds."""
+        """Whether models also work on the answer, which takes seconds."""
         return self.check or self.rerank or self.rewrite
 
 
 class VerdictBody(BaseModel):
-    """What the checker said of a moment, and where it would have it start and end (null: as it is)."""
+    """The checker's verdict on a moment, and its proposed start and end (null: unchanged)."""
 
     matches: bool
     reason: str
@@ -182,10 +182,10 @@ class VerdictBody(BaseModel):
 
 
 class CheckBody(BaseModel):
-    """Which model looked at how many moments; `line` says how often it is wrong.
+    """Which model checked how many moments; `line` says how often it is wrong.
 
-    `counts`: whether its word changed confidence and order. `rates` is what was measured of it here, null
-    where nothing was.
+    `counts`: whether its verdict changed confidence and order. `rates`: its error rates measured on this
+    corpus, null if there are none.
     """
 
     model: str
@@ -225,79 +225,81 @@ class PageParameters(Strict):
 
     @property
     def subject(self) -> str:
-        """What a page token belongs to: the request, whatever the length of a page."""
+        """What a page token is bound to: the request without the page's length and offset."""
         left_out = {"page_limit", "page_token", "skip"}
         return json.dumps(self.model_dump(mode="json", exclude=left_out), sort_keys=True)
 
 
 class SearchParameters(SearchRequest, PageParameters):
-    """A search, and which page of its answer."""
+    """A search, and which page of its answer to return."""
 
 
 class VideosParameters(LibraryParameters, PageParameters):
-    """Which videos, in which order, and which page of them: by its token, or behind the first `skip`."""
+    """Which videos, their order, and the page: by token, or after the first `skip`."""
 
     sort: Sort = "id"
     descending: bool = False
-    skip: int = Field(default=0, ge=0, le=1 << 31, description="videos that are left out before the page")
+    skip: int = Field(default=0, ge=0, le=1 << 31, description="number of videos before the page")
 
 
 class SearchBodyParameters(SearchParameters):
-    """The same, with a picture that the answer is to be like."""
+    """The same, with an example picture."""
 
     picture: PictureBytes | None = None
 
 
 class ExportParameters(Narrowing):
-    """Either a query with its narrowing, or moments by name."""
+    """Either a query with its filters, or moments by name."""
 
     query: Query | None = None
     moments: str | None = Field(
-        default=None, min_length=5, max_length=20_000, description="VIDEO_ID@START-END, with commas between"
+        default=None, min_length=5, max_length=20_000, description="VIDEO_ID@START-END, separated by commas"
     )
     format: str = Field(default="json", min_length=1, max_length=20, pattern=r"^[a-z0-9]+$")
-    k: int | None = Field(default=None, ge=1, le=MOST_K, description="5 if not given; with `all`, all places")
+    k: int | None = Field(
+        default=None, ge=1, le=MOST_K, description="number of moments (default 5; with `all`: all places)"
+    )
     all_moments: bool = Field(
-        default=False, description="all `k` moments of a query, also those that do not match it"
+        default=False, description="all `k` moments of a query, including those that do not match"
     )
 
 
 class SpanParameters(Strict):
-    """A stretch of a video; without one, all of it."""
+    """A time range of a video; without one, all of it."""
 
     start: Seconds | None = None
     end: Seconds | None = None
 
 
 class TranscriptParameters(Strict):
-    """How the words of a video are written down."""
+    """The format of a transcript."""
 
     format: TranscriptFormat = Field(default="vtt", description="subtitles (srt, vtt), or text without times")
 
 
 class ClipParameters(Strict):
-    """The stretch that is to be cut out, in seconds, [start, end)."""
+    """The range to cut, in seconds, [start, end)."""
 
     start: Seconds
     end: Seconds
 
 
 class ThumbnailParameters(Strict):
-    """Which instant, in seconds, and how wide in pixels."""
+    """An instant in seconds, and a width in pixels."""
 
     at: Seconds = 0.0
     width: int = Field(default=320, ge=16, le=1280)
 
 
 class CurvesParameters(Strict):
-    """A query, and the streams that curves are drawn of (none: all)."""
+    """A query, and the streams to compute curves for (empty: all)."""
 
     query: Query
     stream: list[Name] = Field(default_factory=list, max_length=10)
 
 
 class HighlightsParameters(Strict):
-    """A trained system with a saliency, and what is asked (nothing: highlights whatever one asks for)."""
+    """A trained system with a saliency head, and a query (null: general highlights)."""
 
     model: Name
     query: Query | None = None
@@ -313,17 +315,17 @@ class WhyParameters(Strict):
 
 
 class ExplainParameters(WhyParameters):
-    """The same, and the trained system that explains it."""
+    """The same, and the trained system to explain it."""
 
     model: Name
 
 
 class EvidenceBody(BaseModel):
-    """The strongest place of one stream.
+    """The best match of one stream.
 
-    `box`: where in the picture it is: left, top, right, bottom as shares of its width and height.
-    `recognised`: how sure a recogniser was of the words, of speech or of text on the screen, from 0 to 1;
-    null where they were written.
+    `box`: its place in the picture: left, top, right, bottom as shares of width and height. `recognised`:
+    the recogniser's confidence in speech or on-screen text, from 0 to 1; null for text that was not
+    recognised.
     """
 
     score: float
@@ -335,14 +337,14 @@ class EvidenceBody(BaseModel):
 
 
 class RuleBody(BaseModel):
-    """A rule that read a part of the query; `label` is for people. `literal` turns it off by its name."""
+    """A rule that interpreted part of the query. Users see `label`; `literal` turns it off by `name`."""
 
     name: RuleName
     label: str
 
 
 class PartnerBody(BaseModel):
-    """Where the other event is, if a query asks for two events in order; seconds."""
+    """Where the other event is, for a query about two events in order; seconds."""
 
     start: float
     end: float
@@ -351,9 +353,9 @@ class PartnerBody(BaseModel):
 class ResultBody(BaseModel):
     """A moment, half-open [start, end) in seconds.
 
-    `word`: "said here", "probably here", "maybe" or "unlikely"; `percent`: the confidence to show
-    beside it, None where there is none or it would contradict the word. `labels`: what a stream's evidence
-    without text is, such as "the picture"; "" where nothing need be said.
+    `word`: "said here", "probably here", "maybe" or "unlikely". `percent`: the confidence to show beside
+    it; null if there is none or it would contradict the word. `labels`: describes evidence without text,
+    such as "the picture"; "" if nothing need be shown.
     """
 
     rank: int
@@ -373,7 +375,7 @@ class ResultBody(BaseModel):
     reranked: RerankedBody | None = Field(default=None, exclude_if=lambda reranked: reranked is None)
     partner: PartnerBody | None = Field(default=None, exclude_if=lambda partner: partner is None)
     name: str
-    folder: str | None = Field(description="where its file lies; null where paths are not shown")
+    folder: str | None = Field(description="folder of its file; null if paths are hidden")
     thumbnail_url: Address | None
     clip_url: Address | None
     video_url: Address | None
@@ -381,7 +383,7 @@ class ResultBody(BaseModel):
 
 
 class PageInfo(BaseModel):
-    """Where in the whole answer a page stands."""
+    """The position of a page in the whole answer."""
 
     limit_per_page: int
     total_results: int
@@ -389,17 +391,17 @@ class PageInfo(BaseModel):
 
 
 class SearchPool(BaseModel):
-    """How much was searched: videos, and their seconds."""
+    """How much was searched: number of videos and total seconds."""
 
     total_count: int
     total_duration: float
 
 
 class SearchedBody(BaseModel):
-    """How many videos there were to search, and how many each stream searched; `text` says it for people.
+    """How many videos could be searched, and how many each stream searched; `text` says it for users.
 
-    `not_searched`: videos that have what a stream reads, and of which it has nothing. `nothing_to_find`:
-    videos of which no stream has anything.
+    `not_searched`: videos with input for a stream that did not index them. `nothing_to_find`: videos that
+    no stream has indexed.
     """
 
     videos: int
@@ -410,22 +412,22 @@ class SearchedBody(BaseModel):
 
 
 class PlacesBody(BaseModel):
-    """Of a list of every place: how many there are, and how many were skipped before the first."""
+    """For a list of every place: how many there are, and how many were skipped before the first."""
 
     total: int
     skipped: int
 
 
 class SearchBody(BaseModel):
-    """The answer to a search; `doubt` says why it is "unsure", `calibration` how often it is wrong here.
+    """The answer to a search. `doubt` says why it is "unsure", `calibration` how often it is wrong here.
 
-    `word` is the answer as people say it: "said here", "probably here", "maybe" or "nothing like it". `query`
-    are its words, `like` is what its moment or picture is called; "" where there is none.
+    `word`: the answer in words, "said here", "probably here", "maybe" or "nothing like it". `query`: the
+    words of the query; `like`: the name of the example moment or picture; "" if there is none.
 
-    `confidence` is the probability that a moment is right, `confidence_interval` the range that it leaves
-    open for the first one; `chance_percentile` is the share of unrelated queries that score lower.
+    `confidence`: probability that a moment is right; `confidence_interval`: its range for the first
+    moment; `chance_percentile`: share of unrelated queries that score lower.
 
-    `understood` are the rules that read the query, and `words` the event that was searched for then.
+    `understood`: rules that interpreted the query; `words`: the event that was then searched for.
     """
 
     query: str
@@ -459,22 +461,24 @@ class VideoBody(BaseModel):
     duration: float | None
     language: str
     streams: list[str]
-    gone: bool = Field(description="whether its file is not there any more")
+    gone: bool = Field(description="whether its file is missing")
     state: Literal["fine", "damaged", "missing", "unreadable"]
     damage: str = Field(description="what could not be read")
-    remedy: str = Field(description="how to mend it, in a sentence")
+    remedy: str = Field(description="how to repair it, in a sentence")
     words: str = Field(description="the first words of a video without a picture")
-    folder: str | None = Field(description="where its file lies; null where paths are not shown")
-    indexed: str = Field(description="when it was indexed last")
+    folder: str | None = Field(description="folder of its file; null if paths are hidden")
+    indexed: str = Field(description="when it was last indexed")
     recorded: str
-    recorded_from: str = Field(description='the key of the metadata that says so, or "modified": the file')
+    recorded_from: str = Field(
+        description='the metadata key that gives the date, or "modified" for that of the file'
+    )
     has_picture: bool
     thumbnail_url: Address | None
     video_url: Address | None
 
 
 class VideosBody(BaseModel):
-    """A page of the list of videos; `total` counts all, `stream_titles` is what people call each stream."""
+    """A page of the list of videos. `total` counts all; `stream_titles` are the names shown to users."""
 
     data: list[VideoBody]
     total: int
@@ -483,7 +487,7 @@ class VideosBody(BaseModel):
 
 
 class FacetValueBody(BaseModel):
-    """A value, how many videos have it, and the condition that narrows to them."""
+    """A value, how many videos have it, and the condition that filters by it."""
 
     value: str
     title: str
@@ -492,7 +496,7 @@ class FacetValueBody(BaseModel):
 
 
 class FacetBody(BaseModel):
-    """The values of one key; `more` are left out."""
+    """The values of one key; `more` counts those left out."""
 
     key: str
     title: str
@@ -501,7 +505,7 @@ class FacetBody(BaseModel):
 
 
 class FacetsBody(BaseModel):
-    """What some videos share, and how many they are; `root` is the folder that all videos lie below."""
+    """Values that videos share, and the number of videos. `root`: the common parent folder of all videos."""
 
     data: list[FacetBody]
     videos: int
@@ -509,14 +513,14 @@ class FacetsBody(BaseModel):
 
 
 class RelocationRequest(BaseModel):
-    """Where the file of a video is now."""
+    """The new path of a moved file."""
 
     model_config = ConfigDict(extra="forbid")
     path: Annotated[str, Field(min_length=1, max_length=4000, pattern=r"^[^\x00]+$")]
 
 
 class StreamOfVideo(BaseModel):
-    """A stream that is indexed of a video; `since` is null if an earlier version did not keep it."""
+    """A stream indexed for a video. `since` is null if an earlier version did not record it."""
 
     stream: str
     title: str
@@ -524,7 +528,7 @@ class StreamOfVideo(BaseModel):
 
 
 class ChapterBody(BaseModel):
-    """A part of a video, [start, end) in seconds; `title` is empty where the file names none."""
+    """A chapter, [start, end) in seconds; `title` is empty if the file gives none."""
 
     start: float
     end: float
@@ -532,27 +536,27 @@ class ChapterBody(BaseModel):
 
 
 class VideoDetails(VideoBody):
-    """All that is known of a video; what its file says is null where the file is not there any more."""
+    """All facts of a video; those read from the file are null if it is missing."""
 
     metadata: dict[str, Any]
     words_from: str
     indexed_streams: list[StreamOfVideo]
     shots: list[float] | None
     available: bool
-    unavailable: Problem | None = Field(description="why its file is not available")
-    place: str | None = Field(description="where its file was indexed, where paths are shown")
+    unavailable: Problem | None = Field(description="why its file is unavailable")
+    place: str | None = Field(description="path of its file when indexed; null if paths are hidden")
     content_type: str | None
     frame_rate: float | None
     width: int | None
     height: int | None
     codec: str | None
     has_audio: bool | None
-    chapters: list[ChapterBody] = Field(description="as the file has them; none where it is not there")
-    has_texts: bool = Field(description="whether text on the screen was looked for: /texts")
+    chapters: list[ChapterBody] = Field(description="the file's chapters; empty if it is missing")
+    has_texts: bool = Field(description="whether on-screen text was read: /texts")
 
 
 class CueBody(BaseModel):
-    """Words and when they are said; `recognised` as in the evidence of a moment."""
+    """Words and when they are said. `recognised` as in the evidence of a moment."""
 
     start: float
     end: float
@@ -561,7 +565,7 @@ class CueBody(BaseModel):
 
 
 class TextsOfStream(BaseModel):
-    """The texts that a stream read in a video, by start; `title` is what people call the stream."""
+    """The texts that a stream read in a video, by start. `title` is shown to users."""
 
     stream: str
     title: str
@@ -569,21 +573,21 @@ class TextsOfStream(BaseModel):
 
 
 class TextsBody(BaseModel):
-    """The words in the pictures of a video."""
+    """The on-screen text of a video."""
 
     video_id: str
     data: list[TextsOfStream]
 
 
 class CuesBody(BaseModel):
-    """The spoken passages of a video, or of a stretch of it."""
+    """The spoken passages of a video or of a range in it."""
 
     video_id: str
     data: list[CueBody]
 
 
 class PersonBody(BaseModel):
-    """Somebody who is heard or seen; `where` is the condition that narrows a search to that person."""
+    """A person who is heard or seen. `where` is the condition that limits a search to that person."""
 
     name: str
     stream: str
@@ -594,7 +598,7 @@ class PersonBody(BaseModel):
 
 
 class PeopleBody(BaseModel):
-    """Who speaks and who is seen, how many there are in all, and whether this client may change it."""
+    """Who speaks and is seen, the total number, and whether this client may change people."""
 
     data: list[PersonBody]
     total: int
@@ -605,7 +609,7 @@ PersonName = Annotated[str, Field(min_length=1, max_length=2 * LONGEST_NAME, pat
 
 
 class NameRequest(BaseModel):
-    """A person, by the present name, and what to call the person from now on."""
+    """A person's present name and new name."""
 
     model_config = ConfigDict(extra="forbid")
     person: PersonName
@@ -613,7 +617,7 @@ class NameRequest(BaseModel):
 
 
 class MergeRequest(BaseModel):
-    """Two people who are one: the clips of `other` become those of `person`."""
+    """Two names of one person: the clips of `other` become those of `person`."""
 
     model_config = ConfigDict(extra="forbid")
     person: PersonName
@@ -621,21 +625,21 @@ class MergeRequest(BaseModel):
 
 
 class ForgetRequest(BaseModel):
-    """Who is to be taken out for good."""
+    """The person to forget for good."""
 
     model_config = ConfigDict(extra="forbid")
     person: PersonName
 
 
 class ChangeBody(BaseModel):
-    """What was done; `erased` is how many clips left the disk."""
+    """What was done. `erased`: clips erased from disk."""
 
     done: str
     erased: int = 0
 
 
 class TurnBody(BaseModel):
-    """Somebody speaks, or is seen, in [start, end)."""
+    """A person speaks or is seen in [start, end)."""
 
     start: float
     end: float
@@ -643,7 +647,7 @@ class TurnBody(BaseModel):
 
 
 class TurnsOfStream(BaseModel):
-    """The turns or sightings that a stream knows of, by start; `title` is what people call the stream."""
+    """A stream's turns or sightings, by start. `title` is shown to users."""
 
     stream: str
     title: str
@@ -651,7 +655,7 @@ class TurnsOfStream(BaseModel):
 
 
 class TurnsBody(BaseModel):
-    """Who speaks and who is seen in a video, and whether this client may change who they are."""
+    """Who speaks and is seen in a video, and whether this client may change people."""
 
     video_id: str
     data: list[TurnsOfStream]
@@ -659,7 +663,7 @@ class TurnsBody(BaseModel):
 
 
 class CurveBody(BaseModel):
-    """What each clip scored: columns of one length; the percentile is empty where not calibrated."""
+    """The score of each clip, as columns of equal length. The percentile is empty if uncalibrated."""
 
     start: list[float]
     end: list[float]
@@ -668,7 +672,7 @@ class CurveBody(BaseModel):
 
 
 class CurveMoment(BaseModel):
-    """A moment that a stream found on its curve."""
+    """A moment found on a stream's curve."""
 
     stream: str
     start: float
@@ -678,7 +682,7 @@ class CurveMoment(BaseModel):
 
 
 class CurvesBody(BaseModel):
-    """The match curve of each stream over one video, and the moments on them, best first."""
+    """Each stream's match curve over one video, and the moments on the curves, best first."""
 
     query: str
     video_id: str
@@ -688,7 +692,7 @@ class CurvesBody(BaseModel):
 
 
 class HighlightCurve(BaseModel):
-    """How much each clip is worth seeing: columns of one length. More is better, the zero means nothing."""
+    """How much each clip is worth seeing, as columns of equal length. Only differences have a meaning."""
 
     start: list[float]
     end: list[float]
@@ -704,7 +708,7 @@ class HighlightMoment(BaseModel):
 
 
 class HighlightsBody(BaseModel):
-    """The highlight curve of a video and its best moments, best first; `query` is "" where none was given."""
+    """The highlight curve of a video and its best moments, best first. `query` is "" if none was given."""
 
     query: str
     video_id: str
@@ -714,9 +718,9 @@ class HighlightsBody(BaseModel):
 
 
 class TokenWeightsBody(BaseModel):
-    """The words of a query, and by stream the weight of each; the weights of a stream add up to 1.
+    """The words of a query and, per stream, their weights, which add up to 1.
 
-    `named` is false where the system cannot say which word a token is; tokens are then called by number.
+    `named` is false if the system cannot tell which word a token is; tokens are then numbered.
     """
 
     words: list[str]
@@ -725,7 +729,7 @@ class TokenWeightsBody(BaseModel):
 
 
 class MomentBody(BaseModel):
-    """A moment of a video, and the words in it."""
+    """A moment of a video, and its words."""
 
     video_id: str
     start: float
@@ -736,11 +740,14 @@ class MomentBody(BaseModel):
 class ExplainBody(BaseModel):
     """What a trained system computed for a query and a moment.
 
-    `rank` is that of the first result that is the moment, null where none of the first `k` is; `lost_to` are
-    results ahead of it. `heard` are the token weights, null for a system that has none; `curves` are the
-    probabilities of "start" and "end" along the video, none for a system that finds no moments; `shares` are
-    each stream's share in each clip (together 1), none for a system that does not weigh streams by clip;
-    `said` says it in sentences.
+    - `rank`: of the first result that is the moment; null if none of the first `k` is. `lost_to`: results
+      ahead of it.
+    - `heard`: token weights; null for a system without them.
+    - `curves`: probabilities of "start" and "end" along the video; empty for a system that finds no
+      moments.
+    - `shares`: each stream's share in each clip (sum 1); empty for a system that does not weigh streams
+      by clip.
+    - `said`: the explanation in sentences.
     """
 
     query: str
@@ -757,14 +764,14 @@ class ExplainBody(BaseModel):
 
 
 class HealthBody(BaseModel):
-    """That the server answers."""
+    """The server answers."""
 
     status: Literal["ok"]
     version: str
 
 
 class AccessBody(BaseModel):
-    """Whose token was sent, "" for the owner's or none, and what it may do."""
+    """The name of the token's guest ("" for the owner or none), and its scopes."""
 
     name: str
     scopes: list[str]

@@ -1,4 +1,4 @@
-"""Routes for a query: search, why, curves."""
+"""Routes for a query: search, explain (why), curves."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ router = APIRouter(prefix="/api")
 
 
 @router.get(
-    "/search", responses=problems(404, 409), summary="Ranked moments for a sentence, or like another one"
+    "/search", responses=problems(404, 409), summary="Ranked moments for a sentence or an example moment"
 )
 async def search(request: Request, parameters: Annotated[SearchParameters, Query()]) -> SearchBody:
-    """At most `k` moments, best first, a page at a time, and whether there is an answer at all."""
+    """At most `k` moments, best first, page by page, and whether any of them answers the query."""
     return await _search(request, parameters)
 
 
 @router.post("/search", responses=problems(404, 409, 413), summary="The same, with a JSON body")
 async def search_by_body(request: Request, parameters: SearchBodyParameters) -> SearchBody:
-    """For queries that are too long for an address, and for pictures."""
+    """For queries too long for an address, and for pictures."""
     return await _search(request, parameters)
 
 
@@ -106,7 +106,7 @@ def _page(
 
 
 def _result(service: Service, result: SearchResult, rank: int, scored: ScoredMoment) -> ResultBody:
-    """A moment for programs: rounded as `search --json` rounds."""
+    """A moment for clients, rounded like `search --json`."""
     moment = scored.moment
     record = result.videos[moment.video_id]
     start, end = round(moment.start, 3), round(moment.end, 3)
@@ -150,9 +150,9 @@ def _result(service: Service, result: SearchResult, rank: int, scored: ScoredMom
     )
 
 
-@router.get("/why", responses=problems(404, 409), summary="Why a moment was, or was not, found")
+@router.get("/why", responses=problems(404, 409), summary="Why a moment was or was not found")
 async def why(request: Request, parameters: Annotated[WhyParameters, Query()]) -> dict[str, Any]:
-    """What `whenabouts doctor why` says, as its `--json` prints it."""
+    """The content of `whenabouts doctor why --json`."""
     service = service_of(request)
     moment = moment_of(parameters.moment, "moment")
 
@@ -167,14 +167,14 @@ async def why(request: Request, parameters: Annotated[WhyParameters, Query()]) -
     "/videos/{video_id}/curves",
     responses=problems(404),
     response_model=CurvesBody,
-    summary="What each clip of a video scores for a sentence",
+    summary="The score of each clip of a video for a sentence",
 )
 async def curves(
     request: Request,
     video_id: Annotated[str, Path(max_length=300)],
     parameters: Annotated[CurvesParameters, Query()],
 ) -> dict[str, Any]:
-    """The match curve of each stream, and the moments that were found on it."""
+    """The match curve of each stream, and the moments found on it."""
     service = service_of(request)
 
     def read(corpus: Corpus) -> dict[str, Any]:
@@ -187,7 +187,7 @@ async def curves(
 
 
 def moment_of(name: str, field: str) -> Moment:
-    """A moment as it was moment, by the video's id."""
+    """Parse a moment's name. Raises ServerError 400."""
     try:
         return Moment(*parse_moment(name))
     except UsageError as error:

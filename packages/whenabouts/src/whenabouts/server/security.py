@@ -1,4 +1,4 @@
-"""Which requests are let in: by token and scope, host name, the site of the page that sends them, size."""
+"""Which requests are admitted: by token and scope, host name, originating site, and size."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from whenabouts.workplace.guests import (
 COOKIE = "whenabouts_session"
 _COOKIE_SECONDS = 30 * 86_400
 _MOST_COOKIES = 10
-# So many different wrong tokens a minute are answered 401, others 429, which a right one never gets.
+# Different wrong tokens per minute that are answered 401; more get 429. A right token never gets 429.
 _WRONG_A_MINUTE = 30
 HEALTH = "/api/health"
 SEARCH = "/api/search"
@@ -40,9 +40,9 @@ _LENGTH = re.compile(r"[0-9]{1,18}")
 _log = logging.getLogger(__name__)
 
 Scopes = Mapping[str, Mapping[str, str]]
-"""Address -> method -> the scope that it needs, for the address and all below it; the longest one decides.
+"""Address -> method -> scope needed, for the address and everything below it; the longest match decides.
 
-What is not in the table is for the owner alone. HEAD counts as GET.
+Addresses outside the table are for the owner alone. HEAD counts as GET.
 """
 _READ: Mapping[str, str] = {"GET": READ}
 _KEPT: Mapping[str, str] = {"GET": READ, "POST": COLLECT, "PATCH": COLLECT, "DELETE": COLLECT}
@@ -69,7 +69,7 @@ SCOPES: Scopes = {
 }
 _OWNER = owner_of("")
 _NOT_VALID = (
-    "this token is not the server's: it was withdrawn, or the server was started anew with another one; ask "
+    "this token is not valid here: it was withdrawn, or the server was restarted with another one; ask "
     "whoever gave you the link for a new one"
 )
 
@@ -88,11 +88,11 @@ HEADERS = {
 class Guard:
     """Passes allowed requests on and answers all others; every answer gets `HEADERS`.
 
-    `people` are further tokens, and whose they are; `theirs` are the scopes that they have. `scopes` says
-    what each address needs. A request that is passed on has in `scope["guest"]` whose token it came with: a
-    Guest without a name for the one of the settings. `cookie` is the name of the cookie that keeps it.
-    `memory` holds what bodies take until they are answered. Raises UsageError for a file of guests that
-    cannot be read.
+    `people` maps further tokens to their owners' names, and `theirs` is the scopes of them all. `scopes`
+    says what each address needs. A request that is passed on has its Guest in `scope["guest"]`; the
+    settings' own token gives a Guest without a name. `cookie` is the name of the cookie that keeps the
+    token. `memory` bounds what request bodies take. Raises UsageError if the file of guests cannot be
+    read.
     """
 
     def __init__(
@@ -117,17 +117,17 @@ class Guard:
         if self._guests is not None:
             self._guests.listed()
         self._wrong: dict[str, float] = {}
-        own = MemoryBound(settings.limits.memory_bytes, [])
-        self._memory = memory or (lambda: own)
+        bound = MemoryBound(settings.limits.memory_bytes, [])
+        self._memory = memory or (lambda: bound)
 
     def admit(self, token: str, name: str) -> None:
-        """Let one more of the `people` in, if the token is new."""
+        """Admit one more token of `people`, if it is new."""
         guest = Guest(name, self._theirs, 0.0, owner_of(token).digest)
         if guest not in self._known:
             self._known = (*self._known, guest)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection."""
+        """Handle one request."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -155,7 +155,7 @@ class Guard:
             except Exception:
                 _log.exception("a request could not be checked")
                 answer = ServerError(
-                    500, "internal", "a fault of the server; its log has the details"
+                    500, "internal", "an error of the server; its log has the details"
                 ).response()
             if answer is not None:
                 await answer(scope, receive, send_guarded)
@@ -163,7 +163,7 @@ class Guard:
             await self._app(scope, receive if body is None else body, send_guarded)
 
     def _answer(self, scope: Scope) -> Response | None:
-        """The answer to a request that is not passed on; None for one that is."""
+        """The answer to a request that is not passed on; None if it is."""
         self._check_host(scope)
         _check_site(scope)
         self._check_length(scope)
@@ -184,7 +184,7 @@ class Guard:
         hosts = _values(scope, b"host")
         if len(hosts) != 1:
             raise ServerError(400, "bad_host", "one Host header is needed")
-        if scope.get("forwarded"):  # a proxy that the owner named says under which name it was asked
+        if scope.get("forwarded"):  # a trusted proxy reported the host name
             return
         if self._settings.is_loopback and _host_name(hosts[0]) not in LOOPBACK_NAMES:
             raise ServerError(
@@ -194,17 +194,17 @@ class Guard:
     def _check_length(self, scope: Scope) -> None:
         lengths = _values(scope, b"content-length")
         if any(not _LENGTH.fullmatch(length) for length in lengths) or len(lengths) > 1:
-            raise ServerError(400, "bad_length", "Content-Length is no length", field="Content-Length")
+            raise ServerError(400, "bad_length", "Content-Length is not a number", field="Content-Length")
         if lengths and int(lengths[0]) > self._most_bytes(scope):
             raise self._too_large(scope)
 
     def _length(self, scope: Scope) -> int:
-        """How long the body is by its header, or may be without one."""
+        """The body's length by its header; without one, the most it may have."""
         lengths = _values(scope, b"content-length")
         return int(lengths[0]) if lengths else self._most_bytes(scope)
 
     def _most_bytes(self, scope: Scope) -> int:
-        """How long a body may be; a search may bring a picture."""
+        """The most bytes a body may have; a search may hold a picture."""
         limits = self._settings.limits
         is_search = scope["method"] == "POST" and scope["path"] == SEARCH
         return limits.picture_bytes if is_search else limits.body_bytes
@@ -214,7 +214,7 @@ class Guard:
         return ServerError(413, "too_large", f"a body may have at most {most} bytes")
 
     async def _body(self, scope: Scope, receive: Receive) -> Receive:
-        """The body of a request, read as long as it keeps within its bound."""
+        """Read the body of a request, up to its bound, for replay."""
         messages: list[Message] = []
         read = 0
         while True:
@@ -232,7 +232,7 @@ class Guard:
         return replay
 
     def _who(self, scope: Scope) -> Guest:
-        """Whose the Authorization header is, else the cookie; ServerError 401 or 429."""
+        """The guest of the Authorization header, else of the cookie. Raises ServerError 401 or 429."""
         given = _values(scope, b"authorization")
         if given:
             scheme, _, token = given[0].partition(" ")
@@ -253,14 +253,14 @@ class Guard:
         return self._known if self._guests is None else (*self._known, *self._guests.current())
 
     def _guest_of(self, given: list[str]) -> Guest:
-        """Whose the one token is that was given."""
+        """The guest of the one token that was given."""
         guest = matching(session_of(given[0]), self._all) if len(given) == 1 else None
         if guest is None:
             raise self._unauthorized(_NOT_VALID, session_of(given[0]))
         return guest
 
     def _unauthorized(self, message: str, wrong: str = "") -> ServerError:
-        """401, or 429 for those who guess. A page whose token was withdrawn asks often, but for one token."""
+        """401, or 429 for guessing. A page whose token was withdrawn asks often, but with one token."""
         now = self._clock()
         self._wrong = {digest: at for digest, at in self._wrong.items() if now - at < 60}
         if wrong and (digest := digest_of(wrong)) not in self._wrong:
@@ -269,9 +269,9 @@ class Guard:
             self._wrong[digest] = now
         return ServerError(401, "unauthorized", message, headers={"WWW-Authenticate": "Bearer"})
 
-    def _exchanged(self, scope: Scope, token: str, rest: Iterable[tuple[str, str]]) -> Response:
-        """The same address without the token, which moves into a cookie that scripts cannot read."""
-        query = urlencode(list(rest))
+    def _exchanged(self, scope: Scope, token: str, parameters: Iterable[tuple[str, str]]) -> Response:
+        """Redirect to the address without the token, which moves into a cookie that scripts cannot read."""
+        query = urlencode(list(parameters))
         path = "/" + scope["raw_path"].split(b"?")[0].decode("latin-1").lstrip("/")
         answer = RedirectResponse(self._settings.base_path + path + (f"?{query}" if query else ""), 303)
         answer.set_cookie(
@@ -288,7 +288,7 @@ class Guard:
 
 
 def scope_of(scopes: Scopes, method: str, path: str) -> str | None:
-    """The scope that a request needs; None: nobody has it but the owner.
+    """The scope that a request needs; None if only the owner may do it.
 
     >>> scope_of(SCOPES, "HEAD", "/api/videos/x/file"), scope_of(SCOPES, "DELETE", "/api/collections/1")
     ('read', 'collect')
@@ -299,35 +299,39 @@ def scope_of(scopes: Scopes, method: str, path: str) -> str | None:
 
 
 def check_scope(guest: Guest, needed: str | None) -> None:
-    """Raise ServerError 403 if a guest may not do what needs a scope."""
+    """Raise ServerError 403 if a guest lacks a scope."""
     if needed in guest.scopes:
         return
     if needed is None:
-        raise ServerError(403, "owner_only", "only whoever started this server may do that")
+        raise ServerError(403, "owner_only", "only the owner of this server may do that")
     raise ServerError(
         403,
         "scope_missing",
-        f"the token of {guest.name} may {', '.join(in_order(guest.scopes))} and lacks the scope {needed}; "
-        "ask whoever gave it to you for another one",
+        f"the token of {guest.name} may {', '.join(in_order(guest.scopes))} but not {needed}; ask "
+        "whoever gave it "
+        "to you for another one",
         field=needed,
     )
 
 
 def _check_site(scope: Scope) -> None:
-    """Refuse requests of pages of other sites; a link to the page may be followed from anywhere."""
+    """Refuse requests from pages of other sites. Links to the page may be followed from anywhere."""
     sites = _values(scope, b"sec-fetch-site")
     modes = _values(scope, b"sec-fetch-mode")
     if "cross-site" in sites and not (modes == ["navigate"] and scope["method"] == "GET"):
-        raise ServerError(403, "cross_site", "a page of another site may not ask this server")
-    # What does not send Sec-Fetch-Site may send Origin; where neither comes, no page of a browser asks.
+        raise ServerError(403, "cross_site", "pages of other sites may not use this server")
+    # Clients without Sec-Fetch-Site may send Origin. Without either, the request is not from a browser's
+    # page.
     hosts = [host.lower() for host in _values(scope, b"host")]
     for origin in _values(scope, b"origin"):
         try:
             host = urlsplit(origin).netloc.lower()
         except ValueError:
-            raise ServerError(400, "bad_origin", "the Origin header is no address", field="Origin") from None
+            raise ServerError(
+                400, "bad_origin", "the Origin header is not an address", field="Origin"
+            ) from None
         if host not in hosts:
-            raise ServerError(403, "cross_site", "a page of another site may not ask this server")
+            raise ServerError(403, "cross_site", "pages of other sites may not use this server")
 
 
 def _values(scope: Scope, name: bytes) -> list[str]:
@@ -343,9 +347,10 @@ def _host_name(host: str) -> str:
 
 
 def _cookies(headers: Iterable[str], name: str) -> list[str]:
-    """The values of the cookies of a name, ten at most: each is compared with every guest.
+    """The values of the cookies of a name, at most ten, because each is compared with every guest.
 
-    Ours need no quotes. `http.cookies` takes a second for 30,000 quoted backslashes (CVE-2024-7592).
+    Our cookies need no quotes. `http.cookies` takes a second for 30,000 quoted backslashes
+    (CVE-2024-7592).
     """
     pairs = (part.strip().partition("=") for header in headers for part in header.split(";"))
     return [value.strip('"') for key, _, value in pairs if key == name][:_MOST_COOKIES]

@@ -1,4 +1,4 @@
-"""What the routes share: the corpus behind bounded executors, the cache of made files, the counters."""
+"""What the routes share: the corpus with bounded executors, the file cache, the metrics."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ _QUESTION = "what is seen and said here"
 
 
 class RecentValues(OrderedDict[tuple[str, ...], Result]):
-    """The most recently used values by key; for threads."""
+    """The most recently used values by key. Thread-safe."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
         self._most, self._lock = most, threading.Lock()
 
     def get_or_make(self, key: tuple[str, ...], make: Callable[[], Result], *, anew: bool = False) -> Result:
-        """The value of a key, made now where it is not kept or is wanted anew."""
+        """The value of a key; computed if it is absent or `anew` is set."""
         with self._lock:
             if key in self and not anew:
                 self.move_to_end(key)
@@ -76,7 +76,7 @@ class RecentValues(OrderedDict[tuple[str, ...], Result]):
 class Readers:
     """`count` handles on a corpus (see `Corpus.beside`), each lent to one thread at a time.
 
-    Where another corpus stands in its place, all handles are opened anew; `replaced` is called first.
+    If another corpus replaces it on disk, all handles are reopened; `replaced` is called first.
     """
 
     def __init__(self, corpus: Corpus, count: int, replaced: Callable[[], None] = lambda: None) -> None:
@@ -87,7 +87,7 @@ class Readers:
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[Corpus]:
-        """A handle, as fresh as the corpus is on disk; waits while all are lent."""
+        """Lend a handle on the corpus as it is on disk now; waits while all are lent."""
         corpus, identity = self._idle.get()
         try:
             now = _identity(corpus)
@@ -99,7 +99,7 @@ class Readers:
             self._idle.put((corpus, identity))
 
     def _opened_anew(self, corpus: Corpus, identity: tuple[int, ...]) -> Corpus:
-        with self._lock:  # the first opens it, and the others share its encoders
+        with self._lock:  # the first thread opens it, the others share its encoders
             if self._newest[1] != identity:
                 self._newest = Corpus(corpus.places), identity
                 self._replaced()
@@ -107,7 +107,7 @@ class Readers:
 
 
 def _identity(corpus: Corpus) -> tuple[int, ...]:
-    """What tells a corpus from another one in its place; () on an object store, and while it is missing."""
+    """Inode numbers that tell a corpus from its replacement; () on an object store or if it is missing."""
     tables = ("corpus.lance", "corpus.lance/_versions", "videos.lance")
     try:
         folders = [folder_of(place) for place in corpus.places if not is_remote(place)]
@@ -156,26 +156,25 @@ class Service:
 
     @property
     def executors(self) -> tuple[BoundedExecutor, ...]:
-        """All executors."""
+        """All executors, for closing and metrics."""
         return self.searches, self.reads, self.thumbnails, self.clips, self.checks
 
     @property
     def _decoding(self) -> int:
-        """How many videos are decoded at one time at most."""
+        """The most videos that may be decoded at a time."""
         return self.limits.thumbnails + self.limits.clips
 
     def measured_parts(self, count: int = 1) -> Parts:
-        """How the bound on memory is divided, by what a question takes that every handle is asked here.
+        """How to divide the memory bound, measured by asking every handle a question now.
 
-        Encoders and what is kept for later are loaded after that; a checker of this process has looked at a
-        moment. Raises UsageError where the bound is too low for them; `count` servers share the one of its
-        message.
+        The measurement loads the encoders and caches, and lets a local checker look at a moment. Raises
+        UsageError if the bound is too low for them; its message counts the needs of `count` servers.
         """
         limits = self.limits
         models = (self.checker, self.models.reranker, self.models.rewriter)
         requests = limits.searches + limits.reads + (limits.checks if any(models) else 0)
 
-        self._keep_at_most(0)  # what large streams may take is known afterwards
+        self._keep_at_most(0)  # the part for large streams is known only afterwards
 
         def warm() -> None:
             for _ in range(requests + 1):
@@ -193,7 +192,7 @@ class Service:
             with contextlib.suppress(WhenaboutsError):
                 corpus.encoded([f"{_QUESTION} {number}" for number in range(together)])
             for model in (None, *self.settings.models.values()):
-                with contextlib.suppress(WhenaboutsError):  # whoever asks is told
+                with contextlib.suppress(WhenaboutsError):  # a client that asks gets this error itself
                     corpus.search(_QUESTION, k, model=model)
 
     def _check_oneself(self, checker: Checker) -> None:
@@ -208,13 +207,13 @@ class Service:
             corpus.search_with_models(_QUESTION, options, picture=self._picture)
 
     def divide(self, parts: Parts) -> None:
-        """Keep to parts of the memory from now on."""
+        """Keep to these parts of the memory from now on."""
         self.memory = MemoryBound(parts.server, self._drops, parts.request)
         self._keep_at_most(parts.kept)
         self.decoders = Decoders(parts.decoders, parts.decoder)
 
     def close(self) -> None:
-        """End all work that has not begun."""
+        """Stop the executors; work that has not begun is dropped."""
         for executor in self.executors:
             executor.close()
         if self.runner is not None:
@@ -224,12 +223,12 @@ class Service:
     async def read(
         self, executor: BoundedExecutor, request: Request, read: Callable[[Corpus], Result]
     ) -> Result:
-        """What `read` returns of the corpus, run in an executor; called off if the client leaves."""
+        """The result of `read` on the corpus, run in an executor; cancelled if the client leaves."""
 
         self.memory.check()
 
         def job() -> Result:
-            # Requests before this one may have filled it while it waited.
+            # Earlier requests may have filled the memory while this one waited.
             with self.memory.room(), self._readers.lent() as corpus:
                 return read(corpus)
 
@@ -238,7 +237,7 @@ class Service:
     async def answer(
         self, request: Request, query: str, read: Callable[[Corpus, EncodedTexts | None], Result]
     ) -> Result:
-        """What `read` returns of the corpus; `query` is encoded together with those that wait behind it."""
+        """The result of `read` on the corpus. `query` is encoded in one batch with others that wait."""
         self.memory.check()
 
         def job(encoded: EncodedTexts | None) -> Result:
@@ -256,18 +255,18 @@ class Service:
         self._probes.clear()
 
     def _forget(self) -> None:
-        """Nothing that is kept is of the corpus that stands here now."""
+        """Drop everything cached of the corpus that was replaced."""
         self._drop_answers()
         self._pools.clear()
 
     async def record(self, request: Request, video_id: str) -> VideoRecord:
-        """The record of a video; ServerError 404 where no video has this id."""
+        """The record of a video. Raises ServerError 404 for an unknown id."""
         return await self.read(self.reads, request, partial(record_of, video_id=video_id))
 
     def search(
         self, corpus: Corpus, search: SearchRequest, encoded: EncodedTexts | None = None
     ) -> SearchResult:
-        """The whole answer to a search request; the pages of one answer are cut from one search."""
+        """The whole answer to a search request. All pages of an answer are cut from one search."""
         if not corpus.streams:
             raise ServerError(
                 409, "corpus_empty", "this corpus is empty; put something in with `whenabouts index`"
@@ -304,26 +303,26 @@ class Service:
         return self._answers.get_or_make(key, answer, anew=not is_later_page)
 
     def _checker_for(self, search: SearchRequest) -> Checker | None:
-        """The checker that a search asks for; ServerError where there is none, or nothing to hold against."""
+        """The checker a search asks for, or None. Raises ServerError if it cannot be used here."""
         if not search.check:
             return None
         if self.checker is None:
             raise ServerError(
                 404,
                 "no_checker",
-                "this server checks no moments; its owner starts it with --check",
+                "this server does not check moments; start it with --check to allow that",
                 field="check",
             )
         if search.query is None or search.all:
             raise ServerError(
-                400, "invalid", "a check needs a query, and not every place where it is said", field="check"
+                400, "invalid", "a check needs a query and cannot be combined with `all`", field="check"
             )
         return self.checker
 
     def _checked(
         self, corpus: Corpus, search: SearchRequest, result: SearchResult, checker: Checker
     ) -> SearchResult:
-        """An answer that the checker has looked at, through the processes that decode."""
+        """An answer with its best moments checked; frames are decoded in the decoder processes."""
         looked_at = checked(
             corpus,
             result,
@@ -336,11 +335,11 @@ class Service:
         )
         before = len(result.notes)
         hidden = "not every moment was checked: the model gave no usable answer"
-        own = (self.paths.unless_hidden(note, hidden) for note in looked_at.notes[before:])
-        return replace(looked_at, notes=(*result.notes, *dict.fromkeys(own)))
+        new_notes = (self.paths.unless_hidden(note, hidden) for note in looked_at.notes[before:])
+        return replace(looked_at, notes=(*result.notes, *dict.fromkeys(new_notes)))
 
     def _picture(self, record: VideoRecord, at: float) -> bytes:
-        """A picture for the checker, of a file that is served and as it was indexed."""
+        """A frame for the checker, if the file is served and unchanged since indexing."""
         try:
             with self.folders.held(record) as path:
                 picture = self.decoders.run(FrameTask(path, at, PIXELS_WIDE))
@@ -350,9 +349,9 @@ class Service:
         return picture
 
     def _example(self, corpus: Corpus, search: SearchRequest) -> Example | None:
-        """What the answer is to be like: a moment by its video's id, or the bytes that were sent; no file.
+        """The example to search by: a moment named by its video's id, or an uploaded picture.
 
-        A picture is decoded in a process of its own. Raises ServerError 400 and 404.
+        A picture is decoded in another process. Raises ServerError 400 and 404.
         """
         picture = search.picture if isinstance(search, SearchBodyParameters) else None
         if search.like is not None and picture is not None:
@@ -367,13 +366,13 @@ class Service:
             raise ServerError(400, "bad_picture", str(error), field="picture") from None
 
     def model(self, name: str) -> str:
-        """Where a trained system lies; ServerError 404 for one that is not served."""
+        """The folder of a trained system. Raises ServerError 404 if it is not served."""
         if name not in self.settings.models:
             raise ServerError(404, "no_such_model", f"this server has no model {name[:50]!r}", field="model")
         return self.settings.models[name]
 
     def _named(self, corpus: Corpus, search: SearchRequest) -> list[str]:
-        """Ids of the videos that are to be searched; 404 for one that is not there."""
+        """Ids of the videos that `within` names. Raises ServerError 404 for an unknown one."""
         try:
             records = corpus.resolve_all(search.within, by_path=self.paths.are_shown)
         except (UsageError, ValueError) as error:
@@ -382,7 +381,7 @@ class Service:
         return [record.video_id for record in records]
 
     def _check_segments(self, corpus: Corpus, search: SearchRequest) -> None:
-        """409 for segments that are not in the index: making them is for its owner to decide."""
+        """Raise ServerError 409 for segments that are not indexed; only the owner decides to make them."""
         if search.model is None or search.segments is None:
             return
         if not corpus.has_segments(self.model(search.model), search.segments):
@@ -397,7 +396,7 @@ class Service:
         return records
 
     def pool(self, corpus: Corpus) -> tuple[int, float]:
-        """How many videos are searched, and their seconds."""
+        """How many videos are searched, and their total seconds."""
 
         def count() -> tuple[int, float]:
             records = self.records(corpus)
@@ -406,7 +405,7 @@ class Service:
         return self._pools.get_or_make((str(corpus.version),), count)
 
     def probe(self, record: VideoRecord) -> Probe | None:
-        """What the file of a video holds; None where it is not there or cannot be read."""
+        """What a video's file contains; None if it is missing or unreadable."""
 
         def look() -> Probe | None:
             try:
@@ -419,13 +418,13 @@ class Service:
         return self._probes.get_or_make((record.path, str(record.modified_ns), record.content_hash), look)
 
     async def made(self, executor: BoundedExecutor, kind: str, name: str, make: Make) -> OpenFile:
-        """A file of the cache, open; made in an executor where it is not there yet."""
+        """A file of the cache, open; an executor makes it if it is absent."""
         opened, was_there = await self.cache.get(name, make, executor.run)
         self.metrics.cache.labels(kind, "hit" if was_there else "miss").inc()
         return opened
 
     async def encoded_once(self, kind: str, name: str, make: Make) -> OpenFile:
-        """A clip or film of the cache, open; where it is not there yet it counts against `clips_a_minute`."""
+        """A clip or film of the cache, open. Making a new one counts against `clips_a_minute`."""
         if (opened := self.cache.find(name)) is None:
             self.clip_rate.take()
             return await self.made(self.clips, kind, name, make)
@@ -433,7 +432,7 @@ class Service:
         return opened
 
     def measured(self) -> bytes:
-        """The counters as text."""
+        """The metrics as text."""
         self.metrics.cache_bytes.set(self.cache.bytes)
         for executor in self.executors:
             self.metrics.waiting.labels(executor.kind).set(executor.inside)
@@ -442,18 +441,18 @@ class Service:
 
 
 def _digest(search: SearchRequest) -> str:
-    """What tells a search from others, whichever page of it is read; a picture may be large."""
+    """A digest of a search, equal for all its pages. Hashed, because a picture may be large."""
     return blake2b(search.model_dump_json(exclude={"page_limit", "page_token"}).encode()).hexdigest()
 
 
 def _places(corpus: Corpus, settings: Settings) -> list[str]:
-    """Where the corpus, its encoders and the models lie: what messages may name."""
+    """Paths of the corpus, its encoders and the models; messages may contain them."""
     encoders = [info.encoder for info in corpus.store.streams.values() if info.encoder.count("/") > 1]
     return [*corpus.places, *encoders, *(place for place in settings.models.values() if "/" in place)]
 
 
 def record_of(corpus: Corpus, video_id: str) -> VideoRecord:
-    """The record of a video by its id alone; ServerError 404 where no video has it."""
+    """The record of a video id. Raises ServerError 404 for an unknown one."""
     record = corpus.record(video_id)
     if record is None:
         raise no_video(video_id)
@@ -461,7 +460,7 @@ def record_of(corpus: Corpus, video_id: str) -> VideoRecord:
 
 
 def check_streams(corpus: Corpus, names: list[str]) -> None:
-    """Raise ServerError 404 for a stream that the corpus does not have."""
+    """Raise ServerError 404 for a stream that the corpus lacks."""
     unknown = [name for name in names if name not in corpus.streams]
     if unknown:
         raise ServerError(
@@ -470,18 +469,18 @@ def check_streams(corpus: Corpus, names: list[str]) -> None:
 
 
 def stream_titles(corpus: Corpus) -> dict[str, str]:
-    """What people call each stream of a corpus."""
+    """Stream -> the title shown to users."""
     return {name: stream(name).title for name in corpus.streams}
 
 
 async def left(request: Request) -> None:
-    """Return when the client of a request has left."""
+    """Return when the client has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 def service_of(request: Request) -> Service:
-    """The service that an app was made for."""
+    """The service of a request's application."""
     service = request.app.state.service
     assert isinstance(service, Service)
     return service

@@ -1,4 +1,4 @@
-"""Routes about the server itself: its health, its numbers, those of the corpus, and the page."""
+"""Routes about the server itself: health, access, statistics, metrics, and the page."""
 
 from __future__ import annotations
 
@@ -22,21 +22,20 @@ _page_files = StaticFiles(directory=PAGE)
 
 @router.get("/api/health", responses=problems(), summary="Whether the server answers")
 async def health(_: Annotated[NoParameters, Query()]) -> HealthBody:
-    """Needs no token, and says nothing of the corpus."""
+    """Needs no token and reveals nothing about the corpus."""
     return HealthBody(status="ok", version=__version__)
 
 
 @router.get("/api/access", responses=problems(), summary="What the token may do")
 async def access(request: Request, _: Annotated[NoParameters, Query()]) -> AccessBody:
-    """The scopes of whoever asks; without guests everybody has all."""
+    """The scopes of the client. Without guests everybody has all."""
     guest = request.scope["guest"]
     return AccessBody(name=guest.name, scopes=in_order(guest.scopes))
 
 
-@router.get("/api/stats", responses=problems(), summary="Numbers of the corpus")
+@router.get("/api/stats", responses=problems(), summary="Statistics of the corpus")
 async def stats(request: Request, _: Annotated[NoParameters, Query()]) -> dict[str, Any]:
-    """What `whenabouts stats --json` prints, without where files lie; and `models`, `checker`, `reranker`,
-    `rewriter`, and whether it `adds` videos."""
+    """`whenabouts stats --json` without paths, plus models, checker, reranker, rewriter and `adds`."""
     service = service_of(request)
     numbers = (await service.read(service.reads, request, lambda corpus: corpus.stats())).to_json()
     return service.paths.of_stats(numbers) | {
@@ -55,19 +54,19 @@ async def stats(request: Request, _: Annotated[NoParameters, Query()]) -> dict[s
     summary="Counters in Prometheus' text format",
 )
 async def metrics(request: Request, _: Annotated[NoParameters, Query()]) -> Response:
-    """Requests, latencies, cache, work under way."""
+    """Requests, latencies, cache, running work."""
     return Response(service_of(request).measured(), headers={"Content-Type": Metrics.content_type})
 
 
 @router.get("/", include_in_schema=False)
 async def page(request: Request) -> Response:
-    """The page. Its address may carry anything: the page itself reads what follows the question mark."""
+    """The page. The server ignores the query string, which the page itself reads."""
     return await static(request, "index.html")
 
 
 @router.get("/static/{name:path}", include_in_schema=False)
 async def static(request: Request, name: Annotated[str, Path(max_length=200)]) -> Response:
-    """A file of the page; a browser that has it already is told so."""
+    """A file of the page; 304 if the browser has it."""
     response = await _page_files.get_response(name, request.scope)
     response.headers["Cache-Control"] = "no-cache"
     return response

@@ -1,4 +1,4 @@
-"""Settings of a server: its address, its token, and how much it does at once."""
+"""Settings of a server: its address, its token, its limits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHORTEST_TOKEN = 16
 TOKEN_VARIABLE = "WHENABOUTS_TOKEN"
 _BASE_PATH = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*")
 
-# Names of the machine itself; a page of another name that resolves here is DNS rebinding.
+# Names of this machine. A request under another name that resolves here is DNS rebinding.
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -27,12 +27,15 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 class Limits:
     """How much is done at once; further requests are refused (429).
 
-    `searches`, `reads`, `thumbnails` and `clips` are how many run at one time, `…_waiting` how many may
-    wait; `files` is how many video files are sent at one time. `clips_a_minute` is how many new
-    clips may be begun in a minute, `wait_seconds` how long a job waits at most, `job_seconds` how long a
-    search or a read takes at most. The body of a request may have `body_bytes`, that of a search, which may
-    bring a picture, `picture_bytes`. `memory_bytes` is how much memory the process may have, together with
-    those that decode for it: requests that could exceed it are refused.
+    - `searches`, `reads`, `thumbnails`, `clips` and `checks` may run at a time; `…_waiting` more may
+      wait, for at most `wait_seconds`.
+    - `files`: video files sent at a time; `clips_a_minute`: new clips begun in a minute.
+    - `job_seconds`: the most a search or read may take; `check_seconds`: the most a check may take.
+    - `memory_bytes`: memory of the process with its decoder processes; requests that could exceed it are
+      refused.
+    - `body_bytes`: size of a request's body; `picture_bytes`: that of a search, which may hold a picture.
+    - `head_seconds`, `stall_seconds`: how long a client may take to send its request, or stop reading its
+      answer; `graceful_seconds`: how long running requests may take when the server stops.
     """
 
     searches: int = field(default_factory=lambda: max(2, min(8, os.cpu_count() or 2)))
@@ -60,22 +63,25 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Address, token, the folder for what is made on demand, and the trained systems that may be asked for.
+    """Settings of a server.
 
-    `models` is name -> folder or hub's name: clients name what is served here, and nothing else is opened.
-    `files` are the folders (or files) whose videos are served; none: those that were indexed.
-    `allow` are the folders that clients may list, index and watch; none: they add nothing.
-    `show_paths`: whether clients may see where files lie; None: where only people at this machine can ask,
-    which is at a loopback address without a token (what comes through a proxy needs one).
-    `change_people`: whether clients may name, merge and forget people; None: where `show_paths` would be.
-    `check` is the one checker that clients may have moments looked at by, "" for none; `send_frames` lets it
-    be on another machine. `rerank` and `rewrite` are the models that clients may ask for, "" for none;
-    `send_query` lets the rewriter be on another machine.
-    `guests` is the file of people with tokens of their own (`workplace.guests`). `base_path` is the address,
-    such as "/moments", below which a proxy shows the server; "" for none. `proxies` are the addresses or
-    networks of proxies: their X-Forwarded-Host and X-Forwarded-Proto are believed, and nobody else's.
-    Raises UsageError for an address other than this machine's own without a token, and for a token that
-    could be guessed.
+    Raises UsageError for bad values, among them a guessable token, and an address that other machines can
+    reach without one.
+
+    - `cache`: folder for thumbnails and clips.
+    - `models`: name -> folder or hub name of a trained system; clients use the names and cannot open
+      others.
+    - `files`: folders or files whose videos are served; empty: those that were indexed.
+    - `allow`: folders that clients may list, index and watch; empty: clients add nothing.
+    - `show_paths`: whether clients may see file paths; None: only if only users of this machine can
+      connect, that is, at a loopback address without a token (a server behind a proxy needs one).
+    - `change_people`: whether clients may name, merge and forget people; None: as for `show_paths`.
+    - `check`: the checker that clients may use, "" for none; `send_frames` allows it on another machine.
+    - `rerank`, `rewrite`: models that clients may use, "" for none; `send_query` allows the rewriter on
+      another machine.
+    - `guests`: file of users with their own tokens (`workplace.guests`).
+    - `base_path`: path such as "/moments" under which a proxy shows the server; "" for none.
+    - `proxies`: addresses or networks whose X-Forwarded-Host and X-Forwarded-Proto are believed.
     """
 
     host: str = "127.0.0.1"
@@ -104,7 +110,7 @@ class Settings:
         if self.limits.memory_bytes < 1 << 20:
             raise UsageError(f"{self.limits.memory_bytes} bytes of memory are too few; give --memory in MB")
         if not 0 <= self.port <= 65535:
-            raise UsageError(f"port {self.port}: give a number from 0 (any that is free) to 65535")
+            raise UsageError(f"port {self.port}: give a number from 1 to 65535, or 0 for any free port")
         if self.cache_bytes < 1 << 20:
             raise UsageError(f"a cache of {self.cache_bytes} bytes is too small; give 1 MB or more")
         if self.token and (len(self.token) < SHORTEST_TOKEN or not _is_plain(self.token)):
@@ -131,17 +137,17 @@ class Settings:
 
     @property
     def shows_paths(self) -> bool:
-        """Whether clients may see where files lie on this machine."""
+        """Whether clients may see file paths of this machine."""
         return self._is_private if self.show_paths is None else self.show_paths
 
     @property
     def changes_people(self) -> bool:
-        """Whether clients may change who people are."""
+        """Whether clients may change people."""
         return self._is_private if self.change_people is None else self.change_people
 
     @property
     def proxy_networks(self) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
-        """`proxies` as networks. Raises UsageError for what is no address."""
+        """`proxies` as networks. Raises UsageError for anything else."""
         try:
             return tuple(ipaddress.ip_network(proxy) for proxy in self.proxies)
         except ValueError as error:
@@ -149,7 +155,7 @@ class Settings:
 
     @property
     def _is_private(self) -> bool:
-        """Whether only people at this machine can ask."""
+        """Whether only users of this machine can connect."""
         return self.is_loopback and not self.token
 
     @property
@@ -164,14 +170,14 @@ class Settings:
 
 
 def default_cache() -> Path:
-    """The folder for thumbnails and clips, as the XDG base directories say."""
+    """The folder for thumbnails and clips, by the XDG base directory specification."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     base = Path(named) if Path(named).is_absolute() else Path.home() / ".cache"
     return base / "whenabouts" / "serve"
 
 
 def named_models(places: Sequence[str]) -> dict[str, str]:
-    """Trained systems by the name that clients use: the folder's own. UsageError where two have one name."""
+    """Trained systems by folder name, which clients use. Raises UsageError if two share a name."""
     named: dict[str, str] = {}
     for place in places:
         name = Path(place).name or place

@@ -1,8 +1,8 @@
-"""Connections divided evenly between processes that wait at one socket.
+"""Divide connections evenly between processes that accept from one socket.
 
-The system gives a connection to whichever process asks first: one of two may get most of 50 clients, who then
-wait longer than the others. Each process therefore tells how many it has, and one that has more than another
-leaves the next to that one, for a moment.
+The system gives a connection to whichever process asks first. One of two may then get most of 50 clients,
+whose requests take longer. So each process publishes how many connections it has, and a process with more
+than another briefly leaves the next connection to that one.
 """
 
 from __future__ import annotations
@@ -19,47 +19,47 @@ _LEFT_SECONDS, _PAUSE_SECONDS = 0.05, 0.001
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How many connections each process has, in memory that all see; `own` is the place of this one."""
+    """How many connections each process has, in shared memory. `index`: this process's in `counts`."""
 
     counts: MutableSequence[int]
-    own: int
+    index: int
 
     @staticmethod
     def none_yet(count: int) -> list[int]:
-        """The counts of processes that have not started: nothing is left to them."""
+        """Counts for processes that have not started yet, so that nobody leaves connections to them."""
         return [_ABSENT] * count
 
     def begin(self) -> None:
-        """From now on this process takes connections."""
-        self.counts[self.own] = 0
+        """Start to take connections."""
+        self.counts[self.index] = 0
 
     def end(self) -> None:
-        """This process takes none any more."""
-        self.counts[self.own] = _ABSENT
+        """Stop taking connections."""
+        self.counts[self.index] = _ABSENT
 
     def add(self, count: int) -> None:
-        """So many connections more, or less."""
-        self.counts[self.own] += count
+        """Add to this process's count; negative when connections close."""
+        self.counts[self.index] += count
 
     @property
     def is_above(self) -> bool:
         """Whether another process has fewer."""
-        return self.counts[self.own] > min(self.counts)
+        return self.counts[self.index] > min(self.counts)
 
 
 class SharedSocket(socket.socket):
-    """A listening socket whose next connection is left to a process that has fewer, if that takes it soon."""
+    """A listening socket that briefly leaves the next connection to a process with fewer."""
 
     def __init__(self, bound: socket.socket, share: Share) -> None:
         super().__init__(fileno=bound.detach())
         self._share, self._since = share, 0.0
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """The next connection. Raises BlockingIOError where there is none for this process now."""
+        """The next connection. Raises BlockingIOError if there is none, or another process is to take it."""
         now = time.monotonic()
         self._since = self._since or now
         if self._share.is_above and now - self._since < _LEFT_SECONDS:
-            time.sleep(_PAUSE_SECONDS)  # it would be asked again at once
+            time.sleep(_PAUSE_SECONDS)  # without this the event loop would ask again at once
             raise BlockingIOError
         self._since = 0.0
         return super().accept()

@@ -1,4 +1,4 @@
-"""Routes for videos: the list, one video, its words, its file, its thumbnails and clips."""
+"""Routes for videos: list, record, words, file, thumbnails and clips."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ router = APIRouter(prefix="/api/videos")
 VideoId = Annotated[str, Path(max_length=300)]
 MOST_CLIP_SECONDS = 600.0
 _FIRST_WORDS = 200
-# What is made for a video's end may be asked a little behind it: times are rounded, containers too.
+# Tolerance past a video's end, because times and container lengths are rounded.
 _SLACK_SECONDS = 1.0
 
 
 def name_of(record: VideoRecord) -> str:
-    """The name of a video's file."""
+    """The file name of a video."""
     return printable(FilePath(record.path).name) or record.video_id
 
 
 def title_of(record: VideoRecord) -> str:
-    """What to call a video: its own title, else its file's name."""
+    """The title to show: the video's own, else its file name."""
     return printable(record.title) or name_of(record)
 
 
 def urls_of(record: VideoRecord, at: float) -> tuple[str | None, str | None]:
-    """Where a video's file and a thumbnail of an instant are; None for what there is not."""
+    """Addresses of a video's file and of a thumbnail of an instant; None for what it lacks."""
     if record.kind != "media":
         return None, None
     base = f"/api/videos/{quote(record.video_id, safe='')}"
@@ -71,8 +71,7 @@ def urls_of(record: VideoRecord, at: float) -> tuple[str | None, str | None]:
 
 @router.get("", responses=problems(), summary="The videos of the corpus")
 async def videos(request: Request, parameters: Annotated[VideosParameters, Query()]) -> VideosBody:
-    """Sorted and narrowed, a page at a time. Files that could not be read are listed by
-    `where=video.state=unreadable` alone."""
+    """Sorted, filtered and paged. Unreadable files are listed only by `where=video.state=unreadable`."""
     service = service_of(request)
     service.paths.check_conditions(parameters.where)
     if parameters.page_token and parameters.skip:
@@ -151,7 +150,7 @@ def facts_of(service: Service, corpus: Corpus, record: VideoRecord, words: str =
 
 @router.get("/{video_id}", responses=problems(404), summary="The record of a video")
 async def video(request: Request, video_id: VideoId, _: Annotated[NoParameters, Query()]) -> VideoDetails:
-    """Its record, and what its file says while it is as it was indexed."""
+    """Its record, plus facts from its file if that is unchanged since indexing."""
     service = service_of(request)
 
     def read(corpus: Corpus) -> VideoDetails:
@@ -204,7 +203,7 @@ def _details(service: Service, record: VideoRecord) -> dict[str, Any]:
 async def cues(
     request: Request, video_id: VideoId, parameters: Annotated[SpanParameters, Query()]
 ) -> CuesBody:
-    """Its spoken passages, or those that share time with [start, end)."""
+    """All its spoken passages, or those that overlap [start, end)."""
     service = service_of(request)
     start, end = parameters.start or 0.0, parameters.end
 
@@ -227,7 +226,7 @@ async def cues(
 
 @router.get("/{video_id}/texts", responses=problems(404), summary="The text on the screen of a video")
 async def texts(request: Request, video_id: VideoId, _: Annotated[NoParameters, Query()]) -> TextsBody:
-    """Slides, captions and signs that were read, by stream and start; none where nothing was read."""
+    """Text read from slides, captions and signs, by stream and start; empty if none was read."""
     service = service_of(request)
 
     def read(corpus: Corpus) -> TextsBody:
@@ -264,14 +263,14 @@ async def texts(request: Request, video_id: VideoId, _: Annotated[NoParameters, 
 async def video_transcript(
     request: Request, video_id: VideoId, parameters: Annotated[TranscriptParameters, Query()]
 ) -> Response:
-    """Its spoken passages as subtitles or plain text, to be kept."""
+    """Its spoken passages as a subtitle or text file, for download."""
     service = service_of(request)
 
     def read(corpus: Corpus) -> tuple[VideoRecord, bytes]:
         record = record_of(corpus, video_id)
         lines = corpus.words(record, None)
         if not lines:
-            raise ServerError(404, "no_words", f"nothing that is said in {video_id} is known")
+            raise ServerError(404, "no_words", f"no words of {video_id} are indexed")
         return record, transcript(lines, parameters.format)
 
     record, content = await service.read(service.reads, request, read)
@@ -295,7 +294,7 @@ def _binary(*types: str) -> dict[int | str, dict[str, Any]]:
     return {
         200: {"description": "The file", "content": dict.fromkeys(types, schema)},
         206: {"description": "A part of the file", "content": dict.fromkeys(types, schema)},
-        304: {"description": "As the client has it"},
+        304: {"description": "Unchanged since the client fetched it"},
     }
 
 
@@ -307,7 +306,7 @@ def _binary(*types: str) -> dict[int | str, dict[str, Any]]:
 )
 @router.head("/{video_id}/file", include_in_schema=False)
 async def file(request: Request, video_id: VideoId, _: Annotated[NoParameters, Query()]) -> Response:
-    """Whole, or the one range that is asked for (several ranges are answered with the whole file)."""
+    """The whole file, or one requested range; several ranges get the whole file."""
     service = service_of(request)
     record = await service.record(request, video_id)
     service.downloads.acquire()
@@ -343,7 +342,7 @@ async def file(request: Request, video_id: VideoId, _: Annotated[NoParameters, Q
 async def video_thumbnail(
     request: Request, video_id: VideoId, parameters: Annotated[ThumbnailParameters, Query()]
 ) -> Response:
-    """The picture that is shown at `at` seconds, made once and kept."""
+    """The picture at `at` seconds, made once and cached."""
     service = service_of(request)
     record = await service.record(request, video_id)
     service.folders.open(record).close()
@@ -363,13 +362,13 @@ async def video_thumbnail(
     "/{video_id}/clip",
     responses=problems(404, 409, 410, 416, 507) | _binary("video/mp4"),
     response_class=Response,
-    summary="A stretch of a video, cut out as MP4",
+    summary="A range of a video, cut out as MP4",
 )
 @router.head("/{video_id}/clip", include_in_schema=False)
 async def clip(
     request: Request, video_id: VideoId, parameters: Annotated[ClipParameters, Query()]
 ) -> Response:
-    """[start, end) in seconds, encoded anew so that it begins and ends at the frame; kept for next time."""
+    """[start, end) in seconds, re-encoded to begin and end at exact frames; cached."""
     service = service_of(request)
     record = await service.record(request, video_id)
     service.folders.open(record).close()
@@ -382,7 +381,7 @@ async def clip(
 
 
 def _clip_span(record: VideoRecord, start: float, end: float) -> tuple[float, float]:
-    """The stretch to be cut, to the millisecond, at most to the video's end; 400 for what cannot be."""
+    """The range to cut, rounded to milliseconds and clipped to the video's end. Raises ServerError 400."""
     length = _length(record)
     start, end = round(start, 3), round(min(end, length), 3)
     if start >= length:
@@ -392,7 +391,7 @@ def _clip_span(record: VideoRecord, start: float, end: float) -> tuple[float, fl
         raise ServerError(
             400,
             "clip_too_long",
-            f"{end - start:g} s is too long for a clip; at most {MOST_CLIP_SECONDS:g} s are cut at once",
+            f"{end - start:g} s is too long for a clip, which may last at most {MOST_CLIP_SECONDS:g} s",
             field="end",
         )
     return start, end
@@ -402,13 +401,13 @@ def _beyond(record: VideoRecord, at: float, field: str) -> ServerError:
     return ServerError(
         400,
         "beyond_the_end",
-        f"{at:g} s lies behind the end of {record.video_id}, which lasts {_length(record):.3f} s",
+        f"{at:g} s is after the end of {record.video_id}, which lasts {_length(record):.3f} s",
         field=field,
     )
 
 
 def content_of(record: VideoRecord) -> tuple[str, ...]:
-    """What tells the content that a file is made from."""
+    """Identifies the content of a video's file, for cache keys."""
     return record.path, record.content_hash, str(record.size), str(record.modified_ns)
 
 

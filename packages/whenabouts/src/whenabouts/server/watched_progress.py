@@ -1,4 +1,4 @@
-"""How far each watched folder is, for the page: files that are copied, wait, are read, or are done."""
+"""The progress of each watched folder, for the page: files being copied, waiting, being read, done."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_NAMES = 5
 
 @dataclass(slots=True)
 class _Folder:
-    """Files of a folder: still being written, in this run altogether, being read, done."""
+    """Files of a folder: still being written, total of this run, being read, done."""
 
     copying: list[Path] = field(default_factory=list)
     total: int = 0
@@ -27,10 +27,10 @@ class _Folder:
 
 
 class WatchedProgress(Follower):
-    """Adds up the reports of an index run by folder, and passes each change to `say`.
+    """Adds up an index run's reports by folder, and passes each change to `say`.
 
-    `say` gets {folder: facts}, without the folders in which nothing is under way. A file in two of the
-    folders counts for the inner one.
+    `say` gets {folder: facts}, without idle folders. A file in nested watched folders counts for the
+    inner one.
     """
 
     def __init__(self, folders: Sequence[str], say: Callable[[Mapping[str, Any]], None]) -> None:
@@ -39,7 +39,7 @@ class WatchedProgress(Follower):
         self.idle()
 
     def idle(self) -> None:
-        """Nothing is under way."""
+        """Nothing is being indexed."""
         self._folders = {folder: _Folder() for folder in self._paths}
         self._tell({})
 
@@ -52,7 +52,7 @@ class WatchedProgress(Follower):
         self._tell({})
 
     def planned(self, plan: Plan) -> None:
-        """The files that are going to be read."""
+        """The files that will be read."""
         self._clear_copying()
         for work in plan.work:
             if (folder := self._folder(work.file.path)) is not None:
@@ -60,7 +60,7 @@ class WatchedProgress(Follower):
         self._tell({})
 
     def progress(self, progress: Progress) -> None:
-        """A file has come further or is done, or the run is at a step after all files."""
+        """A file has progressed or is done, or the run is in a step after all files."""
         path = progress.path
         if path is not None and (folder := self._folder(path)) is not None:
             if progress.is_done:
@@ -85,7 +85,7 @@ class WatchedProgress(Follower):
             if not folder.total and not folder.copying:
                 continue
             done = len(folder.done)
-            # The fraction of the run is that of a folder if no other has files to read.
+            # If only one folder has files to read, the run's fraction is the folder's.
             share = fraction if len(working) == 1 else done / max(1, folder.total)
             facts[str(path)] = {
                 "copying": [each.name for each in folder.copying[:_MOST_NAMES]],

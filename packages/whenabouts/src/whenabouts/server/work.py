@@ -1,8 +1,8 @@
-"""Bounded work: each kind has its own threads and its own queue, and a full queue says when to come again.
+"""Bounded work: each kind has its own threads and queue, and a full queue says when to retry.
 
-`anyio.CapacityLimiter` bounds what runs, in threads that all kinds and the sending of files share. The length
-of the queue, how long a job waits there, a client that leaves it, and the seconds for `Retry-After` would
-still be ours, and a disk that hangs would hold up searches: hence executors with threads of their own.
+`anyio.CapacityLimiter` bounds only what runs, in threads that all kinds and file transfers share. The queue's
+length, waiting times, clients that leave and `Retry-After` would still need this code, and a hanging disk
+would block searches. Hence executors with their own threads.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from whenabouts.server.errors import ServerError, busy
 
 Result = TypeVar("Result")
 Leaving = Callable[[], Awaitable[None]]
-"""Returns when the client has left, and not before."""
+"""Returns when the client has left."""
 
 _MOST_RETRY_SECONDS = 60
-# The expected duration of a job: the first guess, and the weight of the newest job in the moving average.
+# Expected duration of a job: the first guess, and the newest job's weight in the moving average.
 _FIRST_GUESS_SECONDS, _NEWEST_WEIGHT = 0.2, 0.2
 
 
 class ClientGone(ServerError):
-    """The client left while its job waited; nobody reads this answer."""
+    """The client left while its job waited. Nobody reads this answer."""
 
     def __init__(self) -> None:
         super().__init__(499, "client_gone", "the client went away")
 
 
 async def stays() -> None:
-    """A client that does not leave."""
+    """A client that never leaves."""
     await asyncio.Event().wait()
 
 
 class BoundedExecutor:
     """Threads for one kind of work.
 
-    `running` jobs run at one time and `waiting` more wait for at most `wait_seconds`. Any other job is
-    refused with ServerError 429, which says after how many seconds there should be room. A job that runs for
-    more than `most_seconds` ends with TookTooLong where it next looks (`budget.py`).
+    At most `running` jobs run and `waiting` more wait, for at most `wait_seconds`. Further jobs are
+    refused with ServerError 429 and an estimate of when there is room. A job that runs for more than
+    `most_seconds` ends with TookTooLong at its next check (`budget.py`).
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class BoundedExecutor:
         return self._inside
 
     async def run(self, job: Callable[[], Result], leaving: Leaving = stays) -> Result:
-        """What a job returns, run in a thread; called off when its client leaves."""
+        """The result of a job run in a thread; cancelled if its client leaves."""
 
         def submit(budget: Budget) -> Future[Result]:
             return self._threads.submit(self._timed, job, budget)
@@ -74,7 +74,7 @@ class BoundedExecutor:
         return await self._awaited(submit, leaving)
 
     async def _awaited(self, submit: Callable[[Budget], Future[Result]], leaving: Leaving) -> Result:
-        """What is submitted, once it is done and if its turn comes in time."""
+        """The result of a submitted job. Raises ServerError if its turn does not come in time."""
         budget = Budget(self._most_seconds)
         future = self._enter(submit, budget)
         waited = asyncio.wrap_future(future)
@@ -123,18 +123,18 @@ class BoundedExecutor:
         return busy(self.kind, max(1, min(_MOST_RETRY_SECONDS, seconds)))
 
     def close(self) -> None:
-        """Let jobs that run end, and drop those that wait."""
+        """Finish the jobs that run, and drop those that wait."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _ignore(future: asyncio.Future[Any]) -> None:
-    """Take note of an error that nobody waits for, lest it be logged as forgotten."""
+    """Retrieve an error that nobody awaits, so that it is not logged as never retrieved."""
     if not future.cancelled():
         future.exception()
 
 
 class RateLimit:
-    """A token bucket: so many a minute, at most a third of them at once."""
+    """A token bucket: `a_minute` tokens per minute, at most a third of them at once."""
 
     def __init__(self, kind: str, a_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.kind = kind
@@ -142,7 +142,7 @@ class RateLimit:
         self._tokens, self._clock, self._filled_at = self._most_tokens, clock, clock()
 
     def take(self) -> None:
-        """Use a token; ServerError 429 where none is left."""
+        """Use a token. Raises ServerError 429 if none is left."""
         now = self._clock()
         self._tokens = min(self._most_tokens, self._tokens + (now - self._filled_at) * self._tokens_a_second)
         self._filled_at = now
@@ -158,7 +158,7 @@ class ConnectionLimit:
         self.kind, self._most, self.open = kind, most, 0
 
     def acquire(self) -> None:
-        """Count one more; ServerError 429 where there are as many as may be."""
+        """Count one more. Raises ServerError 429 at the limit."""
         if self.open >= self._most:
             raise busy(self.kind, 2)
         self.open += 1

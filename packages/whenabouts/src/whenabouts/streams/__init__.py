@@ -1,9 +1,9 @@
 """Streams of a corpus: one file per stream; the folder is the registry.
 
 Every module here whose name does not begin with an underscore defines one stream as `STREAM`, an
-`index.stream.Stream` named after its file. A new stream needs a new file only; plugins (`whenabouts.streams`)
-and `register` add others. Reading the folder imports NumPy and nothing
-heavier: encoders load their libraries when they are opened.
+`index.stream.Stream` named after its file. A new stream needs only a new file; plugins (`whenabouts.streams`)
+and `register` add others. Reading the folder imports nothing heavier than NumPy: encoders load their
+libraries when they are opened.
 """
 
 from __future__ import annotations

@@ -71,9 +71,7 @@ class Strip:
 
 
 def cell_means(image: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """(H / 8, W / 8): brightness of each cell of a picture (H, W, 3); partial cells at the edges are left
-    out.
-    """
+    """(H / 8, W / 8): brightness of each cell of a picture (H, W, 3), without partial cells at the edges."""
     height, width = (side - side % _CELL for side in image.shape[:2])
     # Green dominates luminance.
     green = image[:height, :width, 1].reshape(height // _CELL, _CELL, width // _CELL, _CELL)

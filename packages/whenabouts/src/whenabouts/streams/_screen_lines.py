@@ -228,9 +228,7 @@ def _sameness(before: TextLine, now: TextLine) -> float:
 
 
 def _numbers_differ(first: str, second: str) -> bool:
-    """Whether two texts have equally many digits, but different ones. A digit misread as a letter does not
-    count.
-    """
+    """Whether two texts have equally many digits, some different. A digit misread as a letter is ignored."""
     digits, others = _DIGITS.findall(first), _DIGITS.findall(second)
     return len(digits) == len(others) and digits != others
 

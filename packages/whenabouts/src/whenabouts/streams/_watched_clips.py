@@ -77,7 +77,7 @@ def watched_clips(video: ReadVideo, batches: Sequence[Watched], window: Window, 
     grid = ClipGrid(window.step, end)
     remaining = _vectors(range(last.next, len(grid)), last.numbers, last.frames, window, encoder)
     vectors = np.concatenate([*(batch.vectors for batch in batches), remaining])
-    # Clips behind the real end, which is known only now, are dropped.
+    # Drop clips after the real end, which is known only now.
     clips = np.arange(batches[0].first, min(batches[0].first + len(vectors), len(grid)))
     starts = clips.astype(np.float64) * window.step
     ends = np.minimum(starts + window.step, end)

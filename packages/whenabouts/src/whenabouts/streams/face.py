@@ -1,7 +1,7 @@
-"""Who is seen: faces are found, distinguished and tracked by given models. The text of a clip is the
-label.
+"""Who is seen: given models find, distinguish and track faces. A clip's text is the person's label.
 
-Off unless models are named. Faces are personal data: docs/people.md says whose consent is needed.
+A stream, loaded by name in `streams/__init__.py`. Off unless models are named. Faces are personal data:
+docs/people.md says whose consent is needed.
 """
 
 from __future__ import annotations

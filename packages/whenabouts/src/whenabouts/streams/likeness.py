@@ -1,6 +1,6 @@
 """Visual similarity: one frame per clip, encoded by an ImageNet network that needs no download.
 
-It answers pictures and moments, not sentences.
+It answers pictures and moments, not sentences. A stream, loaded by name in `streams/__init__.py`.
 """
 
 from __future__ import annotations

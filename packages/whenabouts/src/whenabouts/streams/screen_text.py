@@ -1,4 +1,7 @@
-"""Text on the screen: changed frames are read; lines become passages with their time and place."""
+"""Text on the screen: changed frames are read; lines become passages with their time and place.
+
+A stream, loaded by name in `streams/__init__.py`.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +44,9 @@ _SAME_TIME = 0.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Kept:
-    """Of a batch: the frames that were read with their lines, the lines at its end, its last frame's number,
-    and the cells' means at the last reading."""
+    """The state after a batch: the frames read so far with their lines, the lines at its end, its last
+    frame's number, and the cells' means at the last reading.
+    """
 
     read: tuple[tuple[int, tuple[TextLine, ...]], ...]
     lines: tuple[TextLine, ...]

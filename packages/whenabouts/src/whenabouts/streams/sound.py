@@ -1,4 +1,7 @@
-"""Sounds: the sound around each clip, encoded by a CLAP model. Silence has no clips."""
+"""Sounds: the sound around each clip, encoded by a CLAP model. Silence has no clips.
+
+A stream, loaded by name in `streams/__init__.py`.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +48,12 @@ _BYTES_PER_CLIP = 1300.0
 class _SoundState:
     """The encoded clips with their vectors, and the samples that the next clips need.
 
-    `rest` begins at `start` seconds; `next` is the number of the first clip still to encode.
+    `samples` begins at `start` seconds; `next` is the number of the first clip still to encode.
     """
 
     clips: tuple[int, ...]
     vectors: NDArray[np.float32]
-    rest: NDArray[np.float32]
+    samples: NDArray[np.float32]
     start: float
     next: int
     rate: int
@@ -58,7 +61,7 @@ class _SoundState:
     @property
     def end(self) -> float:
         """Where the sound read so far ends, in seconds."""
-        return self.start + len(self.rest) / self.rate
+        return self.start + len(self.samples) / self.rate
 
 
 class SoundStream(Stream):
@@ -119,8 +122,8 @@ class SoundStream(Stream):
         rate = batch.settings.rate
         last: _SoundState | None = kept[-1] if kept else None
         if last is not None and abs(batch.start - last.end) <= _JOINT_SECONDS:
-            rest = np.concatenate([last.rest, batch.samples])
-            return _advanced(replace(last, rest=rest, clips=()), run, is_whole=False)
+            samples = np.concatenate([last.samples, batch.samples])
+            return _advanced(replace(last, samples=samples, clips=()), run, is_whole=False)
         before = _advanced(last, run, is_whole=True) if last is not None else None
         first = _SoundState(
             (), _no_vectors(run), batch.samples, batch.start, before.next if before else 0, rate
@@ -133,7 +136,7 @@ class SoundStream(Stream):
 
     def settled(self, kept: _SoundState) -> _SoundState:
         """Without the samples, which the next batch has taken over."""
-        return replace(kept, rest=kept.rest[:0])
+        return replace(kept, samples=kept.samples[:0])
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
         """One row per clip that is not silent."""
@@ -180,7 +183,7 @@ def _advanced(now: _SoundState, run: StreamRun, *, is_whole: bool) -> _SoundStat
 def _cut(state: _SoundState, start: float, end: float) -> NDArray[np.float32]:
     """The available samples between two times."""
     first, last = (round((seconds - state.start) * state.rate) for seconds in (start, end))
-    return state.rest[max(0, first) : max(0, last)]
+    return state.samples[max(0, first) : max(0, last)]
 
 
 STREAM = SoundStream()

@@ -1,5 +1,6 @@
-"""Who speaks: turns named in subtitles, or voices distinguished by a model. The text of a clip is the
-label.
+"""Who speaks: turns named in subtitles, or voices distinguished by a model. A clip's text is the label.
+
+A stream, loaded by name in `streams/__init__.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Words: subtitles, or else recognised speech, as passages with the minute around them."""
+"""Words: subtitles, or else recognised speech, as passages with the minute around them.
+
+A stream, loaded by name in `streams/__init__.py`.
+"""
 
 from __future__ import annotations
 

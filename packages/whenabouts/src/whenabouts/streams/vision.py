@@ -1,4 +1,7 @@
-"""Pictures: the middle frame of each clip, encoded by a CLIP or SigLIP model; or clips encoded as video."""
+"""Pictures: the middle frame of each clip, encoded by a CLIP or SigLIP model; or clips encoded as video.
+
+A stream, loaded by name in `streams/__init__.py`.
+"""
 
 from __future__ import annotations
 

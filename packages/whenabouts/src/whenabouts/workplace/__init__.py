@@ -1,5 +1,5 @@
-"""Collections of moments and saved searches, kept with a corpus; and the guests of a server.
+"""Collections, saved searches and jobs, stored with a corpus; and the guests of a server.
 
-Collections lie in one file of the corpus, apart from the index. So two people can change them at the same
-time, also while an index run holds the corpus. Guests lie in a file of the owner's, apart from any corpus.
+They lie in one file of the corpus, outside the index, so several users can change them, even during an index
+run. Guests lie in a file that the server's owner chooses, outside any corpus.
 """

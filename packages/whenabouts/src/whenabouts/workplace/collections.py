@@ -1,7 +1,7 @@
-"""Collections: moments in an order that somebody chose, each with a note and tags.
+"""Collections: moments in a chosen order, each with a note and tags.
 
-An item stores the video's id and the times, not the words. They are read from the corpus when the item is
-shown, so they follow a new index run, and the words of a removed video are gone.
+An item stores the video's id and times, not the words. The words are read from the corpus when the item is
+shown, so they follow a new index run and vanish with a removed video.
 """
 
 from __future__ import annotations
@@ -97,16 +97,16 @@ class Collection:
 
 
 class Collections:
-    """The collections of a corpus. Each method is one change, kept whole or not at all.
+    """The collections of a corpus. Each method is one atomic change.
 
-    A collection is called by its name or its id. All raise StoreError if the file cannot be used.
+    Collections are addressed by name or id. All methods raise StoreError if the file cannot be used.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def listed(self) -> list[Listed]:
-        """All, the one that was changed last first."""
+        """All collections, most recently changed first."""
         with self._database.reading() as connection:
             rows = (
                 []
@@ -127,12 +127,12 @@ class Collections:
             return _read(connection, name)
 
     def create(self, name: str, note: str = "") -> Collection:
-        """A new, empty one. Raises NameTaken; UsageError for a name that is none."""
+        """Create an empty collection. Raises NameTaken, and UsageError for an invalid name."""
         with self._database.changing() as connection:
             return _read(connection, _create(connection, name, note))
 
     def describe(self, name: str, *, new_name: str | None = None, note: str | None = None) -> Collection:
-        """Give it another name or note. Raises NoSuchCollection, NameTaken."""
+        """Change its name or note. Raises NoSuchCollection, NameTaken."""
         with self._database.changing() as connection:
             row = _row(connection, name)
             if new_name is not None and checked_name(new_name) != row["name"]:
@@ -152,7 +152,7 @@ class Collections:
     def add(
         self, name: str, moments: Iterable[Moment], *, query: str = "", create: bool = False
     ) -> Collection:
-        """Put moments at the end; with `create` the collection is made if it is missing."""
+        """Append moments; with `create`, create a missing collection."""
         with self._database.changing() as connection:
             if create and _find(connection, name) is None:
                 _create(connection, name, "")
@@ -161,7 +161,7 @@ class Collections:
             new = list(moments)
             if place + len(new) > MOST_ITEMS:
                 raise UsageError(
-                    f"{row['name']!r} would have {place + len(new)} moments; at most {MOST_ITEMS}"
+                    f"{row['name']!r} would have {place + len(new)} moments, but at most {MOST_ITEMS} fit"
                 )
             connection.executemany(
                 "INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, '', '[]', ?)",
@@ -190,7 +190,7 @@ class Collections:
         note: str | None = None,
         tags: Sequence[str] | None = None,
     ) -> Collection:
-        """Trim an item, or give it another note or other tags. Raises NoSuchCollection, UsageError."""
+        """Change an item's times, note or tags. Raises NoSuchCollection, UsageError."""
         with self._database.changing() as connection:
             row = _row(connection, name)
             now = _item(connection, row["id"], item)
@@ -210,7 +210,7 @@ class Collections:
             return _changed(connection, row["id"])
 
     def move(self, name: str, item: str, before: str | None) -> Collection:
-        """Put an item before another one, or at the end (None). Raises NoSuchCollection."""
+        """Move an item before another one, or to the end (None). Raises NoSuchCollection."""
         with self._database.changing() as connection:
             row = _row(connection, name)
             moved = _item(connection, row["id"], item).id
@@ -225,7 +225,7 @@ class Collections:
             return _changed(connection, row["id"])
 
     def reorder(self, name: str, order: Sequence[int]) -> Collection:
-        """Reorder the items, called by their present numbers from 1. Raises NoSuchCollection, UsageError."""
+        """Reorder the items, given by their present numbers from 1. Raises NoSuchCollection, UsageError."""
         with self._database.changing() as connection:
             row = _row(connection, name)
             items = _items(connection, row["id"])
@@ -235,7 +235,7 @@ class Collections:
             return _changed(connection, row["id"])
 
     def remove(self, name: str, items: Iterable[str]) -> Collection:
-        """Take items out. Raises NoSuchCollection if one is not there, and then all stay."""
+        """Remove items. Raises NoSuchCollection, and removes nothing, if one does not exist."""
         with self._database.changing() as connection:
             row = _row(connection, name)
             gone = {_item(connection, row["id"], item).id for item in items}
@@ -245,23 +245,26 @@ class Collections:
 
 
 def checked_name(name: str) -> str:
-    """A name without spaces around it. Raises UsageError for one that is empty, too long or unprintable."""
+    """A name, stripped. Raises UsageError if it is empty, too long or unprintable."""
     name = name.strip()
     if not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
-        raise UsageError(f"{name[:40]!r} is no name; write 1 to {LONGEST_NAME} printable characters")
+        raise UsageError(f"{name[:40]!r} is not a name; use 1 to {LONGEST_NAME} printable characters")
     return name
 
 
 def _note(text: str) -> str:
     if len(text) > LONGEST_NOTE:
-        raise UsageError(f"the note has {len(text)} characters; at most {LONGEST_NOTE}")
+        raise UsageError(f"the note has {len(text)} characters; at most {LONGEST_NOTE} are allowed")
     return text
 
 
 def _tags(tags: Sequence[str]) -> list[str]:
     plain = list(dict.fromkeys(filter(None, (tag.strip() for tag in tags))))
     if len(plain) > MOST_TAGS or any(len(tag) > LONGEST_TAG or not tag.isprintable() for tag in plain):
-        raise UsageError(f"at most {MOST_TAGS} tags of at most {LONGEST_TAG} printable characters each")
+        raise UsageError(
+            f"too many or too long tags; at most {MOST_TAGS} of {LONGEST_TAG} printable characters are "
+            "allowed"
+        )
     return plain
 
 
@@ -285,7 +288,7 @@ def _row(connection: sqlite3.Connection, name: str) -> sqlite3.Row:
 
 
 def _unknown(name: str, names: Sequence[str]) -> NoSuchCollection:
-    present = f"there is {', '.join(map(repr, names))}" if names else "there is none yet"
+    present = f"choose from {', '.join(map(repr, names))}" if names else "there are none yet"
     return NoSuchCollection(f"no collection is called {name[:LONGEST_NAME]!r}; {present}")
 
 
@@ -321,9 +324,7 @@ def _item(connection: sqlite3.Connection, collection: str, item: str) -> Item:
         "SELECT * FROM items WHERE collection = ? AND id = ?", (collection, item)
     ).fetchone()
     if row is None:
-        raise NoSuchCollection(
-            f"no moment {item[:40]!r} is in the collection; somebody may have taken it out"
-        )
+        raise NoSuchCollection(f"the collection has no moment {item[:40]!r}; someone may have removed it")
     return _item_of(row)
 
 
@@ -333,8 +334,10 @@ def _item_of(row: sqlite3.Row) -> Item:
         item = Item(**facts, tags=tuple(map(str, json.loads(row["tags"]))))
         _ = item.moment
     except (ValueError, TypeError, RecursionError, UsageError) as error:
-        # The corpus may be a stranger's.
-        raise StoreError(f"a collection holds what is no moment ({error}); delete the collection") from None
+        # Someone else may have written the corpus.
+        raise StoreError(
+            f"a collection contains an invalid moment ({error}); delete the collection"
+        ) from None
     return item
 
 

@@ -1,6 +1,6 @@
-"""The file `workplace.sqlite` of a corpus: it may come from a stranger, and changes are transactions.
+"""The file `workplace.sqlite` of a corpus. It may come from someone else; changes are transactions.
 
-Processes may write at the same time: SQLite lets one in after the other. A killed writer changes nothing.
+Several processes may write; SQLite serializes them. A writer that is killed changes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from whenabouts.types import UsageError
 FILE = "workplace.sqlite"
 # How long to wait for another writer; a change takes milliseconds.
 _WAIT_SECONDS = 10.0
-# No text that is kept is longer (bytes).
+# Most bytes of a stored text.
 _LONGEST = 1 << 20
 _COLLECTIONS = (
     "CREATE TABLE collections (id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, note TEXT NOT NULL, "
@@ -37,33 +37,35 @@ _JOBS = (
     "CREATE TABLE watched (path TEXT PRIMARY KEY, since REAL NOT NULL, last TEXT NOT NULL) STRICT",
 )
 _SCHEMAS = (_COLLECTIONS, _JOBS)
-"""The tables that each version of the file added."""
+"""The tables added by each version of the file."""
 JOBS_VERSION = 2
 
 
 class Database:
-    """The workplace of the corpus at `place`. Made with the first change."""
+    """The workplace of the corpus at `place`. The first change creates it."""
 
     def __init__(self, place: str) -> None:
         if is_remote(place):
             raise UsageError(
-                f"{place} lies on an object store, which keeps no collections and no saved searches; "
-                "use a corpus in a folder"
+                f"{place} is on an object store, which cannot hold collections and saved searches; use"
+                " a corpus in a folder"
             )
         if not folder_of(place).is_dir():
-            raise UsageError(f"{place} are searched side by side; open the one whose collections you want")
+            raise UsageError(
+                f"{place} are searched side by side; open only the one whose collections you want"
+            )
         self.path = folder_of(place) / FILE
 
     @contextlib.contextmanager
     def reading(self, version: int = 1) -> Iterator[sqlite3.Connection | None]:
         """A connection that sees one state. Raises StoreError.
 
-        None if nothing was kept yet, or only by a version of this file that lacks the tables of `version`.
+        None if nothing is stored yet, or the file's version lacks the tables of `version`.
         """
         if not self.path.exists():
             yield None
             return
-        # A killed writer leaves a journal. Only a process that may write can undo its unfinished change.
+        # A killed writer leaves a journal, which only a process with write access can roll back.
         mode = "rw" if os.access(self.path, os.W_OK) else "ro"
         with self._opened(mode) as connection:
             connection.execute("BEGIN")
@@ -71,7 +73,7 @@ class Database:
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[sqlite3.Connection]:
-        """A connection whose changes are all kept, or none if an error is raised. Raises StoreError."""
+        """A connection whose changes are all stored, or none if an error is raised. Raises StoreError."""
         if not self.path.exists():
             with self._explained():
                 os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
@@ -87,9 +89,9 @@ class Database:
     @contextlib.contextmanager
     def _opened(self, mode: str) -> Iterator[sqlite3.Connection]:
         with self._explained():
-            # A corpus may come from a stranger: a link would lead out of it.
+            # A link in someone else's corpus could lead out of it.
             if not stat.S_ISREG(self.path.lstat().st_mode):
-                raise StoreError(f"{self.path} is no ordinary file; remove it")
+                raise StoreError(f"{self.path} is not a regular file; remove it")
             connection = sqlite3.connect(
                 f"{self.path.as_uri()}?mode={mode}", uri=True, timeout=_WAIT_SECONDS, isolation_level=None
             )
@@ -101,7 +103,7 @@ class Database:
                 yield connection
 
     def _version(self, connection: sqlite3.Connection) -> int:
-        """How many of `_SCHEMAS` the file has. StoreError for other tables, or triggers."""
+        """How many of `_SCHEMAS` the file has. Raises StoreError for other tables or triggers."""
         version: int = connection.execute("PRAGMA user_version").fetchone()[0]
         if version > len(_SCHEMAS):
             raise StoreError(
@@ -110,19 +112,23 @@ class Database:
         rows = connection.execute("SELECT sql FROM sqlite_schema WHERE sql NOT NULL")
         present = {row["sql"] for row in rows}
         if present != {statement for tables in _SCHEMAS[: max(version, 0)] for statement in tables}:
-            raise StoreError(f"{self.path} does not hold collections; move it away, and a new one is made")
+            raise StoreError(
+                f"{self.path} is not a file of collections; move it away, and a new one is created"
+            )
         return max(version, 0)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Errors of SQLite and the disk as a StoreError that names the file."""
+        """Turn errors of SQLite and the disk into a StoreError that names the file."""
         try:
             yield
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
                 raise DiskFull(f"{self.path}: the disk is full; free some space and try again") from error
             busy = error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-            hint = "somebody else is changing it; try again" if busy else "check the disk and its permissions"
+            hint = (
+                "another process is changing it; try again" if busy else "check the disk and its permissions"
+            )
             raise StoreError(f"{self.path} cannot be used ({error}); {hint}") from error
         except sqlite3.DatabaseError as error:
             raise StoreError(

@@ -1,7 +1,7 @@
-"""Guests of a server: people who have a token of their own, and what each token may do.
+"""Guests of a server: users with their own tokens, and what each token may do.
 
-The owner names the file. It is never part of a corpus, because a corpus may come from a stranger, who would
-let themselves in. It keeps hashes, from which neither a token nor a cookie can be made.
+The owner chooses the file. It is never part of a corpus, because whoever wrote that corpus could add
+themselves. It stores hashes, from which neither token nor cookie can be computed.
 """
 
 from __future__ import annotations
@@ -72,19 +72,19 @@ def digest_of(session: str) -> str:
 
 
 def owner_of(token: str) -> Guest:
-    """Who started a server with this token: every scope, no name."""
+    """The guest for the owner's token: every scope, no name."""
     return Guest("", frozenset(SCOPES), 0.0, digest_of(session_of(token)))
 
 
 def matching(session: str, guests: Iterable[Guest]) -> Guest | None:
-    """The guest of a cookie's value. The time taken does not tell where a wrong value differs."""
+    """The guest of a cookie's value. Compares in constant time."""
     digest = digest_of(session)
     same = [guest for guest in guests if hmac.compare_digest(digest, guest.digest)]
     return same[0] if same else None
 
 
 class Guests:
-    """The guests in a file. Changes are whole or not made; a server sees them at its next request."""
+    """The guests in a file. Changes are atomic; a server sees them at its next request."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -93,20 +93,20 @@ class Guests:
         self._current: Sequence[Guest] = ()
 
     def listed(self) -> list[Guest]:
-        """All, by name. Raises UsageError if the file cannot be read, or holds something else."""
+        """All guests, by name. Raises UsageError if the file cannot be read or is invalid."""
         try:
             document = json.loads(read_regular(self.path, _MOST_BYTES))
             return sorted((_guest_of(entry) for entry in document["guests"]), key=lambda each: each.name)
         except OSError as error:
-            remedy = "`whenabouts guests FILE add NAME` makes one"
+            remedy = "`whenabouts guests FILE add NAME` creates one"
             raise UsageError(
-                f"{self.path}: no file of guests can be read ({error.strerror}); {remedy}"
+                f"{self.path}: the file of guests cannot be read ({error.strerror}); {remedy}"
             ) from None
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise UsageError(f"{self.path} holds no guests ({error}); name another file") from None
+            raise UsageError(f"{self.path} is not a file of guests ({error}); name another file") from None
 
     def current(self) -> Sequence[Guest]:
-        """Those who are let in now: the file is read again after each change; none while it is unreadable."""
+        """The guests admitted now. Rereads the file after each change; none while it is unreadable."""
         try:
             status = self.path.stat()
             seen = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
@@ -117,19 +117,19 @@ class Guests:
                 try:
                     self._current = self.listed()
                 except UsageError as error:
-                    _log.warning("no guest is let in: %s", error)
+                    _log.warning("no guest is admitted: %s", error)
                     self._current = ()
                 self._seen = seen
             return self._current
 
     def add(self, name: str, scopes: Iterable[str] = ()) -> str:
-        """A new guest's token, which cannot be shown again. `read` comes with all scopes but `judge`.
+        """Add a guest and return its token, shown only now. All scopes but `judge` include `read`.
 
-        Raises UsageError for a name that is taken, and for an unknown scope.
+        Raises UsageError for a taken name and for an unknown scope.
         """
         name, granted = checked_name(name), set(scopes) or {READ}
         if unknown := sorted(granted - SCOPES.keys()):
-            raise UsageError(f"{unknown[0]!r} is no scope; there are {', '.join(SCOPES)}")
+            raise UsageError(f"{unknown[0]!r} is not a scope; choose from {', '.join(SCOPES)}")
         if granted - {JUDGE}:
             granted.add(READ)
         token = secrets.token_urlsafe(24)
@@ -144,7 +144,7 @@ class Guests:
         return token
 
     def remove(self, name: str) -> None:
-        """Withdraw a guest's token. Raises UsageError if nobody has that name."""
+        """Revoke a guest's token. Raises UsageError for an unknown name."""
         with self._changing() as guests:
             kept = [guest for guest in guests if guest.name != name.strip()]
             if len(kept) == len(guests):
@@ -154,7 +154,7 @@ class Guests:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[list[Guest]]:
-        """The guests as a list that is written back, by one process at a time."""
+        """The guests as a list that is written back at the end, under the lock."""
         with _alone(self.path.parent):
             guests = self.listed() if self.path.exists() else []
             yield guests
@@ -166,11 +166,11 @@ class Guests:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Hold a folder's lock. Raises UsageError if it is not there, or another process keeps it for long."""
+    """Hold a folder's lock. Raises UsageError if the folder is missing or stays locked."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise UsageError(f"{folder}: no guests can be kept there ({error.strerror})") from None
+        raise UsageError(f"{folder}: cannot store guests there ({error.strerror})") from None
     try:
         until = time.monotonic() + _WAIT_SECONDS
         while True:

@@ -1,10 +1,10 @@
-"""The queue of a corpus: files to index, videos to remove, and folders to watch, as rows of its workplace.
+"""The queue of a corpus: files to index, videos to remove, and folders to watch, in its workplace file.
 
 A job passes through these states:
 
     planning -> planned -> waiting -> running -> done | failed | interrupted | paused | stopped
 
-`wish` is what somebody asked of a running job ("pause", "stop", "continue"), for the runner of the queue.
+`wish` is what a user wants of a running job ("pause", "stop", "continue"); the queue's runner acts on it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ State = Literal[
 Wish = Literal["start", "pause", "continue", "stop"]
 MOST_OPEN = 100
 MOST_KEPT = 50
-"""Jobs that have ended; older ones are forgotten when a new job comes."""
+"""Most ended jobs in the list; older ones are deleted when a new job comes."""
 MOST_WATCHED = 100
 MOST_TRIES = 3
-"""How often a job is begun without being asked: it may be the one that brings its machine down."""
+"""How often a job is started again by itself; it may be what crashes its machine."""
 _MOST_BYTES = 500_000
 _ENDED = ("done", "failed", "stopped", "interrupted")
-# What may be asked of a job in a state, and the state it has then; None: the wish is kept for the runner.
+# (state, wish) -> the job's new state; None: store the wish for the runner.
 _ALLOWED: Mapping[tuple[str, str], str | None] = {
     ("planned", "start"): "waiting",
     ("waiting", "pause"): "paused",
@@ -65,11 +65,11 @@ class NotPossible(UsageError):
 class Job:
     """A row of the queue.
 
-    - `task`: {"paths": […], "transcribe": …, "pictures": …} to index, {"paths": […]} to retry what failed
-      under them, {"videos": […]} to remove.
-    - `plan`: what the job would do, once it is planned. `progress`: how far it is.
-    - `outcome`: what came of it; `message` in it says why it failed.
-    - `made`: seconds since 1970. `tries`: how often it was begun since somebody asked for it.
+    - `task`: {"paths": […], "transcribe": …, "pictures": …} to index, {"paths": […]} to retry failed
+      files under them, {"videos": […]} to remove.
+    - `plan`: what the job would do, once planned. `progress`: how far it is.
+    - `outcome`: the result; its `message` says why the job failed.
+    - `made`: seconds since 1970. `tries`: starts since a user last asked for it.
     """
 
     id: str
@@ -86,9 +86,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A folder that is followed; `last` is what came of its last change.
+    """A watched folder. `last` is the result of its last change.
 
-    Its entry `progress` says how far the files are that are being read now.
+    Its entry `progress` says how far the files being read now are.
     """
 
     path: str
@@ -97,30 +97,30 @@ class Watched:
 
 
 class Jobs:
-    """The queue of a corpus. All raise StoreError if its file cannot be used."""
+    """The queue of a corpus. All methods raise StoreError if its file cannot be used."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    # For those who ask -------------------------------------------------------------------------------
+    # For clients -------------------------------------------------------------------------------------
 
     def listed(self) -> list[Job]:
-        """All jobs, the oldest first."""
+        """All jobs, oldest first."""
         return self._jobs("ORDER BY rowid")
 
     def get(self, job_id: str) -> Job:
-        """One of them. Raises NoSuchJob."""
+        """A job. Raises NoSuchJob."""
         jobs = self._jobs("WHERE id = ?", job_id)
         if not jobs:
             raise NoSuchJob(job_id)
         return jobs[0]
 
     def plan(self, task: Mapping[str, Any]) -> Job:
-        """Begin a job that indexes: it is planned, and then waits until somebody starts it."""
+        """Create a job that indexes: it is planned, then waits until a user starts it."""
         return self._new("index", "planning", task)
 
     def queue(self, kind: Kind, task: Mapping[str, Any]) -> Job:
-        """Put a job at the end of the queue, without a plan."""
+        """Append a job to the queue, without a plan."""
         return self._new(kind, "waiting", task)
 
     def ask(self, job_id: str, wish: Wish) -> Job:
@@ -142,7 +142,7 @@ class Jobs:
         return self.get(job_id)
 
     def forget(self, job_id: str) -> None:
-        """Take a job that is not running off the list. Raises NoSuchJob and NotPossible."""
+        """Delete a job that is not running. Raises NoSuchJob and NotPossible."""
         with self._database.changing() as connection:
             row = connection.execute("SELECT state FROM jobs WHERE id = ?", (job_id,)).fetchone()
             if row is None:
@@ -152,7 +152,7 @@ class Jobs:
             connection.execute("DELETE FROM jobs WHERE id = ?", (job_id,))
 
     def watched(self) -> list[Watched]:
-        """The folders that are followed, by path."""
+        """The watched folders, by path."""
         with self._database.reading(JOBS_VERSION) as connection:
             if connection is None:
                 return []
@@ -161,28 +161,28 @@ class Jobs:
         return sorted(folders, key=lambda each: each.path)
 
     def watch(self, path: str) -> None:
-        """Follow a folder from now on."""
+        """Watch a folder from now on."""
         with self._database.changing() as connection:
             if connection.execute("SELECT COUNT(*) FROM watched").fetchone()[0] >= MOST_WATCHED:
-                raise UsageError(f"{MOST_WATCHED} folders are watched; end one first")
+                raise UsageError(f"{MOST_WATCHED} folders are watched; stop watching one first")
             connection.execute(
                 "INSERT OR IGNORE INTO watched VALUES (?, ?, '{}')", (json.dumps(path), time.time())
             )
 
     def unwatch(self, path: str) -> None:
-        """Follow a folder no more."""
+        """Stop watching a folder."""
         with self._database.changing() as connection:
             connection.execute("DELETE FROM watched WHERE path = ?", (json.dumps(path),))
 
-    # For whoever runs the queue ----------------------------------------------------------------------
+    # For the runner ----------------------------------------------------------------------------------
 
     def recover(self) -> None:
-        """Put jobs whose runner died back into the queue; after `MOST_TRIES` they wait for somebody."""
+        """Requeue jobs whose runner died; after `MOST_TRIES` starts they wait for a user."""
         with self._database.reading(JOBS_VERSION) as connection:
             if connection is None:
                 return
         with self._database.changing() as connection:
-            died = "the server ended while this job ran, several times; continue it, or stop it"
+            died = "the server ended several times while this job ran; continue it, or stop it"
             for wish, state in _AFTER_WISH.items():
                 connection.execute(
                     "UPDATE jobs SET state = ?, wish = '' WHERE state = 'running' AND wish = ?", (state, wish)
@@ -194,7 +194,7 @@ class Jobs:
             connection.execute("UPDATE jobs SET state = 'waiting' WHERE state = 'running'")
 
     def take(self) -> Job | None:
-        """The job whose turn it is, now running; None if none waits."""
+        """Take the next waiting job and mark it running; None if there is none."""
         waiting = self._jobs("WHERE state = 'waiting' ORDER BY rowid LIMIT 1")
         if not waiting:
             return None
@@ -207,16 +207,16 @@ class Jobs:
         return self.get(waiting[0].id) if taken else None
 
     def next_plan(self) -> Job | None:
-        """The oldest job that is to be planned."""
+        """The oldest job to plan."""
         return next(iter(self._jobs("WHERE state = 'planning' ORDER BY rowid LIMIT 1")), None)
 
     def note(self, job_id: str, progress: Mapping[str, Any]) -> None:
-        """Keep how far a job is."""
+        """Store a job's progress."""
         with self._database.changing() as connection:
             connection.execute("UPDATE jobs SET progress = ? WHERE id = ?", (_text(progress), job_id))
 
     def planned(self, job_id: str, plan: Mapping[str, Any]) -> None:
-        """Keep the plan of a job, unless it was stopped meanwhile."""
+        """Store a job's plan, unless it was stopped meanwhile."""
         with self._database.changing() as connection:
             connection.execute(
                 "UPDATE jobs SET state = 'planned', plan = ? WHERE id = ? AND state = 'planning'",
@@ -224,7 +224,7 @@ class Jobs:
             )
 
     def end(self, job_id: str, state: str, outcome: Mapping[str, Any]) -> None:
-        """Keep what came of a job; one that was interrupted as somebody wished has the state of the wish."""
+        """Store a job's result; if it was interrupted for a wish, its state follows the wish."""
         with self._database.changing() as connection:
             row = connection.execute("SELECT state, wish FROM jobs WHERE id = ?", (job_id,)).fetchone()
             if row is None or row["state"] not in ("running", "planning"):
@@ -237,7 +237,7 @@ class Jobs:
             )
 
     def note_watched(self, paths: list[str], last: Mapping[str, Any]) -> None:
-        """Keep what came of the last change in some folders."""
+        """Store the result of the last change in some folders."""
         with self._database.changing() as connection:
             for path in paths:
                 connection.execute(
@@ -245,7 +245,7 @@ class Jobs:
                 )
 
     def note_reading(self, progress: Mapping[str, Mapping[str, Any] | None]) -> None:
-        """Keep how far folders are; None: nothing is under way there."""
+        """Store the progress of folders; None: nothing is being read there."""
         with self._database.changing() as connection:
             for path, facts in progress.items():
                 connection.execute(
@@ -260,7 +260,9 @@ class Jobs:
     def _new(self, kind: Kind, state: str, task: Mapping[str, Any]) -> Job:
         text = json.dumps(dict(task))
         if len(text) > _MOST_BYTES:
-            raise UsageError(f"a job of {len(text)} bytes; choose fewer files at once, or their folder")
+            raise UsageError(
+                f"the job is too large ({len(text)} bytes); choose fewer files at once, or their folder"
+            )
         job_id = uuid.uuid4().hex[:12]
         with self._database.changing() as connection:
             ended = ", ".join(f"'{each}'" for each in _ENDED)
@@ -268,7 +270,7 @@ class Jobs:
                 0
             ]
             if count >= MOST_OPEN:
-                raise UsageError(f"{MOST_OPEN} jobs wait already; stop one first")
+                raise UsageError(f"{MOST_OPEN} jobs are waiting already; stop one first")
             connection.execute(
                 f"DELETE FROM jobs WHERE state IN ({ended}) AND rowid NOT IN (SELECT rowid FROM jobs "
                 f"WHERE state IN ({ended}) ORDER BY rowid DESC LIMIT {MOST_KEPT})"
@@ -300,11 +302,11 @@ def _job(row: sqlite3.Row) -> Job:
 
 def _text(facts: Mapping[str, Any]) -> str:
     text = json.dumps(dict(facts))
-    return text if len(text) <= _MOST_BYTES else json.dumps({"message": "too long to be kept"})
+    return text if len(text) <= _MOST_BYTES else json.dumps({"message": "too long to store"})
 
 
 def _dict(text: str) -> dict[str, Any]:
-    """A JSON object; the corpus may be a stranger's. Raises StoreError."""
+    """A JSON object from a file that someone else may have written. Raises StoreError."""
     try:
         facts = json.loads(text)
     except (ValueError, RecursionError):
@@ -325,4 +327,4 @@ def _path(text: str) -> str:
 
 
 def _strange() -> StoreError:
-    return StoreError(f"the queue in {FILE} of this corpus is none of ours; move that file away")
+    return StoreError(f"the queue in {FILE} of this corpus is invalid; move that file away")

@@ -1,4 +1,4 @@
-"""Saved searches: a question with its filters, and which of its answers were seen."""
+"""Saved searches: a question with its filters, and the moments the user has seen."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NoSuchSearch(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class SavedSearch:
-    """A question under a name; `moments` are those that it gave when somebody last looked."""
+    """A named question. `moments` are those it found when the user last looked."""
 
     name: str
     question: Mapping[str, Any]
@@ -37,7 +37,7 @@ class SavedSearch:
 
 
 class SavedSearches:
-    """The saved searches of a corpus. All raise StoreError if their file cannot be used."""
+    """The saved searches of a corpus. All methods raise StoreError if their file cannot be used."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -50,17 +50,19 @@ class SavedSearches:
             return [_search_of(row) for row in connection.execute("SELECT * FROM searches ORDER BY name")]
 
     def get(self, name: str) -> SavedSearch:
-        """One of them. Raises NoSuchSearch."""
+        """A saved search. Raises NoSuchSearch."""
         search = {each.name: each for each in self.listed()}.get(name.strip())
         if search is None:
             raise NoSuchSearch(name)
         return search
 
     def save(self, name: str, question: Mapping[str, Any], moments: Iterable[str]) -> None:
-        """Keep a question, in place of one of the same name, and what it gives now."""
+        """Save a question with the moments it finds now; replaces one of the same name."""
         text = json.dumps(dict(question))
         if len(text) > _LONGEST_QUESTION:
-            raise UsageError(f"the question has {len(text)} characters; at most {_LONGEST_QUESTION}")
+            raise UsageError(
+                f"the question has {len(text)} characters; at most {_LONGEST_QUESTION} are allowed"
+            )
         kept = json.dumps(list(moments)[:_MOST_MOMENTS])
         with self._database.changing() as connection:
             name = checked_name(name)
@@ -85,6 +87,6 @@ def _search_of(row: sqlite3.Row) -> SavedSearch:
     except (ValueError, TypeError, AttributeError, RecursionError):
         texts = (None,)
     if not all(isinstance(text, str) for text in texts):
-        # The corpus may be a stranger's.
-        raise StoreError(f"the saved search {row['name'][:100]!r} holds no question; delete it")
+        # Someone else may have written the corpus.
+        raise StoreError(f"the saved search {row['name'][:100]!r} is invalid; delete it")
     return SavedSearch(row["name"], question, row["saved"], frozenset(moments))

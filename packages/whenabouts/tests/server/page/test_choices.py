@@ -35,14 +35,12 @@ def test_the_list_says_what_was_chosen_and_which_file_is_gone(
     with serving(corpus, tmp_path / "cache") as address:
         page = open_tab(address)
         page.goto(address)
-        expect(page.locator("#notes li")).to_contain_text(
-            "1 video has several subtitles: searched are en (1)"
-        )
+        expect(page.locator("#notes li")).to_contain_text("1 video has several subtitles: en (1) searched")
         expect(page.locator(".card")).not_to_contain_text("file gone")
         # The picture of a file that is gone is answered with 410, which the browser writes down.
         page.watched.expected.append("410")
         (folder / "film.mp4").unlink()
         page.goto(address)
         expect(page.locator("#notes li")).to_have_count(2)
-        expect(page.locator("#notes")).to_contain_text("1 file is gone and still searched")
+        expect(page.locator("#notes")).to_contain_text("1 file is gone but still searched")
         expect(page.locator(".card")).to_contain_text("file gone")

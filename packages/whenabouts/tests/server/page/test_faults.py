@@ -79,7 +79,7 @@ def test_a_film_that_was_moved_is_told_with_its_folder_and_plays_when_it_is_back
     (own / "friday.mp4").rename(own / "away.mp4")
     page.locator(".card-link").first.click()
     fault = page.locator("#unplayable")
-    expect(fault).to_contain_text("is gone or cannot be read")
+    expect(fault).to_contain_text("is gone or unreadable")
     expect(fault).to_contain_text("It was moved, renamed or deleted")
     expect(page.locator("#cue-list")).to_contain_text("crown jewels")
     way(page, "Show the folder").click()

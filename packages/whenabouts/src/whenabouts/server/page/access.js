@@ -1,4 +1,4 @@
-// What the token of whoever looks may do: what it may not is hidden.
+// What the user's token allows; everything else is hidden.
 
 import { t, term } from "./language.js";
 import { ask } from "./server.js";
@@ -8,7 +8,7 @@ const lacking = new Set();
 /** Whether the token has a scope: "collect", "index" or "judge". */
 export const may = (scope) => !lacking.has(scope);
 
-/** Ask the server, and mark the page: `data-needs="collect"` hides an element from those who may not collect. */
+/** Fetch the scopes, and mark the page: `data-needs="collect"` hides an element from users without that scope. */
 export async function learnAccess() {
   try {
     const { name, scopes } = await ask("access");

@@ -1,4 +1,4 @@
-// Adding videos: allowed folders are chosen, planned, indexed and watched; the queue of jobs; removing a video.
+// Adding videos: choose allowed folders, plan, index and watch them; the job queue; removing a video.
 
 import { language, number, t, term } from "./language.js";
 import { ask, sent } from "./server.js";
@@ -31,7 +31,7 @@ export function size(bytes) {
   return `${number(bytes, place && bytes < 10 ? 1 : 0)} ${units[place]}`;
 }
 
-/** Remove a video from the corpus, once its job is done; throws Fault with what went wrong. */
+/** Remove a video from the corpus; resolves when its job is done, throws Fault if it fails. */
 export async function removeVideo(id) {
   let job = await sent("POST", "jobs/remove", { videos: [id] });
   while (MOVING.has(job.state)) {
@@ -184,7 +184,7 @@ export class Adding {
     return this.#do(() => sent("POST", "jobs/retry"));
   }
 
-  /** Change something, then show the queue as it is; what the change answered, or undefined with the reason shown. */
+  /** Change something, then refresh the queue. Returns the answer, or undefined after showing the error. */
   async #do(work) {
     let done;
     try {
@@ -216,7 +216,7 @@ export class Adding {
     this.timer = setTimeout(() => void (document.hidden ? this.#later() : this.#poll()), wait);
   }
 
-  /** Nobody looks: ask when somebody does. */
+  /** Nobody is looking: poll again when somebody is. */
   #later() {
     document.addEventListener("visibilitychange", () => byId("jobs") && void this.#poll(), { once: true });
   }
@@ -237,7 +237,7 @@ export class Adding {
     this.#watched(watched);
   }
 
-  /** Say what became of jobs, and have the lists of videos read again. */
+  /** Report finished jobs, and reload the lists of videos. */
   #tell(data) {
     for (const job of data) {
       const before = this.states.get(job.id);
@@ -251,7 +251,7 @@ export class Adding {
     }
   }
 
-  /** A card in the place of an earlier one; the focus stays on the button that had it. */
+  /** Replace a card; the focus stays on the button that had it. */
   #card(job, before) {
     const focused = before?.contains(document.activeElement) ? document.activeElement.dataset.do : undefined;
     const wish = (what, text) => make("button", { type: "button", "data-do": what, class: what === "start" ? "strong" : null, disabled: Boolean(job.wish),

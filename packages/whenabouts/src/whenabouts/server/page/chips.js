@@ -1,9 +1,9 @@
-// What rules read of the question: a chip each, which turns its rule off, and one that turns it on again.
+// Chips for the rules that interpreted the question: each turns its rule off, and back on.
 
 import { t, term } from "./language.js";
 import { make } from "./words.js";
 
-// What a rule that is off is called, for the server names only those that are on.
+// Names of rules that are off; the server names only those that are on.
 const NAMES = {
   first: "first", last: "last", every: "every time", after: "after", before: "before", without: "without",
   in: "in", outside: "not in", recorded: "recorded", all: "everything",

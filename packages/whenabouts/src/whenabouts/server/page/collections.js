@@ -1,4 +1,4 @@
-// Collections of moments and saved searches: listed, ordered, trimmed, noted, played through, taken away.
+// Collections of moments and saved searches: list, order, trim, annotate, play through, export.
 
 import { may } from "./access.js";
 import { faultParts, isPassing, toldOf } from "./errors.js";
@@ -13,18 +13,18 @@ const FORMATS = {
   premiere: t("Markers (Premiere, TSV)"), csv: t("Table (CSV)"),
   vtt: t("Subtitle cues (WebVTT)"), m3u: t("Playlist (M3U)"), json: "JSON",
 };
-// Saved searches that are asked anew to count what is new.
+// Most saved searches that are repeated to count new moments.
 const MOST_ASKED = 20;
 
 const of = (id, part = "") => `collections/${encodeURIComponent(id)}${part}`;
 
-/** All collections, the one that was changed last first. */
+/** All collections, most recently changed first. */
 export const listed = async (signal) => (await ask("collections", {}, { signal })).data;
 
-/** The name that moments go to without being asked: the last one used. */
+/** The collection to use if none is chosen: the last one used. */
 export const lastUsed = () => localStorage.getItem(LAST) ?? t("My collection");
 
-/** Put moments ("VIDEO@START-END") at the end of a collection, made if it is missing; the collection. */
+/** Append moments ("VIDEO@START-END") to a collection, created if missing; returns it. */
 export async function collect(name, moments, query = "") {
   const known = (await listed()).find((each) => each.name === name || each.id === name);
   const { id } = known ?? (await sent("POST", "collections", { name }));
@@ -33,7 +33,7 @@ export async function collect(name, moments, query = "") {
   return collection;
 }
 
-/** Keep a question; `moments` are those that it gives now. */
+/** Save a question; `moments` are those it finds now. */
 export const saveSearch = (name, question, moments) => sent("POST", "saved-searches", { name, question, moments });
 
 export class Collections {
@@ -68,13 +68,13 @@ export class Collections {
       ...faultParts(error, { [t("Try again")]: again, [t("All collections")]: back, [t("Back to the videos")]: () => this.hooks.go({ c: "" }) }, { headed: true })));
   }
 
-  /** Do something with a collection; a refusal is said above it, and it is shown as it is now. */
+  /** Change a collection, then show its present state; an error is shown above it. */
   async #do(work) {
     try {
       const collection = await work();
       if (collection?.items) this.#one(collection);
     } catch (error) {
-      // What was written stays in its field where it can be sent again.
+      // After an error the field keeps its text, so that it can be sent again.
       if (!isPassing(error)) await this.show(this.open.id);
       byId("collection-message")?.replaceChildren(toldOf(error),
         isPassing(error) ? make("button", { type: "button", click: () => void this.#do(work) }, t("Try again")) : "");
@@ -224,7 +224,7 @@ export class Collections {
     });
   }
 
-  /** Keys may come faster than answers: each move begins where the one before left the moment. */
+  /** Keys may come faster than answers, so each move starts where the previous one left the moment. */
   #shift(id, by) {
     this.moves = this.moves.then(() => {
       const from = this.open.items.findIndex((item) => item.id === id);

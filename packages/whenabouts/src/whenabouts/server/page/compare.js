@@ -8,7 +8,7 @@ import { heights, curvesOf } from "./timeline.js";
 import { tokenWeightParts } from "./why.js";
 import { clock, counted, draw, make, sentence, span, streamName } from "./words.js";
 
-// Best moments of each; and the overlap (IoU) from which two are the same, as `whenabouts explain` counts them.
+// Best moments of each system; and the overlap (IoU) from which two are the same, as in `whenabouts explain`.
 const BEST = 10;
 const SAME = 0.5;
 const SIDES = [0, 1];
@@ -35,7 +35,7 @@ function shareOf(one, other) {
   return shared / (one.end - one.start + other.end - other.start - shared);
 }
 
-/** The best ranked result that is the same moment; undefined where none is. */
+/** The best ranked result that is the same moment, or undefined. */
 const sameIn = (results, moment) => results.find((one) => shareOf(one, moment) >= SAME - 1e-9);
 
 class Comparison {
@@ -54,7 +54,7 @@ class Comparison {
     document.getElementById("results").after(this.root);
   }
 
-  /** Show what a state compares, or nothing; what is already shown is not asked again. */
+  /** Show the comparison of a state, if it has one; a comparison that is shown is not requested again. */
   show(state, focus) {
     this.state = state;
     this.root.hidden = !state.vs;
@@ -69,7 +69,7 @@ class Comparison {
     if (focus) this.title.focus();
   }
 
-  /** The moment that is open, to go back to; null where nothing is compared. */
+  /** The open moment, to return to; null without a comparison. */
   linkOf() {
     return this.root.hidden ? null : this.root.querySelector("[aria-current]") ?? this.title;
   }
@@ -83,7 +83,7 @@ class Comparison {
     return this.columns[1 - column.side];
   }
 
-  /** Another system on one side; the one that is on the other side changes places with it. */
+  /** Choose a system for one side; if the other side has it, the two change places. */
   take(side, system) {
     const vs = [...this.state.vs];
     if (vs[1 - side] === system) vs[1 - side] = vs[side];
@@ -102,7 +102,7 @@ class Comparison {
       const systems = await this.hooks.systems();
       if (signal.aborted) return;
       for (const column of this.columns) column.offer(new Set([...systems, ...this.state.vs]));
-      // In turn: each may have to encode the corpus first, which only one can do at a time.
+      // One after the other: each may have to encode the corpus first, which only one can do at a time.
       for (const column of this.columns) await column.search(this.state, signal, onWait);
       if (signal.aborted) return;
       this.#choose();
@@ -118,7 +118,7 @@ class Comparison {
     }
   }
 
-  /** First that which is open, else the best; where a system finds nothing, what the other one finds. */
+  /** The moment to show: the open one, else the best, else the other system's best. */
   #choose() {
     for (const column of this.columns) {
       column.chosen = this.#openIn(column) ?? column.results[0] ?? this.other(column).results[0] ?? null;
@@ -141,7 +141,7 @@ class Comparison {
     }
   }
 
-  /** Tell start and end of another moment in a column. */
+  /** Show start and end of another moment in a column. */
   async choose(column, moment) {
     column.chosen = moment;
     this.#mark();
@@ -155,7 +155,7 @@ class Comparison {
     }
   }
 
-  /** Both with one scale: a probability is as high here as there. */
+  /** Use one scale for both, so that equal probabilities are equally high. */
   #drawBoth() {
     const top = Math.max(0, ...this.columns.map((column) => column.most()));
     for (const column of this.columns) column.draw(top);
@@ -195,7 +195,7 @@ class Comparison {
   }
 }
 
-/** One system: what it answers, and what it makes of the moment that is chosen. */
+/** One system: its answers, and its view of the chosen moment. */
 class Column {
   constructor(comparison, side) {
     Object.assign(this, { comparison, side, system: "", results: [], links: [], chosen: null, about: null, explanation: null });
@@ -220,7 +220,7 @@ class Column {
       this.answer, this.words, this.along, this.list);
   }
 
-  /** Grey until a system has answered. */
+  /** Grey cards until the system has answered. */
   wait(system) {
     Object.assign(this, { system, results: [], links: [], chosen: null, about: null, explanation: null, fault: "" });
     this.offer(new Set([system]));
@@ -242,7 +242,7 @@ class Column {
   async search(state, signal, onWait) {
     const parameters = { ...this.comparison.hooks.parametersOf(state), model: this.system, all: "", k: BEST, page_limit: BEST };
     this.query = parameters.query;
-    // A trained system has streams of its own; the server would refuse.
+    // The server would refuse streams, because a trained system has its own.
     this.skips = this.system && state.stream ? [t("The filter “{name}” is for the usual search only.", { name: streamName(state.stream) })] : [];
     if (this.system) parameters.stream = "";
     this.fails = null;
@@ -255,7 +255,7 @@ class Column {
     }
   }
 
-  /** Ask about the chosen moment; `explanation` is null where that fails, and `fault` says why. */
+  /** Explain the chosen moment; if that fails, `explanation` is null and `fault` says why. */
   async tell(signal, moment = this.chosen) {
     if (!moment || this.fails) return;
     this.along.setAttribute("aria-busy", "true");
@@ -266,7 +266,7 @@ class Column {
       if (isAbort(error)) throw error;
       fault = error.message;
     }
-    // Another one may have been chosen meanwhile.
+    // Another moment may have been chosen meanwhile.
     if (moment === this.chosen) {
       Object.assign(this, { about: moment, explanation, fault });
       this.along.removeAttribute("aria-busy");
@@ -312,7 +312,7 @@ class Column {
     const href = this.comparison.hooks.linkTo({ v: result.video_id, s: result.start, e: result.end, model: this.system });
     const card = momentCard(result, { query: this.query, href, dim: answer === "no_match" });
     const same = sameIn(other.results, result);
-    // That confidence was not measured is said once, above the list.
+    // The line above the list says once that confidence was not measured.
     if (result.confidence === null) card.querySelector(".badge").remove();
     card.querySelector(".card-head").after(
       make("span", { class: "place" }, make("span", {}, span(result.start, result.end)), " ", make("span", {}, `${t("score")} ${number(result.score, 3)}`)),
@@ -334,7 +334,7 @@ class Column {
     if (this.results[to]) void this.comparison.choose(this, this.results[to]);
   }
 
-  /** Where the chosen moment stands in the own list; -1 where it does not. */
+  /** Rank of the chosen moment in this list, or -1. */
   #place() {
     return this.results.indexOf(this.chosen && (this.results.includes(this.chosen) ? this.chosen : sameIn(this.results, this.chosen)));
   }
@@ -344,7 +344,7 @@ class Column {
     if (this.chosen && !other.fails) void this.comparison.choose(other, this.chosen);
   }
 
-  /** "3. Film, 0:10.0 – 0:14.0", and where it stands if it is the other system's. */
+  /** "3. Film, 0:10.0 – 0:14.0", with its rank if it is the other system's. */
   caption() {
     const { about, results } = this;
     if (!about) return "";
@@ -354,7 +354,7 @@ class Column {
     return `${title} (${same ? t("here {rank}.", { rank: same.rank }) : t("not among the best here")})`;
   }
 
-  /** The highest probability of start and end; 0 where there is none. */
+  /** The highest probability of start and end, or 0. */
   most() {
     const curves = this.system ? Object.values(this.explanation?.curves ?? {}) : [];
     return curves.reduce((most, { score }) => score.reduce((high, one) => Math.max(high, one), most), 0);
@@ -403,7 +403,7 @@ class Column {
 
 const percentOf = (share) => `${number(100 * share, share < 0.095 ? 1 : 0)} %`;
 
-/** A step for each clip; of many clips the highest of neighbours. */
+/** A step per clip; many clips are reduced to the highest of neighbours. */
 function pathOf({ start, end, score }, height, bottom, until) {
   const joined = Math.ceil(score.length / MOST_STEPS);
   const across = (seconds) => ((seconds / until) * WIDE).toFixed(1);

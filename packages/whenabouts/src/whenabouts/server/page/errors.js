@@ -1,10 +1,10 @@
-// What went wrong, what to do about it, and ways back: the same words wherever the page meets a fault.
+// What went wrong and what to do about it; the same words everywhere on the page.
 
 import { t } from "./language.js";
 import { make } from "./words.js";
 
 const ASK_AGAIN = t("Search again: what is listed here may be of an earlier state.");
-/** By the server's code of a fault: a heading, what to do, and which ways back there are besides trying again. */
+/** By the server's error code: a heading, what to do, and ways back besides trying again. */
 const REMEDIES = {
   "": [t("No answer"), t("What is shown here stays. Start the server again, or check the connection, then try again.")],
   busy: [t("Too busy"), ""],
@@ -29,16 +29,16 @@ const REMEDIES = {
 /** A heading for a fault. */
 export const headingOf = (fault) => (REMEDIES[codeOf(fault)] ?? [t("That did not work")])[0];
 
-/** What to do about a fault; "" where its message says that already. */
+/** What to do about a fault; "" if its message says so. */
 export const todoOf = (fault) => (REMEDIES[codeOf(fault)] ?? [])[1] ?? "";
 
 /** A fault's message and what to do, as one text. */
 export const toldOf = (fault) => [sentenceOf(fault.message), todoOf(fault)].filter(Boolean).join(" ");
 
-/** Whether what was shown before is still worth showing: the request itself was well. */
+/** Whether earlier results are still worth showing, because the request itself was valid. */
 export const isPassing = (fault) => [0, 401, 403, 429, 500, 503, 507].includes(fault.status);
 
-/** The paragraphs and buttons of a fault; `ways` maps the words of a button to what it does. `headed`: with a heading. */
+/** Paragraphs and buttons for a fault; `ways` maps button labels to actions. `headed`: with a heading. */
 export function faultParts(fault, ways, { headed = false } = {}) {
   const todo = todoOf(fault);
   const buttons = Object.entries(ways).filter(([, act]) => act).map(([words, act]) => make("button", { type: "button", click: () => void act() }, words));

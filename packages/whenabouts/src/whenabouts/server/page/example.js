@@ -1,14 +1,14 @@
-// A picture to search by: chosen, dropped or pasted, made small here before it is sent.
+// A picture to search by: chosen, dropped or pasted, and scaled down before it is sent.
 
 import { t } from "./language.js";
 
 const MOST_SIDE = 768;
 const MOST_BYTES = 6 << 20;
 
-/** The first picture among files or what was pasted; null where there is none. */
+/** The first picture among files or pasted items, or null. */
 export const pictureIn = (transfer) => [...(transfer?.files ?? [])].find((file) => file.type.startsWith("image/")) ?? null;
 
-/** What is sent (base64) and shown (a data address) of a picture file, and its name. */
+/** A picture file to send (base64) and to show (data address), with its name. */
 export async function exampleOf(file) {
   const address = await smallOf(file);
   const data = address.slice(address.indexOf(",") + 1);
@@ -16,7 +16,7 @@ export async function exampleOf(file) {
   return { name: file.name || t("the pasted picture"), key: digestOf(data), data, address };
 }
 
-/** Upright and small, as JPEG; a file that this browser cannot read goes as it is, for the server may. */
+/** Upright and small, as JPEG; a file that this browser cannot read is sent as it is, because the server may. */
 async function smallOf(file) {
   try {
     const bitmap = await createImageBitmap(file, { imageOrientation: "from-image" });
@@ -38,7 +38,7 @@ const addressOf = (file) => new Promise((resolve, reject) => {
   reader.readAsDataURL(file);
 });
 
-/** Tells pictures apart in the address of the page, where `crypto.subtle` is missing (plain http) too. */
+/** A key for a picture in the page's address, also without `crypto.subtle` (plain http). */
 function digestOf(text) {
   let hash = 0x811c9dc5;
   for (let at = 0; at < text.length; at += 1) hash = Math.imul(hash ^ text.charCodeAt(at), 0x01000193);

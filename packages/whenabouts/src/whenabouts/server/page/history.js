@@ -1,13 +1,13 @@
-// The last searches of this browser, kept in it and nowhere else. A guest's are not kept.
+// The last searches, stored only in this browser. A guest's are not stored.
 
 import { t } from "./language.js";
 import { make } from "./words.js";
 
 const MOST = 50;
-// Pages below one host are different libraries.
+// Different paths of a host are different libraries.
 const KEY = `whenabouts searches ${location.pathname}`;
 
-/** A guest's page names the guest; the name may come after the first answer. */
+/** A guest's page names the guest; the name may arrive after the first answer. */
 const isGuest = () => document.getElementById("guest")?.hidden === false;
 
 /** The list below the search box. `linkTo(question)` and `go(question)` lead to a search. */
@@ -27,7 +27,7 @@ export class Past {
     document.addEventListener("pointerdown", (event) => {
       if (event.target !== box && !root.contains(event.target)) this.close();
     });
-    // Written late: by then it is known whether a guest looks.
+    // Stored late, when it is known whether the user is a guest.
     window.addEventListener("pagehide", () => this.#write());
   }
 
@@ -35,13 +35,13 @@ export class Past {
     return !this.#root.hidden;
   }
 
-  /** Keep a question: an object of texts, with `q`. */
+  /** Store a question: an object of texts, with `q`. */
   remember(question) {
     this.#write();
     this.#waiting = [question];
   }
 
-  /** Open the list where there is anything in it; whether it is open. With `focus` its first search is reached. */
+  /** Open the list unless it is empty; returns whether it is open. With `focus`, focus its first search. */
   open({ focus = false } = {}) {
     this.#write();
     const kept = isGuest() ? [] : read();
@@ -114,7 +114,7 @@ export class Past {
 
 const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
 
-/** What is kept; other programs of the host may write there too, so only what has the form of a question. */
+/** The stored questions. Other programs of the host may write there, so their form is checked. */
 function read() {
   try {
     const kept = JSON.parse(localStorage.getItem(KEY) ?? "[]");

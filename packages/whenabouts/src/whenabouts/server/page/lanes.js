@@ -1,25 +1,25 @@
-// Who speaks and who is seen, below the time line: a lane a stream, a colour and a name a person.
+// Who speaks and is seen, below the time line: a lane per stream, a colour and a name per person.
 
 import { t, term } from "./language.js";
 import { clock, make } from "./words.js";
 
-// The colours of Okabe and Ito, which people of every colour vision tell apart; the text that is read on each.
+// Okabe and Ito's colours, which are distinguishable with any colour vision; and a readable text colour on each.
 const COLOURS = [
   ["#e69f00", "#000"], ["#56b4e9", "#000"], ["#009e73", "#000"], ["#f0e442", "#000"],
   ["#0072b2", "#fff"], ["#d55e00", "#000"], ["#cc79a7", "#000"], ["#bbbbbb", "#000"],
 ];
-// Turns that overlap stand below each other, in so many rows at most; so many are drawn.
+// Overlapping turns are stacked in at most this many rows; and the most turns that are drawn.
 const MOST_ROWS = 3;
 const MOST_DRAWN = 600;
 
 export class Lanes {
-  /** `seek(seconds)` is called with where a turn that was pressed begins, `who(name)` with whose name was. */
+  /** `seek(seconds)` gets the start of a pressed turn, `who(name)` the pressed name. */
   constructor(root, seek, who) {
     Object.assign(this, { root, seek, who });
     this.show([]);
   }
 
-  /** The streams of an answer of /api/videos/…/people; names are pressed where they may be changed. */
+  /** Show the streams of /api/videos/…/people; names are buttons if they may be changed. */
   show(streams, mayChange = false) {
     this.mayChange = mayChange;
     this.streams = streams.filter(({ turns }) => turns.length).map(({ title, turns }) => ({ title: term(title), turns, colours: coloursOf(turns) }));
@@ -27,7 +27,7 @@ export class Lanes {
     this.#redraw();
   }
 
-  /** Draw what is between two times. */
+  /** Draw the turns between two times. */
   view(from, to) {
     Object.assign(this, { from, to });
     this.#redraw();
@@ -72,7 +72,7 @@ export function placed(element, from, to, start, end) {
   return element;
 }
 
-/** A colour for each person, those who are there longest first. */
+/** A colour for each person, longest presence first. */
 function coloursOf(turns) {
   const seconds = new Map();
   for (const { name, start, end } of turns) seconds.set(name, (seconds.get(name) ?? 0) + end - start);
@@ -80,7 +80,7 @@ function coloursOf(turns) {
   return new Map(names.map((name, place) => [name, COLOURS[place % COLOURS.length]]));
 }
 
-/** The row of each turn: the first one that is free, else the last. */
+/** The row of each turn: the first free one, else the last. */
 export function rowsOf(turns) {
   const until = [];
   return turns.map(({ start, end }) => {

@@ -1,11 +1,11 @@
 // The page's words in the reader's language. An English text is the key; for another language a dictionary is fetched.
 
 const KEY = "whenabouts language";
-/** Languages of the page, by code: what each calls itself. */
+/** Languages of the page by code, under their own names. */
 const NAMES = { en: "English", de: "Deutsch" };
 const words = Object.create(null);
 
-/** "en" or "de": the one that was chosen here, else the browser's first that the page has. */
+/** "en" or "de": the one chosen here, else the browser's first that the page has. */
 export const language = [kept(), ...navigator.languages].map((tag) => String(tag).split("-")[0]).find((code) => Object.hasOwn(NAMES, code)) ?? "en";
 
 /**
@@ -18,13 +18,13 @@ export function t(text, values = {}) {
   return form.replace(/\{(\w+)\}/g, (_, name) => (typeof values[name] === "number" ? number(values[name]) : values[name]));
 }
 
-/** A text of the server: its fixed terms and sentences have entries, such as verdicts and states; others stay. */
+/** A fixed text of the server, such as a verdict or state, in the page's language; others stay. */
 export let term = (text) => text;
 
-/** What the server says of a fault; messages without an entry stay. */
+/** An error message of the server in the page's language; messages without an entry stay. */
 export let faultText = (text) => text;
 
-/** A number with so many digits after its decimal sign. */
+/** A number with this many decimals. */
 export function number(value, digits = 0) {
   return value.toLocaleString(language, { useGrouping: "min2", minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
@@ -34,7 +34,7 @@ export const POINT = number(0.5, 1).charAt(1);
 
 const rules = new Intl.PluralRules(language);
 
-/** Take in a dictionary, {words, read}, and translate what stands in the page already. */
+/** Use a dictionary, {words, read}, and translate the page as it is. */
 export function learn(dictionary) {
   Object.assign(words, dictionary.words);
   if (dictionary.read) term = dictionary.read;
@@ -50,7 +50,7 @@ export function learn(dictionary) {
   }
 }
 
-/** A button that leads to the other language: it is remembered, and the page is loaded anew. */
+/** A button for the other language: it is remembered, and the page reloaded. */
 export function offerLanguages(button) {
   const other = Object.keys(NAMES).find((code) => code !== language);
   button.textContent = other.toUpperCase();
@@ -75,6 +75,6 @@ function kept() {
 
 document.documentElement.lang = language;
 if (language !== "en") {
-  // Without its dictionary the page is English.
+  // Without its dictionary the page stays English.
   await import(`./words.${language}.js`).then(learn, () => { document.documentElement.lang = "en"; });
 }

@@ -1,18 +1,19 @@
-// The videos of the corpus on a wall: sorted, narrowed by folders and facts, chosen for a search. Only the cards in sight are in the page.
+// The videos of the corpus on a wall: sorted, filtered by folders and facts, chosen for a search. Only visible cards
+// are in the page.
 
 import { language, t, term } from "./language.js";
 import { videoCard } from "./results.js";
 import { ask, copied, ofVideo, sent } from "./server.js";
 import { counted, make, streamName } from "./words.js";
 
-// Videos are asked for in blocks; so many blocks are kept.
+// Videos are requested in blocks; the most blocks that are cached.
 const BLOCK = 50;
 const MOST_BLOCKS = 60;
-// Rows above and below those in sight.
+// Rows above and below the visible ones.
 const MARGIN = 2;
-// While somebody scrolls fast nothing is asked for.
+// Nothing is requested while the user scrolls fast.
 const STAYS_MS = 80;
-// No browser shows a list that is higher; narrowing makes it shorter.
+// Browsers cannot show a higher list; filtering makes it shorter.
 const MOST_PIXELS = 15_000_000;
 const MOST_CHOSEN = 50;
 const SORTS = {
@@ -23,13 +24,13 @@ export const TOGETHER = " | ";
 const WIDE = matchMedia("(min-width: 64rem)");
 const languages = new Intl.DisplayNames([language], { type: "language", fallback: "code" });
 
-/** The conditions that the address holds, one a line. */
+/** The conditions in the address, one per line. */
 export const conditionsOf = (text) => text.split("\n").filter(Boolean);
 
 const keyOf = (condition) => condition.slice(0, condition.indexOf("="));
 const valueOf = (condition) => condition.slice(condition.indexOf("=") + 1);
 
-/** A condition as people read it. */
+/** A condition for users. */
 function titleOf(condition) {
   const key = keyOf(condition);
   if (key === "video.folder") return t("in {folder}", { folder: valueOf(condition).split("/").filter(Boolean).at(-1) ?? "/" });
@@ -47,7 +48,7 @@ function nameOfLanguage(code) {
   }
 }
 
-/** What narrows list and search, each with a button that takes it away. */
+/** The filters of list and search, each with a button that removes it. */
 export function showScope(root, state, go) {
   const conditions = conditionsOf(state.in);
   const chosen = state.within.split(TOGETHER).filter(Boolean);
@@ -80,7 +81,7 @@ export class Library {
     WIDE.addEventListener("change", () => { this.narrow.open = WIDE.matches; });
   }
 
-  /** List what a state of the page narrows to; the first block and how many videos there are in all. */
+  /** List the videos of a page's state: fetch the first block and the number of videos. */
   async show(state, { signal, onWait }) {
     const sort = state.sort in SORTS ? state.sort : "name";
     const question = { where: conditionsOf(state.in), sort: sort.replace("-", ""), descending: sort.startsWith("-") };
@@ -99,7 +100,7 @@ export class Library {
     return first;
   }
 
-  /** Show what was listed last. */
+  /** Show the last list. */
   reveal() {
     this.root.hidden = false;
     this.#measure();
@@ -116,7 +117,7 @@ export class Library {
     this.blocks.clear();
   }
 
-  /** Take all cards out of the page and cancel what is requested; the blocks stay. */
+  /** Remove all cards and cancel requests; the blocks stay. */
   #empty() {
     clearTimeout(this.waits);
     this.trouble.hidden = true;
@@ -159,7 +160,7 @@ export class Library {
     card.style.transform = `translate(${column * (this.width + this.gap)}px, ${row * this.row}px)`;
   }
 
-  /** Cards for the rows in sight and a few around them; the one with the focus stays. A list below the screen keeps its first rows, for Tab and screen readers. */
+  /** Cards for the visible rows, some around them, and the one with the focus. A list below the screen keeps its first rows, for Tab and screen readers. */
   #draw() {
     if (this.root.hidden || !this.row) return;
     const top = this.wall.getBoundingClientRect().top;
@@ -188,7 +189,7 @@ export class Library {
     card.setAttribute("aria-posinset", index + 1);
     card.dataset.index = index;
     this.#place(card, index);
-    // In the order of the list, so that Tab goes from one to the next.
+    // In the order of the list, for Tab.
     let after = null;
     for (const [other, element] of this.cards) if (other > index && (after === null || other < Number(after.dataset.index))) after = element;
     this.wall.insertBefore(card, after);
@@ -211,7 +212,7 @@ export class Library {
     return card;
   }
 
-  /** Request the missing blocks in sight and cancel all others; blocks that failed wait for "Try again". */
+  /** Request missing visible blocks and cancel the others; failed blocks wait for "Try again". */
   #fill(first, last) {
     const needed = new Set();
     for (let block = Math.floor(first / BLOCK); block * BLOCK < last; block += 1) needed.add(block);
@@ -266,7 +267,7 @@ export class Library {
     this.focus(Math.min(this.total - 1, Math.max(0, to)));
   }
 
-  /** Bring a card into sight and give it the focus, as soon as it is known. */
+  /** Scroll to a card and focus it, once it is loaded. */
   focus(index) {
     const top = this.#top() + Math.floor(index / this.columns) * this.row;
     if (top < scrollY) scrollTo(0, top - this.gap);

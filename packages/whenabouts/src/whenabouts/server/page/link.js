@@ -1,4 +1,4 @@
-// Links to what is shown: a search, a moment, a collection. The page's address holds them.
+// Links to a search, a moment or a collection, which the page's address describes.
 
 import { t } from "./language.js";
 import { copied } from "./server.js";
@@ -6,7 +6,7 @@ import { make } from "./words.js";
 
 const SHOWN_MS = 2000;
 
-/** Copy a link and say so on the button; where the browser refuses, show the link to be copied by hand. */
+/** Copy a link and confirm it on the button; if the browser refuses, show the link to copy by hand. */
 export async function copyLink(link, button, say) {
   const whole = new URL(link, location.href).href;
   try {

@@ -1,4 +1,4 @@
-// Chapters below the line of the whole video and as a list; text on the screen in a lane of its own.
+// Chapters below the overview line and as a list; on-screen text in its own lane.
 
 import { placed, rowsOf } from "./lanes.js";
 import { t, term } from "./language.js";
@@ -17,7 +17,7 @@ export class Marks {
     this.screen = new Texts(document.getElementById("texts"), hooks);
   }
 
-  /** The chapters and texts of the open video; its query is marked in the texts. */
+  /** Show the chapters and texts of the open video, with the query's words marked in the texts. */
   async open(signal) {
     const { info, timeline, opened } = this.player;
     if (signal.aborted) return;
@@ -40,7 +40,7 @@ export class Marks {
     this.now = undefined;
     this.root.hidden = !chapters.length;
     const jump = ({ start }) => { this.reach(start); this.seek(start); };
-    // For the mouse: by keys and by reading aloud the list says the same.
+    // For the mouse only; keyboard and screen reader have the list.
     this.parts = this.chapters.map((each) => placed(make("span", { class: "chapter", "aria-hidden": "true", title: `${each.name}\n${span(each.start, each.end)}`, click: () => jump(each) }, each.name),
       0, duration, each.start, each.end));
     this.lines = this.chapters.map((each) => make("li", {},
@@ -50,7 +50,7 @@ export class Marks {
       make("details", {}, make("summary", {}, `${t("{n} chapter|{n} chapters", { n: chapters.length })} `, this.current), make("ol", { "aria-label": t("Chapters") }, ...this.lines)));
   }
 
-  /** Show where the player stands. */
+  /** Show the player's position. */
   follow(at) {
     this.screen.follow(at);
     const now = this.chapters.findLastIndex(({ start, end }) => start <= at && at < end);
@@ -63,7 +63,7 @@ export class Marks {
     });
   }
 
-  /** Go to the next chapter, or (-1) to the start of this one, then to the one before; false without chapters. */
+  /** Go to the next chapter, or (-1) to this one's start, then the previous one; false without chapters. */
   step(by, at) {
     const starts = this.chapters.map(({ start }) => start);
     const to = by > 0 ? starts.find((start) => start > at + 0.05) : starts.findLast((start) => start < at - SOON_SECONDS) ?? starts[0];
@@ -74,9 +74,9 @@ export class Marks {
   }
 }
 
-/** Lanes of texts: one stop for Tab, then the arrow keys. What is looked at is written below. */
+/** Lanes of texts: one Tab stop, then arrow keys. The chosen text is shown below. */
 class Texts {
-  /** `seek(seconds)` is called with where a text begins, `reach(seconds)` to bring it into view. */
+  /** `seek(seconds)` gets a text's start; `reach(seconds)` brings it into view. */
   constructor(root, { seek, reach }) {
     Object.assign(this, { root, seek, reach, streams: [] });
     root.addEventListener("keydown", (event) => this.#key(event));
@@ -92,7 +92,7 @@ class Texts {
     this.#draw();
   }
 
-  /** Draw what is between two times. */
+  /** Draw the texts between two times. */
   view(from, to) {
     Object.assign(this, { from, to });
     this.#draw();
@@ -129,7 +129,7 @@ class Texts {
     return placed(button, this.from, this.to, text.start, text.end);
   }
 
-  /** Write the words of a text, or what the lane is. */
+  /** Show a text, or what the lane is. */
   #say(stream, text) {
     const { title, texts, said, left } = stream;
     if (text) said.replaceChildren(make("span", { class: "cue-time" }, span(text.start, text.end)), " ", ...this.mark(text.text.split("\n").join(" / ")));

@@ -1,16 +1,16 @@
-// The whole video on one line: pictures, shots, all hits of the search, and the part that the time line below shows.
+// The whole video on one line: pictures, shots, all hits of the search, and the part that the time line shows.
 
 import { t, term } from "./language.js";
 import { address, ask, ofVideo } from "./server.js";
 import { clock, make, span } from "./words.js";
 
-// Pictures are as many as make a strip, not more than a server is asked for at once.
+// As many pictures as fill the strip, but no more than the server takes at once.
 const PICTURES = 10;
 const MOST_HITS = 100;
 const MOST_SHOTS = 400;
 
 export class Overview {
-  /** `seek(seconds)` is called with where it was pressed, `open(result)` with a hit that was. */
+  /** `seek(seconds)` gets the pressed time, `open(result)` a pressed hit. */
   constructor(root, { seek, open }) {
     Object.assign(this, { root, seek, open });
     this.strip = make("div", { class: "strip", "aria-hidden": "true" });
@@ -27,7 +27,7 @@ export class Overview {
     });
   }
 
-  /** Another video; `info` is its record, `duration` in seconds. */
+  /** Show another video; `info` is its record, `duration` in seconds. */
   show(info, duration) {
     this.duration = duration;
     this.marks.replaceChildren();
@@ -43,13 +43,13 @@ export class Overview {
     this.strip.replaceChildren(...pictures, ...shots.map((seconds) => this.#placed(make("i", { class: "cut" }), seconds)));
   }
 
-  /** All moments of this video that a search finds, read with the same words. */
+  /** All hits of a search in this video, with the query interpreted the same way. */
   async hits(question, id, signal) {
     const reply = await ask("search", { ...question, within: id, k: MOST_HITS, page_limit: 50 }, { signal });
     if (signal.aborted) return;
     const found = reply.data ?? [];
     this.marks.replaceChildren(...found.map((result) => {
-      // For the mouse: by keys and by reading aloud the list of results says the same.
+      // For the mouse only; keyboard and screen reader have the list of results.
       const mark = this.#placed(make("span", {
         class: result.word === "unlikely" ? "hit dim" : "hit", "aria-hidden": "true",
         title: `${span(result.start, result.end)}: ${term(result.word)}${result.text ? `\n${result.text.slice(0, 160)}` : ""}`,
@@ -61,7 +61,7 @@ export class Overview {
     this.told.textContent = found.length ? t("{n} moment of this video answers.|{n} moments of this video answer.", { n: found.length }) : "";
   }
 
-  /** What the time line below shows, in seconds. */
+  /** The seconds that the time line shows. */
   view(from, to) {
     this.#placed(this.seen, from).style.width = `${(100 * (to - from)) / this.duration}%`;
   }

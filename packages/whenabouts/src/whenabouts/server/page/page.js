@@ -14,34 +14,33 @@ import { folded, keyOf, momentCard, waiting } from "./results.js";
 import { counted, length, make, noTime, readClock, sentence, streamName } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
-// Most results of a search, results a page, and the closest shown where there is no match.
+// Most results of a search, results per page, and closest results shown without a match.
 const MOST = 100;
 const PAGE = 24;
-// Every place: as many on a page as the server gives.
+// For every place: as many per page as the server gives.
 const PLACES = 50;
 const CLOSEST = 3;
 const FILTERS = ["within", "stream", "model", "min", "after", "before", "where", "all", "check"];
-// What a question holds beside its words and the fields of the form; `in` are conditions of the library, a line each.
+// Parts of a question besides its words and the form's fields; `in` has the library's conditions, one per line.
 const EXAMPLES = ["like", "picture", "in"];
-// All that makes a question; `literal` names the rules that are not to read it, with commas between.
+// All parts of a question; `literal` names the rules that are off, separated by commas.
 const QUESTION = ["q", ...EXAMPLES, ...FILTERS, "literal"];
 
 /**
- * The query and what is open; `v`, `s`, `e` are the open video and moment, `vs` two systems compared, `by` is "video"
- * where results are grouped by their videos, `c` is the id of the collection in their place ("all": the list of
- * collections), `a` the folder that is open where videos are added. `like` is the
- * moment that results are to be like, `picture` the key of the picture: the address does not hold the picture itself.
+ * The query and the open things; `v`, `s`, `e` are the open video and moment, `vs` two compared systems, `by` is "video"
+ * if results are grouped by video, `c` is the open collection ("all": the list of collections), `a` the folder open for
+ * adding videos. `like` is the example moment, `picture` the key of an example picture, which the address cannot hold.
  */
 let state = { q: "", like: "", picture: "", in: "", sort: "", within: "", v: "", s: null, e: null, vs: null, by: "", c: "", a: "" };
-/** The pictures that were chosen since the page was opened, by their keys. */
+/** Pictures chosen since the page was opened, by key. */
 const pictures = new Map();
-/** The answer on the page: its first page's fields, with `data` of all pages read so far. */
+/** The answer on the page: the fields of its first page, with `data` of all pages read so far. */
 let shown = null;
 let pending = new AbortController();
 let waitsUntilAnswer = null;
-/** Whether the first result takes the focus once it is there: after Enter in the box. */
+/** Whether to focus the first result when it arrives: after Enter in the box. */
 let wantsFocus = false;
-/** Which chip takes the focus once the answer is there: after one was taken away. */
+/** Which chip to focus when the answer arrives: after one was removed. */
 let wantsChip = null;
 
 const player = new Player({
@@ -115,7 +114,7 @@ function go(changes, { replace = false, quiet = false } = {}) {
   else void follow(next);
 }
 
-/** Show a state: search if the query is another one, open or close the player. */
+/** Show a state: search if the query changed; open or close the player. */
 async function follow(next, { focus = true } = {}) {
   const another = shown === null || questionOf(next) !== shown.question;
   const wasOpen = player.isOpen ? state : null;
@@ -131,8 +130,7 @@ async function follow(next, { focus = true } = {}) {
     if (wasOpen && focus && !another) (comparison?.linkOf(wasOpen) ?? linkOf(wasOpen.v, wasOpen.s) ?? byId("results")).focus();
   }
   if (next.vs || compared) void compare(focus && !next.v && !compared !== !next.vs);
-  // The answer is not waited for: a link to a moment opens its video at once.
-  // Nor is it searched for while a comparison stands in its place.
+  // A link to a moment opens its video without waiting for the answer. During a comparison nothing is searched.
   const answered = another && !next.c && !next.a && (!next.vs || next.v) ? search() : Promise.resolve();
   if (next.v) {
     const result = resultOf(next);
@@ -141,12 +139,12 @@ async function follow(next, { focus = true } = {}) {
     if (focus && matchMedia("(max-width: 75rem)").matches) window.scrollTo(0, 0);
   }
   markOpen();
-  // The list is narrower beside the player: what was clicked moves.
+  // The list is narrower beside the player, so the clicked card moves.
   if (next.v && focus) linkOf(next.v, next.s)?.scrollIntoView({ block: "nearest" });
   await answered;
 }
 
-/** Collections, in the place of results: a script of their own, fetched when they are first opened. */
+/** Collections, shown instead of results; a script that is fetched when first needed. */
 let collections = null;
 async function showCollection({ c, v }, focus) {
   byId("collections").hidden = !c;
@@ -166,7 +164,7 @@ async function showCollection({ c, v }, focus) {
   if (focus && !v) byId("collections-title")?.focus();
 }
 
-/** Adding videos, in the place of results: a script of its own, for a server that may read folders. */
+/** Adding videos, shown instead of results; a script for servers that may read folders. */
 let adding = null;
 async function showAdding({ a, v }, focus) {
   byId("adding").hidden = !a;
@@ -182,14 +180,14 @@ async function showAdding({ a, v }, focus) {
   if (focus && !v && !byId("adding").contains(document.activeElement)) byId("adding-title")?.focus();
 }
 
-/** The corpus has changed: lists and numbers are read again when they are shown next. */
+/** The corpus has changed: reload lists and numbers when next shown. */
 function changed() {
   shown = null;
   stats = null;
   byId("by-video").hidden = true;
 }
 
-/** Take the open video out of the corpus, once a person has said so twice. */
+/** Remove the open video from the corpus, after two confirmations. */
 async function removeOpen() {
   const { v } = state;
   const message = byId("message");
@@ -209,7 +207,7 @@ async function removeOpen() {
   }
 }
 
-/** What only a server that may add videos has. */
+/** Shown only for a server that may add videos. */
 async function offerAdding() {
   const { adds } = await statsOnce();
   byId("to-adding").hidden = byId("remove").hidden = !adds;
@@ -227,7 +225,7 @@ function copyThis() {
   else void copy(addressOf(state), state.c ? document.querySelector("#collections [aria-keyshortcuts=c]") : byId("copy-search"));
 }
 
-/** Keep the question that is answered here, under its own words. */
+/** Save the answered question under its own words. */
 async function saveThis() {
   const { saveSearch } = await import("./collections.js");
   try {
@@ -239,7 +237,7 @@ async function saveThis() {
   }
 }
 
-/** Two systems side by side: a script of its own, fetched when it is first opened. */
+/** Compare two systems; a script that is fetched when first needed. */
 let [comparison, fetching] = [null, null];
 async function compare(focus) {
   const hooks = { go, linkTo: (to) => addressOf({ ...state, ...to }), parametersOf, systems, say };
@@ -262,7 +260,7 @@ const questionOf = (of) => JSON.stringify([...QUESTION, ...(isSearch(of) ? [] : 
 const questionAsked = () => Object.fromEntries(["q", "in", ...FILTERS, "literal"].filter((name) => state[name]).map((name) => [name, state[name]]));
 const literalOf = (of) => (of.literal ? of.literal.split(",") : []);
 
-/** The result that the open moment came from: the same video, most of the time shared. */
+/** The result of the open moment: the same video, most of the time shared. */
 function resultOf(of) {
   if (!shown?.isSearch || of.s === null) return null;
   let [best, most] = [null, 0];
@@ -322,7 +320,7 @@ async function searchMoments(mine, signal) {
   if (state.v) bindOpen();
 }
 
-/** If the server does not answer, the earlier results stay, and the line says which query they belong to. */
+/** If the server does not answer, the earlier results stay, and the line names their query. */
 function keep(before) {
   if (!before?.data.length) return;
   const { question } = shown;
@@ -332,7 +330,7 @@ function keep(before) {
   line(before.query ? t("These are still the results for “{query}”.", { query: before.query }) : t("These are the videos as they were listed before."));
 }
 
-/** Numbers of this corpus; none where the server does not tell them. */
+/** Statistics of the corpus; empty if the server does not give them. */
 let stats;
 const statsOnce = () => (stats ??= ask("stats").catch(() => { stats = null; return {}; }));
 
@@ -344,14 +342,14 @@ async function offerComparison() {
   byId("compare").hidden = !state.q.trim() || all.length < 2;
 }
 
-/** Compare the system that is chosen with another one, two trained ones where there are so many. */
+/** Compare the chosen system with another, two trained ones if there are two. */
 async function openComparison() {
   const models = (await systems()).slice(1);
   const first = state.model || (models.length > 1 ? models[0] : "");
   go({ vs: [first, models.find((name) => name !== first) ?? ""] });
 }
 
-/** How often answers are wrong here, where people's questions have measured it: made ones are easier than theirs. */
+/** How often answers are wrong here, if measured with users' questions; made ones are easier. */
 function showRates(reply) {
   if (reply?.questions === "made of the corpus") reply = null;
   const share = (rate) => t("{rate}\u00a0% ({low} to {high}\u00a0%)", Object.fromEntries(["rate", "low", "high"].map((name) => [name, Math.round(100 * rate[name])])));
@@ -363,7 +361,7 @@ function showRates(reply) {
   byId("rates").textContent = t("How often that is wrong: {shares}.", { shares: parts.join("; ") });
 }
 
-/** A moment that was opened before the answer came: now it is known which result it is. */
+/** Find the result of a moment that was opened before the answer came. */
 function bindOpen() {
   const result = resultOf(state);
   markOpen();
@@ -381,7 +379,7 @@ function line(text) {
   byId("line").textContent = text;
 }
 
-/** The paragraphs behind the line are offered where there are any. */
+/** Offer the notes behind the line if there are any. */
 function showReasons() {
   const some = [...byId("reasons").children].some((paragraph) => !paragraph.hidden && paragraph.textContent);
   const notes = byId("notes").hidden ? 0 : byId("notes").children.length;
@@ -409,7 +407,7 @@ async function listVideos(mine, signal) {
   showNotes(Object.values(choices));
 }
 
-/** An empty corpus: what fills it, here or in a terminal. */
+/** An empty corpus: how to fill it, here or in a terminal. */
 async function showEmpty(otherwise) {
   const mine = shown;
   const { adds } = await statsOnce();
@@ -463,7 +461,7 @@ function showWaiting() {
   showReasons();
   if (shown.isSearch) library.hide();
   else byId("compare").hidden = true;
-  // Grey cards only where the answer takes long enough to be waited for.
+  // Grey cards only if the answer takes long.
   clearTimeout(waitsUntilAnswer);
   const mine = shown;
   byId("cards").replaceChildren();
@@ -514,7 +512,7 @@ function showAnswer() {
   showCards();
 }
 
-/** How many videos an answer speaks for: "3 of 8 videos searched". */
+/** How many videos an answer covers: "3 of 8 videos searched". */
 function coverageOf(coverage, all, total) {
   if (!coverage) return all && t("{videos} searched", { videos: all });
   const without = coverage.nothing_to_find ?? 0;
@@ -523,17 +521,17 @@ function coverageOf(coverage, all, total) {
     : t("{videos} searched", { videos: all || counted(coverage.videos, "video") });
 }
 
-/** What changes when more is looked for that is like a moment: words and what an example cannot have go. */
+/** Changes for a search by example: drops the words and options that examples do not support. */
 const alike = (moment) => ({ q: "", like: moment, picture: "", model: "", min: "", all: "", vs: null, v: "", s: null, e: null });
 
 const nameOfExample = () => (state.picture ? pictures.get(state.picture)?.name ?? t("the picture") : shown.like);
 
-/** Whether the question itself says in which videos to look. */
+/** Whether the question itself names the videos to search. */
 const narrowed = () => (shown.understood ?? []).some(({ name }) => ["in", "outside", "recorded"].includes(name));
 
 const filtered = (of) => of.in || FILTERS.some((name) => !["all", "check"].includes(name) && of[name]);
 
-/** What is likely is shown; what is hardly ever right is behind one more click. */
+/** Likely results are shown; unlikely ones need another click. */
 function showCards() {
   const { answer, data } = shown;
   const isTail = (result, row) => {
@@ -560,7 +558,7 @@ function showCards() {
   showMore();
 }
 
-/** What comes after a closed tail belongs into it. */
+/** Later pages of hidden results are hidden too. */
 function showMore() {
   const closed = !byId("tail").hidden && !byId("tail").open;
   byId("more").hidden = closed || !shown.page_info?.next_page_token;
@@ -694,7 +692,7 @@ function markOpen() {
   byId("next").disabled = all.length === 0 || at === all.length - 1;
 }
 
-/** The next or previous result: opened where the player is open, else only reached. */
+/** The next or previous result: opened if the player is open, else focused. */
 function step(by) {
   const all = links();
   if (!all.length) return;
@@ -725,7 +723,7 @@ function submit(event) {
   if (changes.q !== state.q) changes.literal = "";
   past.close();
   const same = questionOf({ ...state, ...changes }) === shown?.question;
-  // Enter leads to the results: from there keys go from one to the next.
+  // Enter leads to the results, where keys move on.
   wantsFocus = Boolean(event) && document.activeElement === byId("query");
   go(changes);
   if (wantsFocus && same) links()[0]?.focus();
@@ -820,7 +818,7 @@ function key(event) {
 }
 
 async function fillFilters() {
-  // Conveniences: without them the fields can still be typed into.
+  // Optional: without these the fields can still be typed into.
   try {
     const [videos, stats, people] = await Promise.all([ask("videos", { page_limit: 50 }), statsOnce(), ask("people")]);
     byId("people").replaceChildren(...people.data.map(({ where }) => make("option", { value: where })));

@@ -1,4 +1,4 @@
-// Who somebody is: naming a person, merging two, forgetting one. The server says whether it may be changed here.
+// Name, merge or forget a person, if the server allows it.
 
 import { t } from "./language.js";
 import { ask, fetched } from "./server.js";
@@ -8,7 +8,7 @@ const byId = (id) => document.getElementById(id);
 let person = null;
 let changed = () => {};
 
-/** Ask who `name` is; `done()` is called after each change. */
+/** Open the dialog for `name`; `done()` is called after each change. */
 export async function askWho(name, done) {
   changed = done;
   show(name);
@@ -60,7 +60,7 @@ async function merge() {
   if (await change("merge", { person: name, other: person })) renamed(name);
 }
 
-/** The dialog is about the same person, who has another name now. */
+/** The person has a new name; update the dialog. */
 function renamed(name) {
   const said = byId("person-message").textContent;
   show(name);

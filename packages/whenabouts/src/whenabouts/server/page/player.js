@@ -1,4 +1,4 @@
-// One moment of one video: played, its borders moved, its words read, taken away.
+// One moment of one video: play it, move its borders, read its words, export it.
 
 import { faultParts, toldOf } from "./errors.js";
 import { language, number, t, term } from "./language.js";
@@ -11,7 +11,7 @@ import { Transcript } from "./transcript.js";
 import { clock, day, length, make, noTime, readClock, span } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
-// A film that no browser plays is made playable in pieces of so many seconds, as they are reached.
+// Films that browsers cannot play are converted in pieces of this many seconds, when reached.
 const PIECE_SECONDS = 60;
 const SPEEDS = [0.25, 0.5, 1, 1.25, 1.5, 2, 4];
 
@@ -52,9 +52,8 @@ export class Player {
   // Opening and closing
 
   /**
-   * Show a video at a moment. `start`, `end` may be null: then the beginning. `result` is the result that
-   * was opened (null: none), `title` what to call the video until its record is read, `fault` what to say of
-   * the address.
+   * Show a video at a moment. `start`, `end` may be null: then the beginning. `result` is the opened result or null,
+   * `title` the name to show until the record is read, `fault` a note on the address.
    */
   async open({ id, start, end, result, query, model, title, fault = "" }) {
     const before = this.opened;
@@ -96,7 +95,7 @@ export class Player {
     this.isWhole ||= !signal.aborted;
   }
 
-  /** Which result the open moment is, once the answer is there. */
+  /** Mark which result the open moment is, once the answer is there. */
   bind(result) {
     this.opened.result = result;
     if (this.info) this.#showBorders();
@@ -126,7 +125,7 @@ export class Player {
     this.#fault(error instanceof Fault ? error : new Fault(500, String(error)), this.again);
   }
 
-  /** In the place of pictures: what went wrong, what to do, and ways back. `again` tries once more. */
+  /** Instead of pictures: what went wrong, what to do, and ways back. `again` retries. */
   #fault(fault, again) {
     const isGone = fault.code === "no_such_video";
     const place = fault.code.startsWith("video_") ? this.info?.place : null;
@@ -149,7 +148,7 @@ export class Player {
     byId("unplayable").hidden = true;
   }
 
-  /** Where the file was indexed; a browser cannot open a folder, so the words can be copied. */
+  /** The indexed path of the file; browsers cannot open folders, so it can be copied. */
   #showPlace(place) {
     byId("unplayable-parts").querySelector(".place-text")?.remove();
     byId("unplayable-parts").append(make("p", { class: "place-text" }, place));
@@ -219,7 +218,7 @@ export class Player {
     this.#mount(!this.info.has_picture ? "audio" : "video", `${file}#t=${this.start.toFixed(3)}`);
   }
 
-  /** Only words are left to show. */
+  /** Only words can be shown. */
   #absent() {
     this.#drop();
     byId("screen").className = "screen empty";
@@ -281,7 +280,7 @@ export class Player {
     this.#tick();
   }
 
-  /** The browser cannot play on: the file is gone, the server, or the right to see it; else it is the film itself. */
+  /** Playback failed: find out whether file, server or access is gone; otherwise the film is unplayable. */
   async #failed() {
     const { media, opened, clip } = this;
     try {
@@ -312,7 +311,7 @@ export class Player {
     this.hooks.say(byId("unplayable-text").textContent);
   }
 
-  /** Play a file that no browser plays: the server makes the piece around a time playable, and keeps it. */
+  /** Play an unplayable file: the server converts and caches the piece around a time. */
   async playPiece(at = this.start, plays = false) {
     const most = this.length ?? Infinity;
     const start = Math.min(Math.floor(at / PIECE_SECONDS) * PIECE_SECONDS, Math.max(0, most - 1));
@@ -328,19 +327,19 @@ export class Player {
     }
     this.#tell("");
     this.clip = { start, end, at, plays };
-    // The button that was pressed goes, and with it the focus: keys go on to work.
+    // The pressed button disappears with its focus; keep the keys working.
     if (byId("unplayable").contains(document.activeElement)) byId("title").focus({ preventScroll: true });
     this.#clearFault();
     this.#mount(!this.info.has_picture ? "audio" : "video", url);
     byId("screen").classList.add("clip");
   }
 
-  /** The moment as requests name it. */
+  /** The moment's name for requests. */
   get #name() {
     return keyOf({ video_id: this.opened.id, start: this.start, end: this.end });
   }
 
-  /** Where the player stands, in the video's seconds. */
+  /** The player's position in the video, in seconds. */
   get at() {
     return (this.media?.currentTime ?? this.start) + (this.clip?.start ?? 0);
   }
@@ -354,7 +353,7 @@ export class Player {
       return;
     }
     const most = this.clip ? this.clip.end - this.clip.start : (this.length ?? Infinity);
-    // Before the file is open there is nowhere to go yet.
+    // Before the file is open it cannot seek.
     if (this.media.readyState === 0) this.sought = seconds;
     this.media.currentTime = Math.min(most, Math.max(0, seconds - (this.clip?.start ?? 0)));
     this.timeline.setHead(seconds);
@@ -365,7 +364,7 @@ export class Player {
     this.seek((Math.round(this.at * this.rate) + step) / this.rate);
   }
 
-  /** Play the moment from where it stands in it, else from its start; pause where it plays. */
+  /** Play the moment from the present position in it, else from its start; pause if playing. */
   toggle() {
     const { media } = this;
     if (!media) return;
@@ -378,7 +377,7 @@ export class Player {
     media.play().catch(() => { /* the error event says why */ });
   }
 
-  /** Play so many steps of speed faster, slower if below 0. */
+  /** Change the speed by this many steps; negative is slower. */
   faster(steps) {
     const at = SPEEDS.indexOf(this.speed) + steps;
     this.setSpeed(SPEEDS[Math.min(SPEEDS.length - 1, Math.max(0, at))]);
@@ -458,7 +457,7 @@ export class Player {
     this.overview.setMoment(this.start, this.end);
   }
 
-  /** A moment that was chosen in the words. */
+  /** A moment chosen in the words. */
   #pick(start, end) {
     this.timeline.setMoment(start, end);
     this.#moved(this.timeline.start, this.timeline.end, true, "start");
@@ -548,7 +547,7 @@ export class Player {
     await copyLink(link, null, (text) => { this.#tell(text); this.hooks.say(text); });
   }
 
-  /** Put the moment into a collection; without a name into the one used last. */
+  /** Add the moment to a collection, by default the last one used. */
   async collect(name = "") {
     const { collect, lastUsed } = await import("./collections.js");
     const moment = this.#name;
@@ -626,7 +625,7 @@ export class Player {
     }
   }
 
-  /** Why the moment is found or not: by the streams, or by the trained system. */
+  /** Why the moment is found or not, by the streams or the trained system. */
   #reasons(signal) {
     const { id, query, model } = this.opened;
     const moment = this.#name;
@@ -686,5 +685,5 @@ export class Player {
   }
 }
 
-/** Frames a second; sound moves in steps of a 25th. */
+/** Frames per second; sound moves in steps of 1/25 s. */
 const rateOf = ({ frame_rate: rate }) => (rate >= 1 && rate <= 1000 ? rate : 25);

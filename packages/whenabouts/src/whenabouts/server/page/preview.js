@@ -2,11 +2,11 @@
 
 import { make } from "./words.js";
 
-// A pointer that only passes over a card starts nothing.
+// Ignore a pointer that only passes over a card.
 const STAYS_MS = 300;
 let [open, waits] = [null, null];
 
-/** Play the moment of a card; nothing where it has no picture. */
+/** Play the moment of a card, if it has a picture. */
 function look(link) {
   leave();
   const [file, times] = (link.dataset.preview ?? "").split("#t=");
@@ -15,7 +15,7 @@ function look(link) {
   const video = make("video", { muted: true, playsinline: true, "aria-hidden": "true", tabindex: -1, class: "preview" });
   video.muted = true;
   video.addEventListener("timeupdate", () => { if (video.currentTime >= end) video.currentTime = start; });
-  // A file that this browser cannot play leaves its picture.
+  // If this browser cannot play the file, the picture stays.
   video.addEventListener("error", leave);
   video.addEventListener("playing", () => video.classList.add("plays"), { once: true });
   video.src = `${file}#t=${start}`;
@@ -35,14 +35,14 @@ function leave() {
   video.remove();
 }
 
-/** Begin to look into a card, or stop: the key of a card that has the focus. */
+/** Start or stop the preview of the focused card, by key. */
 export function toggleLook(link) {
   const was = open?.link;
   leave();
   if (was !== link) look(link);
 }
 
-/** Cards inside `root` play while a mouse stays on them, where motion is wanted. */
+/** Cards in `root` play while the mouse rests on them, unless the user prefers reduced motion. */
 export function previewOn(root) {
   const cardOf = (event) => event.target.closest?.(".card-link[data-preview]");
   root.addEventListener("pointerover", (event) => {

@@ -1,10 +1,10 @@
-// Search results, and videos while there is no query, as cards.
+// Search results as cards; without a query, videos.
 
 import { t, term } from "./language.js";
 import { own } from "./server.js";
 import { badge, clock, day, make, marker, span, streamName } from "./words.js";
 
-/** The link of a card is a real one: it can be opened elsewhere and copied. */
+/** A card's link is real: it can be copied, or opened elsewhere. */
 function card({ href, key, thumb, places = [], caption, children, dim, preview, beside = [] }) {
   const link = make("a", { class: "card-link", href, "data-key": key, "data-preview": preview },
     make("span", { class: "thumb" }, thumb, ...places, make("span", { class: "time" }, caption)),
@@ -13,7 +13,7 @@ function card({ href, key, thumb, places = [], caption, children, dim, preview, 
   return make("li", { class: dim ? "card dim" : "card" }, link, foot);
 }
 
-/** The server's picture of a video or a moment; where there is none, the words, or a note where there is only sound. */
+/** The server's picture of a video or moment; without one, its words, or a note if it is only sound. */
 function picture(address, words = null) {
   if (!own(address)) {
     return words ? make("span", { class: "quote" }, ...words) : make("span", { class: "note", "aria-hidden": "true" }, "♪");
@@ -23,13 +23,13 @@ function picture(address, words = null) {
   return image;
 }
 
-/** Frames around what is evidence in the picture; where the picture stands in its card is known once it is loaded. */
+/** Frames around evidence in the picture, placed when the picture is loaded. */
 function placed(image, pieces) {
   const frames = Object.values(pieces).filter((piece) => piece.box?.length === 4)
     .map((piece) => [piece.box, make("span", { class: "place", "aria-hidden": "true" })]);
   if (!frames.length || image.tagName !== "IMG") return [];
   image.addEventListener("load", () => {
-    // The picture keeps its shape inside a card of 16 : 9.
+    // The picture keeps its shape in a 16 : 9 card.
     const shape = image.naturalWidth / image.naturalHeight / (16 / 9);
     const [wide, high] = [Math.min(1, shape), Math.min(1, 1 / shape)];
     for (const [[left, top, right, bottom], frame] of frames) {
@@ -45,7 +45,7 @@ function placed(image, pieces) {
 
 /**
  * A moment. `doubles` are the same moment in copies of the same material, `others` further moments of its video; each
- * is a link to open. Where no picture is, the words that answer stand in its place.
+ * is a link. Without a picture, the matching words are shown.
  */
 export function momentCard(result, { query, relation, href, likeHref, dim, isPlace, place, doubles = [], others = [] }) {
   const mark = marker(query);
@@ -116,7 +116,7 @@ export function folded(results, byVideo) {
   return rows;
 }
 
-/** What the checker said of a moment, in its own words; it is often wrong, and the line above says how often. */
+/** The checker's verdict in its own words; it is often wrong, and the line above says how often. */
 function verdictOf(verdict) {
   if (!verdict) return [];
   const borders = Number.isFinite(verdict.start) && Number.isFinite(verdict.end) ? ` (${span(verdict.start, verdict.end)})` : "";
@@ -140,10 +140,10 @@ export function videoCard(video, href) {
   });
 }
 
-/** Where a file lies, where the server says so. */
+/** The path of a file, if the server shows it. */
 export const pathOf = (of) => (typeof of.folder === "string" ? `${of.folder}/${of.name ?? ""}` : "");
 
-/** A file and its last two folders; the whole path for those who point at it. */
+/** A file with its last two folders; the whole path as a tooltip. */
 function pathLine(of) {
   const names = pathOf(of).split("/").filter(Boolean);
   return names.length ? make("span", { class: "path", title: pathOf(of) }, `${names.length > 3 ? "…" : ""}/${names.slice(-3).join("/")}`) : null;
@@ -151,7 +151,7 @@ function pathLine(of) {
 
 export const keyOf = (result) => `${result.video_id}@${result.start.toFixed(3)}-${result.end.toFixed(3)}`;
 
-/** Grey cards while an answer is on its way. */
+/** Grey cards while waiting for an answer. */
 export function waiting(number) {
   return Array.from({ length: number }, () =>
     make("li", { class: "card ghost", "aria-hidden": "true" },

@@ -1,15 +1,15 @@
-// Sentences of the server in another language, read with the dictionary's patterns; fetched with a dictionary.
+// Translates the server's sentences by the patterns of a dictionary; fetched together with one.
 
-// What a value looks like, by its name; other values are any words.
+// Patterns of values by name; other values are any words.
 const VALUES = { n: "\\d+", all: "\\d+", missing: "\\d+", share: "\\d+", low: "\\d+", high: "\\d+", stream: "[^;,]+?", other: "[^;,]+?" };
 
-// A value that comes twice is the same both times.
+// A value that occurs twice in a sentence must be equal.
 const group = (match, name, at, text) => (text.indexOf(match) < at ? `\\k<${name}>` : `(?<${name}>${VALUES[name] ?? "[^;]+?"})`);
 
 /**
- * A function that translates a text of the server. `terms` maps whole texts, `sentences` texts with values such as
- * `{n}`, which are translated too. A text that has no entry is translated part by part, between "; " and then
- * ", "; what is unknown stays as it is.
+ * Make a function that translates texts of the server. `terms` maps whole texts; `sentences` maps texts with values
+ * such as `{n}`, and the values are translated too. A text without an entry is split at "; ", then at ", ", and
+ * translated part by part; unknown parts stay.
  */
 export function reader(terms, sentences) {
   const patterns = Object.entries(sentences).map(([text, entry]) => [

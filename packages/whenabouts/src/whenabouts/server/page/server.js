@@ -1,9 +1,9 @@
-// Requests to the server of this page, and what can go wrong with them.
+// Requests to the page's server, and their errors.
 
 import { faultText, t } from "./language.js";
 import { make, streamTitles } from "./words.js";
 
-/** A refusal or a failure, in the server's words where there are any. */
+/** A refusal or failure, in the server's words if there are any. */
 export class Fault extends Error {
   constructor(status, message, { code = "", field = null, retryAfter = null } = {}) {
     super(message);
@@ -28,7 +28,7 @@ export function address(path, parameters = {}) {
 
 const BASE = new URL(".", location.href).pathname;
 
-/** An address that the server gave, relative to the page and so below a proxy's path too; null for any other. */
+/** An address given by the server, made relative to the page (and so to a proxy's path); null for others. */
 export function own(given) {
   const below = given?.startsWith(BASE) ? given.slice(BASE.length) : given?.replace(/^\//, "");
   return below?.startsWith("api/") ? below : null;
@@ -39,8 +39,8 @@ export const clipOf = (id, start, end) =>
   address(ofVideo(id, "/clip"), { start: start.toFixed(3), end: end.toFixed(3) });
 
 /**
- * The JSON of a route. After 429 and 503 it asks again, Retry-After seconds later, `onWait(seconds, why)` first.
- * Throws Fault; an AbortError goes through as it is.
+ * The JSON of a route. After 429 and 503 it retries after Retry-After seconds, calling `onWait(seconds, why)` first.
+ * Throws Fault; passes AbortError on.
  */
 export async function ask(path, parameters = {}, { signal, onWait } = {}) {
   for (let attempt = 1; ; attempt += 1) {
@@ -62,7 +62,7 @@ export async function sent(method, path, body) {
   return (await fetched(address(path), undefined, body === undefined ? undefined : JSON.stringify(body), method)).json();
 }
 
-/** The reply of a route; what brings a picture is sent as a body, because no address is so long. */
+/** The reply of a route; requests with a picture are posted, because they are too long for an address. */
 function replied(path, parameters, signal) {
   if (!parameters.picture) return fetched(address(path, parameters), signal);
   const given = Object.entries(parameters).filter(([, value]) => value !== "" && value !== null && value !== undefined);
@@ -70,7 +70,7 @@ function replied(path, parameters, signal) {
   return fetched(address(path), signal, JSON.stringify(Object.fromEntries(listed)));
 }
 
-/** A response that is well; Fault otherwise. With a body it is posted as JSON. */
+/** A successful response, else Fault. With a body it is posted as JSON. */
 export async function fetched(url, signal, body, method = body === undefined ? "GET" : "POST") {
   let response;
   try {
@@ -107,7 +107,7 @@ function pause(seconds, signal) {
   });
 }
 
-/** Fetch a file and hand it to the browser to keep; returns its name. */
+/** Fetch a file for download; returns its name. */
 export async function download(url, otherwise) {
   const response = await fetched(url);
   const disposition = response.headers.get("Content-Disposition") ?? "";
@@ -131,7 +131,7 @@ function fileName(disposition) {
   return /filename="([^"]+)"/i.exec(disposition)?.[1] ?? /filename=([^;\s]+)/i.exec(disposition)?.[1] ?? null;
 }
 
-/** Put a text into the clipboard. Throws where the browser does not let it. */
+/** Copy a text to the clipboard. Throws if the browser refuses. */
 export async function copied(text) {
   if (navigator.clipboard && window.isSecureContext) {
     await navigator.clipboard.writeText(text);

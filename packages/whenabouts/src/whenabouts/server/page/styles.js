@@ -1,8 +1,8 @@
-// Styles that are fetched with a script of their own.
+// Styles that are fetched together with their script.
 
 import { make } from "./words.js";
 
-/** Resolves once the styles of that name are there, or cannot be had. */
+/** Resolves when the styles are loaded or have failed. */
 export const styled = (name) => new Promise((resolve) => {
   const href = `static/${name}.css`;
   if (document.querySelector(`link[href="${href}"]`)) resolve();

@@ -1,5 +1,5 @@
-// A collection played through. While one player shows a moment, another stands on the first frame of the next,
-// so that there is no gap between them.
+// Plays a collection. While one player shows a moment, another waits at the first frame of the next, so that there is
+// no gap.
 
 import { t } from "./language.js";
 import { own } from "./server.js";
@@ -7,19 +7,19 @@ import { styled } from "./styles.js";
 import { Beat } from "./timeline.js";
 import { clock, make, span } from "./words.js";
 
-// A moment may end this much early: where a player stands is looked at every 16 ms only.
+// A moment may end this much early, because positions are checked every 16 ms.
 const EARLY_SECONDS = 0.01;
-// Data to go on from where a player stands (HAVE_FUTURE_DATA).
+// Enough data to continue (HAVE_FUTURE_DATA).
 const READY = 3;
 
-/** A player and its moment. What the browser cannot play comes as the server cuts it. */
+/** A player and its moment. Files that the browser cannot play are cut by the server. */
 class Reel {
   constructor(hooks) {
     this.video = make("video", { class: "reel", playsinline: true, preload: "auto" });
     const on = (name, act) => this.video.addEventListener(name, () => this.item && act(this));
     on("error", () => this.#refused(hooks));
     on("loadedmetadata", () => {
-      // Sound without the pictures that the file has is not what was collected.
+      // Sound without the file's pictures is not the collected moment.
       if (!this.isCut && this.item.thumbnail_url && !this.video.videoWidth) this.#refused(hooks);
       else if (this.wanted !== null) this.seek(this.wanted);
     });
@@ -52,7 +52,7 @@ class Reel {
     return this.video.readyState >= READY && !this.video.seeking;
   }
 
-  /** Where it stands, in seconds of the item's video. */
+  /** Its position in the video, in seconds. */
   get at() {
     return Math.max(this.item.start, this.video.currentTime + this.offset);
   }
@@ -99,7 +99,7 @@ class Through {
     this.#show(0);
   }
 
-  /** Go to the moment at a place, to its start or `at`; behind the last it ends. */
+  /** Go to the moment of an index, to its start or `at`; after the last one, end. */
   #show(place, at = null) {
     if (place < 0) return;
     if (place >= this.items.length) { this.dialog.close(); return; }
@@ -135,7 +135,7 @@ class Through {
     if (front.isReady && this.wants && front.video.paused) front.play();
   }
 
-  /** What neither browser nor server can play is left out. */
+  /** Skip moments that neither browser nor server can play. */
   #broken(reel) {
     if (reel !== this.front) return;
     this.note.textContent = t("Moment {n} cannot be played.", { n: this.place + 1 });

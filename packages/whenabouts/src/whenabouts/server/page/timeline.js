@@ -5,16 +5,16 @@ import { clock, draw, make, percent, streamName } from "./words.js";
 
 const WIDE = 1000;
 const ROW = 100;
-// Of a row's height, what is kept free for its name.
+// Share of a row's height reserved for its name.
 const NAME = 25;
 const MOST_SURPRISE = 14;
-// What is as high as this, hardly an unrelated query reaches: the line across a curve.
+// Hardly any unrelated query reaches this height: the line across a curve.
 const STANDS_OUT = 0.95;
 const MOST_STEPS = 1200;
-// A press that moves less than this is a click.
+// A press that moves less is a click.
 const CLICK_PIXELS = 5;
 
-/** Calls `tick` before each picture that the browser draws, while something plays. */
+/** Call `tick` before each browser frame while playing. */
 export class Beat {
   constructor(tick) {
     this.tick = tick;
@@ -45,7 +45,7 @@ export class Timeline {
     this.show({ duration: 1, rate: 25, start: 0, end: 1 });
   }
 
-  /** A new video with a moment in it. */
+  /** Show a new video with a moment in it. */
   show({ duration, rate, start, end, shots = [], playable = true }) {
     Object.assign(this, { duration, rate, start, end, shots, playable, curves: {}, at: start });
     this.#frame();
@@ -83,7 +83,7 @@ export class Timeline {
     this.#view(seconds - half, seconds + half);
   }
 
-  /** Halve or double what is in view, around the moment. */
+  /** Halve or double the visible range, around the moment. */
   zoom(factor) {
     const middle = (this.start + this.end) / 2;
     const most = this.duration;
@@ -108,7 +108,7 @@ export class Timeline {
 
   #frame() {
     const length = this.end - this.start;
-    // A whole film would leave a moment no wider than a hair.
+    // A whole film would make a moment as thin as a hair.
     if (this.duration <= 90 || length >= this.duration / 12) this.#set(0, this.duration);
     else this.#set(this.start - 4 * Math.max(length, 2), this.end + 4 * Math.max(length, 2));
   }
@@ -181,7 +181,7 @@ export class Timeline {
     return parts;
   }
 
-  /** [start, end, height in 0..1] of a curve in view; of many clips the highest of neighbours. */
+  /** [start, end, height in 0..1] of the visible curve; many clips are reduced to the highest of neighbours. */
   #steps(curve) {
     const height = heights(curve);
     const steps = [];
@@ -346,7 +346,7 @@ export class Timeline {
   }
 }
 
-/** Follow a pointer until it is let go or taken away. */
+/** Follow a pointer until it is released or lost. */
 function follow(element, event, { move, end, cancel }) {
   const leave = new AbortController();
   const on = (name, act) => element.addEventListener(name, (other) => {
@@ -363,7 +363,7 @@ const isMeasured = (curve) => curve.chance_percentile.length > 0;
 
 const heightAt = (bottom, value) => (bottom - 2 - value * (ROW - NAME)).toFixed(1);
 
-/** How far a share of unrelated queries lies from chance, without the bound that would make all sure places alike. */
+/** How surprising a percentile is, on an unbounded scale that still separates the surest places. */
 const surprise = (share) => Math.min(MOST_SURPRISE, -Math.log(Math.max(1e-9, 1 - share)));
 
 /** The surprise that fills a row: at least that of 99 %. */
@@ -376,7 +376,7 @@ export function curvesOf({ curves = {}, shares = {} }) {
   return Object.fromEntries([...scores, ...counts]);
 }
 
-/** A clip's height in 0..1: its share, how surprising it is, or where it lies between the lowest and highest score. */
+/** A clip's height in 0..1: its share, its surprise, or its place between the lowest and highest score. */
 export function heights(curve) {
   if (curve.isShare) return (row) => curve.score[row];
   if (isMeasured(curve)) {

@@ -1,15 +1,15 @@
-// The words of the open video: they follow the player, can be searched, and a selection of them is the moment.
+// The words of the open video: they follow the player and can be searched; selecting some sets the moment.
 
 import { t } from "./language.js";
 import { address, ask, ofVideo } from "./server.js";
 import { clock, counted, make, marker } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
-// Cues are read in pieces: a day of film has tens of thousands. For a search in them all are read.
+// Cues are loaded in pieces, because a day of film has tens of thousands; a search loads all.
 const AROUND = 300;
 
 export class Transcript {
-  /** `hooks`: seek(seconds), picked(start, end) with the moment of selected words, failed(message). */
+  /** `hooks`: seek(seconds), picked(start, end) for selected words, failed(message). */
   constructor(hooks) {
     this.hooks = hooks;
     this.cues = [];
@@ -29,7 +29,7 @@ export class Transcript {
     });
   }
 
-  /** Empties the list: another video is opened, or none. */
+  /** Empty the list, for another video or none. */
   forget() {
     this.cues = [];
     this.read = null;
@@ -38,7 +38,7 @@ export class Transcript {
     byId("cue-find").value = byId("cue-found").textContent = "";
   }
 
-  /** Words of a video around a time; `length` is the video's, or null; `query` is marked in them. */
+  /** Show words of a video around a time; `length` is the video's, or null; `query` is marked in them. */
   async open({ id, query, length, signal }, around) {
     Object.assign(this, { id, query, length, signal });
     if (this.read && this.read.start <= around && around < this.read.end) return;
@@ -75,13 +75,13 @@ export class Transcript {
     this.#scrollTo(this.cues.find((cue) => cue.end > (this.moment?.[0] ?? 0)));
   }
 
-  /** Show which words are in the moment. */
+  /** Mark the words in the moment. */
   mark(start, end) {
     this.moment = [start, end];
     for (const cue of this.cues) cue.line.classList.toggle("inside", cue.start < end && cue.end > start);
   }
 
-  /** Show which words are said at a time; where it plays they stay in sight, and further ones are read. */
+  /** Mark the words said at a time; while playing, keep them in sight and load further ones. */
   follow(at, plays) {
     const now = this.cues.find((cue) => cue.start <= at && at < cue.end) ?? null;
     if (now === this.current) return;
@@ -103,7 +103,7 @@ export class Transcript {
 
   // A selection of words
 
-  /** Selected words make the moment from the first passage to the last one. */
+  /** Selected words set the moment, from the first passage to the last. */
   #pick() {
     const selection = getSelection();
     if (selection.isCollapsed || !byId("cue-list").contains(selection.anchorNode)) return;
@@ -122,7 +122,7 @@ export class Transcript {
     this.cues[row].button.tabIndex = -1;
     this.cues[to].button.tabIndex = 0;
     this.cues[to].button.focus();
-    // With Shift the passages from where it began are the moment.
+    // Shift extends the moment from the first selected passage.
     this.anchor = event.shiftKey ? this.anchor ?? row : null;
     if (this.anchor === null) return;
     const [first, last] = [Math.min(this.anchor, to), Math.max(this.anchor, to)];

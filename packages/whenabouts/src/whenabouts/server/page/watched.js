@@ -1,4 +1,4 @@
-// Watched folders: how far each is, what came of its last change, and what failed in it.
+// Watched folders: the progress of each, the result of its last change, and failed files.
 
 import { language, t } from "./language.js";
 import { counted, make, sentence } from "./words.js";
@@ -6,22 +6,22 @@ import { counted, make, sentence } from "./words.js";
 export const changesOf = (of) => [of.added && t("{n} added", { n: of.added }), of.updated && t("{n} updated", { n: of.updated }), of.renamed && t("{n} renamed", { n: of.renamed }),
   of.pruned && t("{n} taken out", { n: of.pruned }), of.unchanged && t("{n} unchanged", { n: of.unchanged })].filter(Boolean).join(", ") || t("nothing new");
 
-/** Files and why they failed, a line each. */
+/** Files with the reason of their failure, one per line. */
 export const linesOf = (failed) => failed.map(({ name, why }) => make("li", {}, why.includes(name) ? why : `${name}: ${why}`));
 
-/** Files that failed, and why; `total` where not all are listed. */
+/** Failed files with reasons; `total` if not all are listed. */
 export function failedOf(failed, total = failed.length) {
   return make("details", { open: true }, make("summary", {}, t("{n} file failed|{n} files failed", { n: total })), make("ul", { class: "failed" }, ...linesOf(failed)));
 }
 
-/** How far a run is: percent, speed, time left. */
+/** The progress of a run: percent, speed, time left. */
 export const paceOf = ({ fraction, rate, left }) =>
   [fraction ? `${Math.floor(100 * fraction)} %` : "", rate, left && t("{time} left", { time: left.replace(/ left$/, "") })];
 
-/** A bar that moves by itself until it is known how far a run is. */
+/** An indeterminate bar until the progress is known. */
 export const barOf = ({ fraction }, name) => make("progress", { max: 1, "aria-label": name, ...(fraction > 0 ? { value: fraction } : {}) });
 
-/** The watched folders as a list; `hooks`: end(place) to watch it no more, retry() for all that failed. */
+/** The list of watched folders; `hooks`: end(place) to stop watching, retry() for all failed files. */
 export function showWatched(root, watched, hooks) {
   const focused = document.activeElement.closest?.("#watched button");
   const place = focused?.closest("li").dataset.place;

@@ -1,9 +1,9 @@
-// Why a moment was found or not, in sentences: from `doctor why`, or from a trained system.
+// Why a moment was found or not, in sentences: from `doctor why` or a trained system.
 
 import { number, t } from "./language.js";
 import { make, sentence, span, streamName } from "./words.js";
 
-/** The heading and the body for an answer of /api/why or /api/explain; `linkTo(moment)` is where a moment opens. */
+/** Heading and body for an answer of /api/why or /api/explain; `linkTo(moment)` links to a moment. */
 export function explained(why, linkTo) {
   const title = why.found
     ? t("Found: it is result {rank}", { rank: why.rank })
@@ -20,7 +20,7 @@ export function explained(why, linkTo) {
   return { title, body: parts };
 }
 
-/** The words of the query shaded by their weights; then where the system puts start and end. */
+/** The query's words shaded by their weights, then the system's start and end. */
 export function tokenWeightParts({ heard: tokens, said: sentences }) {
   const rows = Object.entries(tokens?.weights ?? {}).map(([stream, weights]) =>
     make("p", { class: "why-stream" }, make("strong", {}, streamName(stream)), ...tokens.words.flatMap((word, at) => {

@@ -1,8 +1,8 @@
-// Times, confidence and words as people read them; and how this page makes elements.
+// Times, confidences and words for users; and helpers that create elements.
 
 import { language, POINT, t, term } from "./language.js";
 
-/** An element. Text from data goes in as text nodes only: nothing here parses HTML. */
+/** An element. Data is added only as text nodes; nothing here parses HTML. */
 export function make(tag, attributes = {}, ...children) {
   return filled(document.createElement(tag), attributes, children);
 }
@@ -37,7 +37,7 @@ export function clock(seconds, digits = 1) {
 
 export const span = (start, end) => `${clock(start)} – ${clock(end)}`;
 
-/** "1:02.5", "62.5" or "0:01:02,5" -> 62.5; at `rate` frames a second "00:01:02:12" too, and drop-frame "00:01:02;12"; null for what is no time. */
+/** "1:02.5", "62.5" or "0:01:02,5" -> 62.5; at `rate` frames per second also "00:01:02:12", and drop-frame "00:01:02;12"; null for anything else. */
 export function readClock(text, rate = 0) {
   const code = /^\s*(\d+):([0-5]\d):([0-5]\d)([:;])(\d{2,3})\s*$/.exec(text);
   if (code) {
@@ -46,7 +46,7 @@ export function readClock(text, rate = 0) {
     if (frame >= base) return null;
     const number = (3600 * hour + 60 * minute + second) * base + frame;
     if (code[4] === ":") return number / rate;
-    // Drop-frame leaves numbers out so that 29.97 keeps the clock: the first two of a minute, not of each tenth.
+    // To keep 29.97 on the clock, drop-frame skips the first two numbers of each minute except every tenth.
     if (base % 30 || Math.abs(rate - base * 1000 / 1001) > 1e-3) return null;
     const [dropped, minutes] = [base / 15, 60 * hour + minute];
     if (minute % 10 && second === 0 && frame < dropped) return null;
@@ -70,18 +70,18 @@ export function length(seconds) {
   return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-/** A date in UTC, or "": in English YYYY-MM-DD, because months and days change places between countries. */
+/** A date in UTC, or ""; in English YYYY-MM-DD, because the order of month and day differs between countries. */
 export function day(text) {
   const date = new Date(text);
   if (Number.isNaN(date.getTime())) return "";
   return language === "en" ? date.toISOString().slice(0, 10) : date.toLocaleDateString(language, { dateStyle: "medium", timeZone: "UTC" });
 }
 
-/** What people call a stream: the server's answers say it. */
+/** The title of a stream, as given in the server's answers. */
 export const streamTitles = {};
 export const streamName = (name) => term(streamTitles[name] ?? name);
 
-/** 1, "video" -> "1 video": of the catalogue's text "{n} video|{n} videos". */
+/** 1, "video" -> "1 video": from the catalogue's text "{n} video|{n} videos". */
 export const counted = (n, noun, many = noun + "s") => t(`{n} ${noun}|{n} ${many}`, { n });
 
 export const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
@@ -89,11 +89,11 @@ export const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1
 /** Never rounded up. */
 export const percent = (share) => `${Math.floor(100 * share)} %`;
 
-// How sure each word is; it decides on colour and sign.
+// The certainty of each word, which decides on colour and sign.
 const KINDS = { "said here": "match", "probably here": "match", maybe: "unsure", unlikely: "no_match" };
 const SIGNS = { match: "M2 6.5l3 3 5-7", unsure: "M2 6h8", no_match: "M3 3l6 6M9 3L3 9" };
 
-/** A word and a sign, so that no colour is needed to read it; the share of such moments that are right comes second. */
+/** A word and a sign, so that colour is not needed; then the share of such moments that are right. */
 export function badge(word, percent) {
   const kind = KINDS[word];
   const title = percent === null ? "" : t("a moment like this is right in {percent} of 100 cases", { percent });
@@ -102,7 +102,7 @@ export function badge(word, percent) {
   return make("span", { class: `badge ${kind}`, title }, sign, percent === null ? term(word) : `${term(word)} · ${percent} %`);
 }
 
-// Too common to be worth a mark: function words of the languages that people ask in.
+// Words too common to mark: function words of the languages that users search in.
 const SMALL = new Set([
   "a about after all also an and any are as at be because been before being but by can could did do does doing for from",
   "had has have having he her here him his how i if in into is it its just me more most my no not of off on one only or",
