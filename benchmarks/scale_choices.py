@@ -32,6 +32,7 @@ from benchmarks.scale import CLIPS, DIMENSION, STREAM, K
 from whenabouts.index import lookup
 from whenabouts.index.records import ClipColumns, ClipHits, StreamInfo, VideoRecord
 from whenabouts.index.store import Store
+from whenabouts.index.vector_index import Effort
 
 SEGMENT_CLIPS = 10
 SEGMENTS = (50, 100, 200, 400, 800)
@@ -104,7 +105,7 @@ def partitions(folder: Path, clips: int, count: int) -> dict[str, Any]:
     store = Store.open(folder / "corpus")
     found = {}
     for share in PROBED_SHARES:
-        effort = lookup.Effort(share, K, lookup.CLIPS_EFFORT.refine)
+        effort = Effort(share, K, lookup.CLIPS_EFFORT.refine)
         search = partial(lookup.nearest, effort=effort)
         with patch.object(lookup, "nearest", search), patch.object(lookup, "LEAST_PROBES", 1):
             times, hits = scale.timed(partial(scale.nearest_of, store, None), asked)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks import scale, scale_costs, scale_pictures
+from benchmarks import pooling, scale, scale_costs, scale_pictures
 
 from whenabouts.index import lookup, memory, upkeep
 
@@ -104,3 +104,15 @@ def test_recall_counts_equal_scores_as_one_another() -> None:
     score = np.append(exact[0, 1:], np.float32(0.1))
     missed = scale_pictures.recall([replace(hits, score=score)], exact)
     assert missed == {"recall_at_1": 0.0, "recall_at_20": 0.95, "recall_at_200": 0.995}
+
+
+def test_frames_are_pooled_as_the_names_say() -> None:
+    frames = np.array([1.0, 3.0, 2.0, 2.0])
+    scores = {name: way(frames) for name, way in pooling.WAYS.items()}
+    assert scores["mean x seconds ^ 0.3"] == pytest.approx(2.0 * 4**0.3)
+    assert (scores["mean x seconds ^ 0.0"], scores["best 1"], scores["best half"]) == (2.0, 3.0, 2.5)
+    assert scores["best 3"] == pytest.approx(7 / 3)
+    assert scores["correlated 0.5"] == pytest.approx(2.0 / np.sqrt(0.5 + 0.5 / 4))
+    assert pooling.correlated(0.5, -frames) == pooling.lasting(0.3, -frames) == -2.0
+    assert pooling.rank(np.array([False, True, True]), [3.0, 1.0, 2.0]) == 1.0
+    assert pooling.rank(np.zeros(3, np.bool_), [3.0, 1.0, 2.0]) == float("inf")

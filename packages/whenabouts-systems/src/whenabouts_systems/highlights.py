@@ -1,9 +1,8 @@
-"""Highlights: how much each clip of a video is worth seeing, and the best moments on that curve.
+"""Highlights: the saliency of each clip of a video, and the best moments on that curve.
 
-A localizer with a saliency (`models.protocol.Salient`: the DETR family) scores clips for a sentence. Where
-nobody asks anything, a clip's score is the mean over forty sentences about everything and nothing: what is
-worth seeing whatever one asks for. (A reading: these systems were trained with a sentence always, and an
-empty one is like nothing that they saw.)
+A localizer with saliency (`models.protocol.Salient`: the DETR family) scores clips for a sentence. Without a
+query, a clip's score is the mean over forty sentences on many subjects. (We do not use an empty sentence,
+because these systems were never trained with one.)
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ Floats = NDArray[np.float64]
 class Highlights:
     """The highlight curve of a video, and its best moments, best first.
 
-    Clip n lasts [start, end) seconds and has the saliency `score`; all (n,), of which more is better and the
-    zero means nothing. A moment's score is the highest on it. `query` is "" where nothing was asked.
+    Each clip lasts [start, end) seconds and has the saliency `score`, all (n,). Higher is better; the scale
+    has no zero point. A moment's score is its highest saliency. `query` is "" without a query.
     """
 
     query: str
@@ -55,7 +54,7 @@ class Highlights:
     notes: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """For programs: times to the millisecond."""
+        """Plain values, with times to the millisecond."""
         return {
             "query": self.query,
             "video_id": self.video_id,
@@ -72,7 +71,7 @@ class Highlights:
         }
 
     def write_csv(self, path: Path) -> None:
-        """The curve as CSV (RFC 4180): a row a clip, `start`, `end`, `score`. Raises FormatError."""
+        """Write the curve as CSV (RFC 4180): `start`, `end`, `score` of each clip. Raises FormatError."""
         text = io.StringIO(newline="")
         rows = csv.writer(text, lineterminator="\r\n")
         rows.writerow(("start", "end", "score"))
@@ -83,9 +82,9 @@ class Highlights:
 
 
 def highlights_of(corpus: Corpus, video: str, model: System, query: str = "", k: int = 5) -> Highlights:
-    """The highlights of a video, by any name that `resolve` takes, for a query or for none.
+    """The highlights of a video, given by any name that `Corpus.resolve` accepts, with or without a query.
 
-    Raises UsageError for a system without saliency, and for a video in which it reads nothing.
+    Raises UsageError for a system without saliency, and for a video without features for it.
     """
     corpus.refresh()
     words, notes = checked_query(query, k, is_optional=True)
@@ -110,7 +109,7 @@ def highlights_of(corpus: Corpus, video: str, model: System, query: str = "", k:
 
 
 def _curve(system: IndexedSystem, video: MemoryCorpus, sentences: Sequence[str]) -> Floats:
-    """(T,) the mean saliency of a video's clips over some sentences."""
+    """(T,) the mean saliency of a video's clips over the given sentences."""
     model, videos = system.trained.model, video.blocks[0]
     curves = []
     with evaluating(model):
@@ -122,7 +121,7 @@ def _curve(system: IndexedSystem, video: MemoryCorpus, sentences: Sequence[str])
 
 
 def _moments(video_id: str, edges: Floats, score: Floats, k: int) -> list[ScoredMoment]:
-    """The best k moments on a curve: its peaks, each as far as it is nearly as high."""
+    """The best k moments on a curve: its peaks, each with its neighbours that are nearly as high."""
     low, high = score.min(), score.max()
     shares = (score - low) / (high - low) if high > low else np.zeros_like(score)
     peaks = find_peaks(shares, edges[:-1], edges[1:], [0, len(score)], Config(count=k))

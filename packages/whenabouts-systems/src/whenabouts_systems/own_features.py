@@ -1,4 +1,7 @@
-"""Features of one's own queries and videos, in our feature store: what a training on them reads."""
+"""Export features of a corpus and of queries into the feature store, for trainings on them.
+
+The product finds this module through the entry point `layouts` of `whenabouts.features`.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ _VIDEOS_AT_A_TIME = 64
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was written of a corpus, and how many videos have neither a length nor clips."""
+    """What was exported from a corpus; `left_out` counts videos without a duration and clips."""
 
     written: WrittenStore
     left_out: int
@@ -57,9 +60,9 @@ class Exported:
 
 
 def encoder_fingerprint(name: str, fingerprint: str, **facts: Any) -> Fingerprint:
-    """The fingerprint of features that one of our encoders made.
+    """The fingerprint of features from one of the product's encoders.
 
-    `extra["fingerprint"]` is the encoder's own line, by which a corpus knows what its streams were made with.
+    `extra["fingerprint"]` is the encoder's line, which a corpus stores for each of its streams.
     """
     parts = dict(part.split("=", 1) for part in fingerprint.split(":")[0].split() if "=" in part)
     weights = parts.get("weights", "")
@@ -72,10 +75,9 @@ def encoder_fingerprint(name: str, fingerprint: str, **facts: Any) -> Fingerprin
 
 
 def write_token_features(queries: Sequence[Query], encoder: TextEncoder, path: Path) -> WrittenStore:
-    """Write query id -> (L, D) float16 token features as a store; what was written.
+    """Write token features, query id -> (L, D) float16, as a store; return a summary.
 
-    Raises UsageError for an id that comes twice with two texts, EncoderUnavailable for an encoder that
-    tells no tokens.
+    Raises UsageError for an id with two texts, EncoderUnavailable for an encoder without token features.
     """
     texts: dict[str, str] = {}
     for query in queries:
@@ -97,9 +99,9 @@ def _tokens(
 
 
 def export_stream(store: Store, stream: str, clip_seconds: float, path: Path) -> Exported:
-    """Write a corpus's stream on an even grid: video id -> (T, D) float16 rows; see `index/even_grid.py`.
+    """Write a corpus's stream on an even grid: video id -> (T, D) float16 (`trained_search/even_grid.py`).
 
-    Raises UsageError for a stream that is not there, has no vectors, or has clips of another length.
+    Raises UsageError for a stream that is missing, has no vectors, or has clips of another length.
     """
     info = check_stream(store, stream, clip_seconds)
     records = [record for record in store.videos() if record.state != "failed"]
@@ -115,12 +117,12 @@ def export_stream(store: Store, stream: str, clip_seconds: float, path: Path) ->
 
 
 def export_sentences(store: Store, path: Path) -> int:
-    """Write what is said in a corpus, passage by passage, as `features.sentences` reads it; number of videos.
+    """Write the speech of a corpus, passage by passage, for `features.sentences`; returns the video count.
 
-    Raises UsageError for a corpus without words, and where there is such a file already.
+    Raises UsageError for a corpus without speech, and for a file that already exists.
     """
     if path.exists():
-        raise UsageError(f"{path}: is there already; name a new file")
+        raise UsageError(f"{path}: is there already; give a new file")
     stream = next((name for name in store.streams if stream_named(name).transcript), None)
     if stream is None:
         raise UsageError(f"{store.place} has no words; index files with subtitles, or with --transcribe")
@@ -137,5 +139,5 @@ def export_sentences(store: Store, path: Path) -> int:
 
 
 def queries_of(sources: Iterable[Sequence[Query]]) -> list[Query]:
-    """Queries of several splits as one list; one that comes again with the same words comes once."""
+    """The queries of several splits as one list, without repetitions of the same id and words."""
     return list({(query.id, query.text): query for source in sources for query in source}.values())

@@ -55,10 +55,10 @@ def test_what_the_file_does_not_tell_is_said_or_given(
     assert main([*given, str(tmp_path / "a"), "--table"]) == 0
     out = capsys.readouterr().out
     assert "reloclnet" in out and "streams video (6), sub (5)" in out
-    assert "not told by the file: heads of attention: 8" in out
-    assert "not told by the file: features of 6 and 5 values: without" in out
+    assert "guessed: heads of attention: 8" in out
+    assert "guessed: features of 6 and 5 values: without" in out
     assert main([*given, str(tmp_path / "b"), "--table", "--opt", str(tmp_path / "elsewhere.json")]) == 0
-    assert "not told" not in capsys.readouterr().out
+    assert "guessed" not in capsys.readouterr().out
     options = ["--heads", "2", "--tef", "--clip-seconds", "2", "--encoder", "query=bert"]
     assert main([*given, str(tmp_path / "c"), "--json", *options]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -69,7 +69,7 @@ def test_what_the_file_does_not_tell_is_said_or_given(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["xml", "{file}"], "has left over"),
+        (["xml", "{file}"], "left over: "),
         (
             ["moment", "{file}"],
             f"'moment': no such program; known: {', '.join(program_names())}",
@@ -81,8 +81,11 @@ def test_what_the_file_does_not_tell_is_said_or_given(
         (["reloclnet", "{file}", "--clip-seconds", "-1"], "clip_seconds is -1.0"),
         (["reloclnet", "{file}", "--stream", "video=0"], "--stream 'video=0': give NAME=WIDTH"),
         (["reloclnet", "{file}", "--stream", "a=1", "--stream", "a=2"], "--stream: a is given twice"),
-        (["reloclnet", "{file}", "--stream", "sub=5"], "tells its streams itself: video (6), sub (5)"),
-        (["hero", "{file}"], "it is no checkpoint of this program; it looks like a checkpoint of reloclnet"),
+        (["reloclnet", "{file}", "--stream", "sub=5"], "the checkpoint's streams are video (6), sub (5)"),
+        (
+            ["hero", "{file}"],
+            "it is not a checkpoint of this program; it looks like a checkpoint of reloclnet",
+        ),
     ],
 )
 def test_a_fault_is_one_line_and_nothing_is_written(
@@ -103,7 +106,7 @@ def test_a_folder_with_something_in_it_is_left_alone(
     assert main(given) == 0
     before = (tmp_path / "out" / "config.json").read_bytes()
     assert main(given) == 2
-    assert "is there already; name a folder that is new or empty" in capsys.readouterr().err
+    assert "exists already; name a folder that is new or empty" in capsys.readouterr().err
     assert (tmp_path / "out" / "config.json").read_bytes() == before
 
 
@@ -120,7 +123,7 @@ def test_a_place_that_cannot_be_written_is_told_and_nothing_is_left(
     assert "out: cannot be written: No space left on device" in capsys.readouterr().err
     assert list((tmp_path / "new").iterdir()) == []
     assert main([*given[:-1], str(checkpoint / "new" / "out")]) == 2
-    assert "model.ckpt is no folder; name a folder in one" in capsys.readouterr().err
+    assert "model.ckpt is not a folder; name a path inside a folder" in capsys.readouterr().err
 
 
 def test_help_does_not_load_pytorch() -> None:

@@ -143,7 +143,7 @@ def test_a_query_is_found_by_its_words_however_they_are_spaced(opened: Open) -> 
         (None, None, "--query-id"),
         ("q11", None, "test has no query 'q11'; near to it: 'q1'"),
         (None, "the red doors", "near to it: 'the red door.'"),
-        (None, "something else", "features of its own queries only"),
+        (None, "something else", "there are features only for its queries"),
         (None, "the same words", "2 queries of test have these words: q6, q7; give --query-id"),
         ("q1", "dogs run away", "leave out one of the two"),
     ],

@@ -68,7 +68,7 @@ def test_a_value_that_is_not_finite_is_named(tmp_path: Path) -> None:
     path = written(tmp_path / "a.h5")
     with h5py.File(path, "a") as file:
         file["item3"][2, 1] = -np.inf
-    told = r"a.h5.*item 'item3'.*1 of 4 rows are not finite, row 2 first"
+    told = r"a.h5.*item 'item3'.*1 of 4 rows are not finite, the first is row 2"
     with open_features(path) as source, pytest.raises(FormatError, match=told):
         CachedRows(source, list(ROWS), 1 << 20)
 

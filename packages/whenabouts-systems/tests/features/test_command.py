@@ -92,7 +92,7 @@ def test_show_counts_what_is_not_finite_and_zero_and_strict_refuses_it(
     assert measured["zero_rows"] == len(made["ünï"])
     assert run("show", path, "--table") == 0
     out = capsys.readouterr().out
-    assert "not finite      1 row in 1 item, '9' first" in out and "zero rows" in out
+    assert "not finite      1 row in 1 item, the first is '9'" in out and "zero rows" in out
     with pytest.raises(WhenaboutsError, match="not finite"):
         run("show", path, "--strict")
 

@@ -62,7 +62,7 @@ def test_coarser_rounding_is_said_to_be_coarser(tmp_path: Path) -> None:
     coarse = {item: (rows.view(np.uint32) & 0xFFFF0000).view(np.float32) for item, rows in made.items()}
     coarse = {item: made[item] + (rows - made[item]) / 4 for item, rows in coarse.items()}
     found = held_against(tmp_path, made, coarse)
-    assert found.verdict == "rounded" and "more coarsely than float16" in found.sentence
+    assert found.verdict == "rounded" and "more coarsely than to float16" in found.sentence
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
@@ -137,7 +137,7 @@ def test_rows_that_are_not_finite_are_left_out_and_counted(tmp_path: Path) -> No
         "These are the same features where both are finite: those rows are equal"
     )
     count = found.rows_not_finite
-    assert found.sentence.endswith(f"; {count} rows are left out that are not finite (0 in A, {count} in B).")
+    assert found.sentence.endswith(f"; {count} rows that are not finite are left out (0 in A, {count} in B).")
     assert found.worst[0].id == "9" and np.isnan(found.worst[0].cosine_mean)
     assert held_against(tmp_path, broken, broken).verdict == "same"
     nothing = {item: np.full_like(rows, np.nan) for item, rows in made.items()}
@@ -152,7 +152,7 @@ def test_rows_that_are_not_finite_do_not_hide_how_the_others_differ(tmp_path: Pa
     rounded["3MSZA"][0, 0] = np.nan
     found = held_against(tmp_path, broken, rounded)
     assert found.verdict == "rounded"
-    assert found.sentence.endswith("; 2 rows are left out that are not finite (1 in A, 1 in B).")
+    assert found.sentence.endswith("; 2 rows that are not finite are left out (1 in A, 1 in B).")
     broken["3MSZA"][0] = np.inf
     assert held_against(tmp_path, broken, rounded).rows_not_finite_by_file == (2, 1)
     assert held_against(tmp_path, broken, rounded).rows_not_finite == 2

@@ -157,7 +157,7 @@ def test_an_unknown_id_is_named_with_some_that_are_known(
             assert wrong not in source
             for ask in (source.get, source.length):
                 with pytest.raises(
-                    FormatError, match="there is none of that id; accepted: one of its 7 ids"
+                    FormatError, match="there is no such item; accepted: one of its 7 ids"
                 ) as e:
                     ask(wrong)
                 assert "\n" not in str(e.value) and str(tmp_path / "f") in str(e.value)
@@ -188,7 +188,7 @@ def test_items_of_no_rows_are_refused(variant: Variant, tmp_path: Path) -> None:
     ("wrong", "told"),
     [
         (np.zeros((1, 4, 6), np.float32), r"has shape \(1, 4, 6\); accepted: \(T, D\)"),
-        (np.zeros(6, np.float32), r"has shape \(6,\) where the first item has"),
+        (np.zeros(6, np.float32), r"has shape \(6,\), but the first item has"),
         (np.zeros((4, 5), np.float32), "is 5 wide; accepted: the width of the first item, 6"),
         (np.zeros((4, 6), np.int64), "int64|'<i8'"),
         (np.zeros((4, 6), np.complex64), "complex64|'<c8'"),
@@ -214,11 +214,11 @@ def test_the_clip_length_is_the_callers_or_unknown(
     with open_features(path) as source:
         assert source.clip_seconds is None
         assert "clip_seconds" in source.fingerprint.unknown
-        with pytest.raises(UsageError, match="stands nowhere in the file"):
+        with pytest.raises(UsageError, match="the file does not say how many seconds"):
             source.grid("9", 10.0)
     with open_features(path, clip_seconds=1.5) as source:
         assert len(source.grid("9", 10.0)) == 7
-        with pytest.raises(FormatError, match="none of that id"):
+        with pytest.raises(FormatError, match="no such item"):
             source.grid("nobody", 10.0)
     with pytest.raises(UsageError, match="above 0"):
         open_features(path, clip_seconds=0)

@@ -82,7 +82,7 @@ def test_an_hdf5_file_that_is_cut_off(tmp_path: Path, keep: float) -> None:
     path = write_hdf5(tmp_path / "f.h5", make_items(count=30))
     data = path.read_bytes()
     path.write_bytes(data[: int(keep * len(data)) if keep < 1 else int(keep)])
-    assert "is no whole HDF5 file" in refused(path) and "fetch it again" in refused(path)
+    assert "is not a complete HDF5 file" in refused(path) and "fetch it again" in refused(path)
 
 
 def test_an_hdf5_file_that_is_damaged_inside(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_a_folder_of_lmdb_that_may_not_be_written_to_is_read_and_left_alone(tmp_
     [
         (b"\xc1", "is neither msgpack nor npz"),
         (packed(ROWS)[:-3], "is neither msgpack nor npz"),
-        (b"PK\x03\x04 no zip", "is cut off, damaged or no npz"),
+        (b"PK\x03\x04 no zip", "is cut off, damaged or not npz"),
         (b"\x04\x22\x4d\x18 no lz4", "is damaged LZ4"),
         (
             msgpack.packb([[3, 0.5], [1, 0.2]]),
@@ -274,11 +274,11 @@ def test_a_folder_of_lmdb_that_may_not_be_written_to_is_read_and_left_alone(tmp_
         (packed(ROWS, kind=b"O"), "holds Python objects (a pickle), which is not read"),
         (packed(ROWS, type="|O"), "holds type '|O', which is not read"),
         (packed(ROWS, kind=b"V", type=[["x", "<f4"]]), "which is not read; accepted: arrays of float16"),
-        (packed(ROWS, shape=(2, 4)), "holds 24 bytes where its shape [2, 4] needs 32"),
-        (packed(ROWS, shape=(1 << 40, 1 << 40)), "holds 24 bytes where its shape"),
+        (packed(ROWS, shape=(2, 4)), "holds 24 bytes, but its shape [2, 4] needs 32"),
+        (packed(ROWS, shape=(1 << 40, 1 << 40)), "holds 24 bytes, but its shape"),
         (packed(ROWS, shape=(-2, -3)), "has the shape [-2, -3]; accepted: a list of sizes"),
         (packed(ROWS, shape="23"), "has the shape 23; accepted: a list of sizes"),
-        (packed(ROWS, data=7), "holds a int where"),
+        (packed(ROWS, data=7), "holds a int, but"),
         (npz_bytes(feature=ROWS), "has the arrays 'feature'; accepted: an array named 'features'"),
     ],
 )
@@ -299,7 +299,7 @@ def test_a_pickle_in_numpys_files_is_never_loaded(tmp_path: Path, suffix: str) -
         np.savez(folder / "bad.npz", objects)
     assert "holds Python objects (a pickle), which are never read" in refused(folder, "bad")
     (folder / f"bad.{suffix}").write_bytes(b"\x80\x04N.")
-    assert "is cut off, damaged or no" in refused(folder, "bad")
+    assert "is cut off, damaged or not" in refused(folder, "bad")
     assert not (tmp_path / "sprung").exists()
 
 
@@ -307,7 +307,7 @@ def test_a_npy_whose_header_never_closes_a_bracket(tmp_path: Path) -> None:
     folder = VARIANTS["npy"][1](tmp_path / "f", {"a": ROWS, "b": ROWS})
     data = (folder / "b.npy").read_bytes()
     (folder / "b.npy").write_bytes(data.replace(b"(2, 3)", b"(2, 3(", 1))
-    assert "is cut off, damaged or no .npy" in refused(folder, "b")
+    assert "is cut off, damaged or not .npy" in refused(folder, "b")
 
 
 @pytest.mark.parametrize("variant", ["npy", "npz", "moment-detr", "moment-detr compressed"])
@@ -317,7 +317,7 @@ def test_numpys_files_that_are_cut_off(tmp_path: Path, variant: str, keep: float
     path = next(folder.glob("s13-d21.np*"))
     data = path.read_bytes()
     path.write_bytes(data[: int(keep * len(data)) if 0 < keep < 1 else int(keep)])
-    assert "is cut off, damaged or no" in refused(folder, "s13-d21")
+    assert "is cut off, damaged or not" in refused(folder, "s13-d21")
 
 
 def test_an_npz_with_a_wrong_checksum(tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_an_npz_with_a_wrong_checksum(tmp_path: Path) -> None:
     at = data.index(ROWS.tobytes())
     data[at] ^= 1
     (folder / "b.npz").write_bytes(bytes(data))
-    assert "is cut off, damaged or no npz (Bad CRC-32" in refused(folder, "b")
+    assert "is cut off, damaged or not npz (Bad CRC-32" in refused(folder, "b")
 
 
 @pytest.mark.parametrize("claimed", [(1 << 40, 1 << 20), (3, 3), (1,) * 40])
@@ -337,7 +337,7 @@ def test_an_npz_whose_header_claims_more_than_it_holds(tmp_path: Path, claimed: 
     with zipfile.ZipFile(folder / "b.npz", "w") as packed_file:
         packed_file.writestr("features.npy", header.getvalue() + ROWS.tobytes())
     line = refused(folder, "b")
-    assert "is cut off, damaged or no npz" in line or "has shape" in line
+    assert "is cut off, damaged or not npz" in line or "has shape" in line
 
 
 def test_an_npz_that_unpacks_to_more_than_an_item_may_be(tmp_path: Path, monkeypatch: Any) -> None:
@@ -445,5 +445,5 @@ def test_a_reader_that_reads_another_shape_than_it_announced_is_caught(tmp_path:
         def _inspect(self, item: str, where: Any) -> UnreadArray:
             return UnreadArray((2, 3), np.dtype("f4"), lambda: np.ones((3, 3), np.float32))
 
-    with pytest.raises(FormatError, match=r"has shape \(3, 3\) where \(2, 3\) was announced"):
+    with pytest.raises(FormatError, match=r"has shape \(3, 3\), but \(2, 3\) was announced"):
         Liar(tmp_path, OpenOptions()).get("a")

@@ -114,10 +114,10 @@ def test_settings_of_the_command_line() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("clip_seconds", "is no setting; give KEY=VALUE with one of encoder"),
-        ("=3", "is no setting"),
-        ("two words=3", "is no setting"),
-        ("encoder=", "is no setting"),
+        ("clip_seconds", "is not a setting; give KEY=VALUE with one of encoder"),
+        ("=3", "is not a setting"),
+        ("two words=3", "is not a setting"),
+        ("encoder=", "is not a setting"),
         ("frame_rate=often", "frame_rate: is not a number: 'often'; accepted: a finite number above 0"),
         ("frame_rate=nan", "accepted: a finite number above 0"),
         ("width=12", "width is measured and cannot be set"),

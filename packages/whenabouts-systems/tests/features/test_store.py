@@ -127,12 +127,14 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
 )
 def test_an_id_that_is_a_path_or_no_text_is_neither_written_nor_read(tmp_path: Path, wrong: str) -> None:
     rows = np.ones((2, 3), np.float32)
-    with pytest.raises(FormatError, match="is no id; accepted: printable text that is no path") as error:
+    with pytest.raises(
+        FormatError, match="is not an id; accepted: printable text that is not a path"
+    ) as error:
         write_store(tmp_path / "s", [("good/with folder", rows), (wrong, rows)], BARE)
     assert repr(wrong) in str(error.value) and "\n" not in str(error.value)
     assert list(tmp_path.iterdir()) == []
     path = write_store_by_hand(tmp_path / "by hand", {"a": rows, wrong: rows})
-    with pytest.raises(FormatError, match="is no id"):
+    with pytest.raises(FormatError, match="is not an id"):
         open_features(path)
 
 
@@ -178,7 +180,7 @@ def _index(**changed: Any) -> dict[str, Any]:
         ([], "is not an object: .*; accepted: a JSON object with"),
         (_index(format="other"), "format: is 'other'; accepted: 'whenabouts-features'"),
         (_index(version=2), "version: is 2; accepted: 1"),
-        (_index(ids=["a"]), "ids, lengths: are no two lists of one length"),
+        (_index(ids=["a"]), "ids, lengths: have different lengths"),
         (_index(ids=[], lengths=[]), "ids: is empty"),
         (_index(lengths=7), "lengths: is not a list: 7"),
         (_index(lengths=[5, 0]), r"lengths\[1\]: is too small: 0; accepted: 1 or more rows"),
@@ -204,7 +206,7 @@ def test_rows_that_do_not_fit(tmp_path: Path) -> None:
     for data in (b"", whole[:40], whole[:-1], b"no npy" * 99):
         (path / "features.npy").write_bytes(data)
         with pytest.raises(
-            FormatError, match=r"features\.npy: item 'all rows': is cut off, damaged or no .npy"
+            FormatError, match=r"features\.npy: item 'all rows': is cut off, damaged or not .npy"
         ):
             open_features(path)
     np.save(path / "features.npy", np.ones(50))

@@ -107,7 +107,7 @@ def test_heads_that_do_not_divide_the_width_are_told(tmp_path: Path) -> None:
 
 def test_an_encoder_of_no_stream_and_endpoint_features_are_refused(tmp_path: Path) -> None:
     path = _written(tmp_path, _first())
-    with pytest.raises(UsageError, match=r"encoder of 'sound': there are query, video"):
+    with pytest.raises(UsageError, match=r"encoder of 'sound': unknown; accepted: query, video"):
         import_checkpoint("conquer", path, Overrides(heads=_first_heads(), encoders={"sound": "some"}))
     with pytest.raises(UsageError, match=r"CONQUER has no temporal endpoint features"):
         import_checkpoint("conquer", path, Overrides(heads=_first_heads(), tef=True))
@@ -116,11 +116,11 @@ def test_an_encoder_of_no_stream_and_endpoint_features_are_refused(tmp_path: Pat
 def test_a_parameter_that_is_missing_is_named(tmp_path: Path) -> None:
     arrays = _first()
     del arrays["sd.encoder.queryEncoder.linear.LayerNorm.bias"]
-    with pytest.raises(FormatError, match=r"lacks encoder\.queryEncoder\.linear\.LayerNorm\.bias"):
+    with pytest.raises(FormatError, match=r"missing: encoder\.queryEncoder\.linear\.LayerNorm\.bias"):
         import_checkpoint("conquer", _written(tmp_path, arrays), Overrides(heads=_first_heads()))
 
 
 def test_a_file_of_another_program_is_told(tmp_path: Path) -> None:
     path = _written(tmp_path, {"sd.query_encoder.weight": torch.ones(2, 2)})
-    with pytest.raises(FormatError, match="it is no checkpoint of this program"):
+    with pytest.raises(FormatError, match="it is not a checkpoint of this program"):
         import_checkpoint("conquer", path)

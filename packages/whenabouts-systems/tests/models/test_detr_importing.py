@@ -126,13 +126,17 @@ def test_an_order_that_the_file_does_not_tell_is_guessed_or_given(tmp_path: Path
     given = imported(path, "qd_detr", tef=None, streams={"motion": 2304, "vision": 512})
     assert (list(given.trained.inputs.streams), given.guessed) == (["motion", "vision"], ())
     assert given.trained.fingerprint != guessed.trained.fingerprint  # rows of the one are not the other's
-    with pytest.raises(UsageError, match="streams given have 2826 values together; its features have 2816"):
+    with pytest.raises(
+        UsageError, match="given streams have 2826 values together, but its features have 2816"
+    ):
         imported(path, "qd_detr", streams={"motion": 2304, "vision": 522})
 
 
 def test_endpoint_features_are_not_taken_for_a_stream(tmp_path: Path) -> None:
     path = write(tmp_path / "best.ckpt", small("qd_detr", vision=512), "qd_detr")
-    with pytest.raises(UsageError, match=r"features of 514 values are 512 and 2 temporal .*give --tef"):
+    with pytest.raises(
+        UsageError, match=r"features of 514 values look like 512 with 2 temporal .*give --tef"
+    ):
         imported(path, "qd_detr", tef=False)
     assert imported(path, "qd_detr").to_json()["tef"] is True
 
@@ -155,7 +159,7 @@ def test_an_encoder_in_a_folder_is_known_by_its_place_and_its_weights(
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"), [("moment_detr", "has left over global_rep_pos"), ("tr_detr", "lacks parameter")]
+    ("asked", "said"), [("moment_detr", "left over: global_rep_pos"), ("tr_detr", "lacks parameter")]
 )
 def test_a_checkpoint_of_another_system_is_refused_and_named(asked: str, said: str, tmp_path: Path) -> None:
     other = "qd_detr" if asked == "moment_detr" else "moment_detr"
@@ -178,7 +182,7 @@ def test_costs_of_the_matching_and_layers_that_do_not_learn_are_imported(tmp_pat
 )
 def test_what_is_not_offered_is_refused(name: str, value: Any, tmp_path: Path) -> None:
     path = write(tmp_path / "best.ckpt", small("qd_detr"), "qd_detr", **{name: value})
-    with pytest.raises(FormatError, match=f"{name}: is not offered here"):
+    with pytest.raises(FormatError, match=f"{name}: is not supported"):
         imported(path, "qd_detr")
 
 
@@ -191,7 +195,7 @@ def test_a_head_whose_two_copies_differ_is_refused(tmp_path: Path) -> None:
     assert imported(path, "eatr", heads=2)
     told["model"][f"transformer.decoder.{head}"][0] += 1
     torch.save({"model": told["model"]}, path)
-    with pytest.raises(FormatError, match=f"{head}' are one parameter, and differ here"):
+    with pytest.raises(FormatError, match=f"{head}' are one parameter, but have different"):
         imported(path, "eatr", heads=2)
 
 
@@ -237,7 +241,9 @@ def test_names_of_many_layers_make_no_layers(places: int, tmp_path: Path) -> Non
 
     counting = register_module_parameter_registration_hook(count)
     try:
-        with pytest.raises(FormatError, match="far more weights" if places > 100 else "lacks .* and .* more"):
+        with pytest.raises(
+            FormatError, match="far more weights" if places > 100 else "missing: .* and .* more"
+        ):
             imported(path, "moment_detr")
     finally:
         counting.remove()

@@ -87,7 +87,7 @@ def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
     stored = torch.load(path, weights_only=True)
     del stored["v_encoder.c_encoder.embeddings.LayerNorm.bias"]
     torch.save({**stored, "surplus": torch.zeros(1)}, path)
-    with pytest.raises(FormatError, match=r"lacks v_encoder.c_encoder.embeddings.LayerNorm.bias; has left"):
+    with pytest.raises(FormatError, match=r"missing: v_encoder.c_encoder.embeddings.LayerNorm.bias; left"):
         import_checkpoint("hero", path, _overrides(case))
     torch.save({"query_input_proj.net.1.weight": torch.zeros(2, 2)}, path)
     with pytest.raises(FormatError, match=r"lacks parameter 'v_encoder\.f_encoder\.embeddings\.word"):

@@ -125,14 +125,14 @@ def test_what_nothing_tells_is_said_to_be_guessed(program: str, found: list[Path
 
 def test_what_the_programs_have_not_is_refused(tmp_path: Path) -> None:
     path = _written(tmp_path, _first(MS_SL))
-    with pytest.raises(UsageError, match=r"encoder of 'sub': there are query, video"):
+    with pytest.raises(UsageError, match=r"encoder of 'sub': unknown; accepted: query, video"):
         import_checkpoint("ms_sl", path, Overrides(encoders={"sub": "some"}))
     with pytest.raises(UsageError, match=r"GMMFormer has no temporal endpoint features"):
         import_checkpoint("gmmformer", _written(tmp_path, _first(GMMFORMER)), Overrides(tef=True))
 
 
 def test_the_other_programs_checkpoint_is_told_by_its_parameters(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match=r"does not fit: lacks .*attn0"):
+    with pytest.raises(FormatError, match=r"does not fit: missing: .*attn0"):
         import_checkpoint("gmmformer", _written(tmp_path, _first(MS_SL)))
 
 

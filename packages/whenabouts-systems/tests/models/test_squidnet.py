@@ -118,5 +118,5 @@ def test_what_the_retriever_says_counts_where_a_video_has_no_own_score() -> None
 
 
 def test_a_video_score_without_negatives_is_refused() -> None:
-    with pytest.raises(UsageError, match=r'measure = "moment_video" learns to tell a video from negatives'):
+    with pytest.raises(UsageError, match=r'measure = "moment_video" needs negatives'):
         _model().loss(_batch(negatives=None))

@@ -94,10 +94,10 @@ def test_options_and_parameters_of_another_program_are_told(small: dict[str, Ten
     path = _written(tmp_path, small, {"loss_measure": "exclusive"})
     with pytest.raises(FormatError, match=r"loss_measure.*'exclusive'.*'moment_video', 'moment'"):
         import_checkpoint("squidnet", path)
-    with pytest.raises(FormatError, match="it is no checkpoint of this program"):
+    with pytest.raises(FormatError, match="it is not a checkpoint of this program"):
         import_checkpoint("conquer", path)
     with pytest.raises(UsageError, match=r"SQuiDNet has no temporal endpoint features"):
         import_checkpoint("squidnet", _written(tmp_path, small, {}), Overrides(tef=True))
-    with pytest.raises(FormatError, match=r"lacks CMP\.video_predictor\.0\.weight"):
+    with pytest.raises(FormatError, match=r"missing: CMP\.video_predictor\.0\.weight"):
         del small[SCORE]
         import_checkpoint("squidnet", _written(tmp_path, small, {}))

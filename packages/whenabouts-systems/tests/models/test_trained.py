@@ -113,7 +113,7 @@ def test_the_card_leaves_out_what_is_empty(trained: Trained, tmp_path: Path) -> 
 
 
 def test_a_system_too_large_for_the_machine_is_told_in_one_line() -> None:
-    with pytest.raises(UsageError, match="xml: a system of these settings cannot be made here"):
+    with pytest.raises(UsageError, match="xml: a system with these settings cannot be made"):
         new_model("xml", config_of("xml", {"hidden": 4_000_000_000}))
 
 

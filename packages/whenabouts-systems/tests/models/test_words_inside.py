@@ -82,7 +82,7 @@ def test_a_training_begins_with_the_weights_of_the_named_text_encoder(system: An
 
 
 def test_ids_without_a_text_encoder_and_features_with_one_are_refused(system: Any) -> None:
-    with pytest.raises(UsageError, match="words are ids; this system has no text encoder"):
+    with pytest.raises(UsageError, match="words are ids, but this system has no text encoder"):
         _model(system).encode_queries(_ids())
-    with pytest.raises(UsageError, match="words are features; this system has a text encoder"):
+    with pytest.raises(UsageError, match="words are features, but this system has a text encoder"):
         _with_text_encoder(system).encode_queries(_batch().queries)

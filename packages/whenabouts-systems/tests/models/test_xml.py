@@ -585,7 +585,7 @@ def _known_by_heart(model: Model, batch: Batch) -> bool:
         ({"video_loss": "nce"}, "'nce'"),
         (
             {"video_loss": "contrast", **PAIRS_VR},
-            "video_loss is 'contrast', which has no place for relevant pairs",
+            "video_loss is 'contrast', which cannot use relevant pairs",
         ),
         ({"hidden": 0}, "hidden is 0"),
         ({"heads": 0}, "heads is 0"),

@@ -476,7 +476,10 @@ def test_rows_that_are_not_finite_are_named_before_the_first_step(
     write_hdf5(place / "video.h5", videos)
     settings = replace(FEATURES, memory_mb=memory)
     refused(
-        place, r"video.h5.*item 'c'.*1 of 7 rows are not finite, row 4 first", FormatError, features=settings
+        place,
+        r"video.h5.*item 'c'.*1 of 7 rows are not finite, the first is row 4",
+        FormatError,
+        features=settings,
     )
 
 
@@ -485,7 +488,7 @@ def test_rows_that_are_not_finite_are_named_before_the_first_step(
 def test_a_feature_file_that_is_cut_off_is_named(place: Path, name: str, share: float) -> None:
     path = place / name
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
-    refused(place, rf"{name}.*(cut off|no whole HDF5 file|damaged).*fetch", FormatError)
+    refused(place, rf"{name}.*(cut off|not a complete HDF5 file|damaged).*fetch", FormatError)
 
 
 def test_a_store_that_is_cut_off_is_named(place: Path) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from whenabouts.encoders.protocol import EncoderOutOfMemory
+from whenabouts.encoders.protocol import EncoderOutOfMemory, EncoderSettings
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from whenabouts.encoders.on_torch import in_batches  # noqa: E402
+from whenabouts.encoders.on_torch import in_batches, model_dtype  # noqa: E402
 
 
 class Small:
@@ -52,3 +54,15 @@ def test_one_item_that_is_too_much_is_an_error_with_the_remedy(error: Exception)
 def test_another_error_is_not_called_a_lack_of_memory() -> None:
     with pytest.raises(RuntimeError, match="shapes differ"):
         in_batches(Small(0, RuntimeError("shapes differ")).encode, [1.0], 1, 2, remedy="")
+
+
+def test_a_model_made_in_bfloat16_keeps_it_where_half_precision_is_used(tmp_path: Path) -> None:
+    card, chip = torch.device("cuda"), torch.device("cpu")
+    for config, expected in (
+        ({"dtype": "bfloat16"}, torch.bfloat16),
+        ({"text_config": {"torch_dtype": "bfloat16"}}, torch.bfloat16),
+        ({"dtype": "float32"}, torch.float16),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        assert model_dtype(tmp_path, EncoderSettings(), card) == expected
+        assert model_dtype(tmp_path, EncoderSettings(), chip) == torch.float32

@@ -92,9 +92,9 @@ def recall(store: Store, queries: Matrix) -> float:
 def test_sentences_outside_the_cone_find_what_the_aim_says_once_the_effort_is_measured(store: Store) -> None:
     asked = sentences(5, 100)
     before = recall(store, asked)
-    assert store.streams_without_effort == ("vision",)
+    assert list(store.streams_without_effort) == ["vision"]
     store.measure_effort("vision", sentences(4, 200))
-    assert store.streams_without_effort == ()
+    assert not store.streams_without_effort
     chosen = store._indices["vision"]
     assert chosen.effort is not None and chosen.recall is not None
     assert chosen.effort.share > lookup.CLIPS_EFFORT.share
@@ -165,7 +165,7 @@ def test_the_greatest_effort_is_kept_if_none_is_enough(store: Store, monkeypatch
 
 def test_queries_without_length_measure_nothing(store: Store) -> None:
     store.measure_effort("vision", np.zeros((3, WIDTH), np.float32))
-    assert store.streams_without_effort == ("vision",)
+    assert list(store.streams_without_effort) == ["vision"]
 
 
 def test_an_index_that_is_trained_again_is_measured_again(store: Store) -> None:
@@ -175,7 +175,7 @@ def test_an_index_that_is_trained_again_is_measured_again(store: Store) -> None:
     store.put_video(more, {"vision": ClipColumns(start, start + 1, vectors=pictures()[::-1])})
     store.optimize(force=True)
     assert store._indices["vision"].rows == 2 * CLIPS * VIDEOS
-    assert store.streams_without_effort == ("vision",)
+    assert list(store.streams_without_effort) == ["vision"]
 
 
 def test_an_index_of_an_earlier_version_is_searched_by_the_constant(store: Store) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.known_films import RATE, UNITS, Plan, second_of, sound, unit_of, wave, write
@@ -182,20 +183,44 @@ def test_a_gap_between_recordings_stays_a_gap(tmp_path: Path) -> None:
     assert probe(path).duration == pytest.approx(66, abs=SLACK)
 
 
-def test_one_impossible_time_is_no_joint(tmp_path: Path) -> None:
-    path = joined(tmp_path, "damaged.ts", PLAIN, (0,))
+def with_impossible_times(path: Path, *pictures: int) -> Path:
+    """Set all 33 bits of presentation and decoding time (ISO 13818-1, 2.4.3.7) of some stored pictures."""
     data = bytearray(path.read_bytes())
     packets = range(0, len(data), 188)
     starts = [at for at in packets if data[at + 1] & 0x40 and (data[at + 1] & 0x1F, data[at + 2]) == (1, 0)]
-    place = data.index(b"\0\0\1\xe0", starts[60]) + 9
-    # All 33 bits of the presentation and decoding time (ISO 13818-1, 2.4.3.7).
-    for stamp in (place, place + 5):
-        data[stamp : stamp + 5] = bytes([data[stamp] | 0x0E, 0x7F, 0xFF, 0xFF, 0xFF])
+    for number in pictures:
+        place = data.index(b"\0\0\1\xe0", starts[number]) + 9
+        for stamp in (place, place + 5):
+            data[stamp : stamp + 5] = bytes([data[stamp] | 0x0E, 0x7F, 0xFF, 0xFF, 0xFF])
     path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("pictures", [(60,), (60, 61, 62), (40, 60, 80), (60, 62, 64, 66)])
+def test_impossible_times_are_no_joints(tmp_path: Path, pictures: tuple[int, ...]) -> None:
+    path = with_impossible_times(joined(tmp_path, "damaged.ts", PLAIN, (0,)), *pictures)
     assert probe(path).duration == pytest.approx(SECONDS, abs=2 * SLACK)
     with sample_frames(path, 1000) as reader:
         shown = [(frame.seconds, unit_of(frame.image) / UNITS) for frame in reader]
-    assert len(shown) >= SECONDS * UNITS - 1 and all(abs(at - unit) < 2 * SLACK for at, unit in shown)
+    assert len(shown) >= SECONDS * UNITS - len(pictures)
+    assert all(abs(at - unit) < 3 * SLACK for at, unit in shown)
+
+
+def test_times_may_fall_back_after_an_impossible_one() -> None:
+    times = [0, 1, 2, 3, 0, 1, 2, 90_000, 3, 4, 2.5, 3.5]
+    scan = joints._Scan(1 << 20, stores_decoding=True)
+    for at in times:
+        stream = SimpleNamespace(type="audio")
+        scan.add(
+            SimpleNamespace(
+                stream=stream, stream_index=0, time_base=Fraction(1, 1000), is_keyframe=True, duration=1000,
+                pts=int(at * 1000), dts=int(at * 1000),
+            )
+        )  # fmt: skip
+    (clock,) = scan.joints([]).clocks.values()
+    shifts = [clock.shift_of(number) for number in range(len(times))]
+    shown = [None if shift is None else at + shift / 1000 for at, shift in zip(times, shifts, strict=True)]
+    assert shown == [0, 1, 2, 3, 4, 5, 6, None, 7, 8, 9, 10]
 
 
 def test_that_a_file_has_no_joints_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

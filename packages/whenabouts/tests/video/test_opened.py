@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import struct
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import av
 import pytest
@@ -16,7 +18,7 @@ from whenabouts.video.cues import SubtitleError, last_time, read_cue_file
 from whenabouts.video.files import content_hash
 from whenabouts.video.frames import sample_frames
 from whenabouts.video.headers import missing_bytes, track_matrices
-from whenabouts.video.opened import FORMATS, open_container
+from whenabouts.video.opened import FORMATS, open_container, packets_of
 from whenabouts.video.probe import MediaError, open_media, probe
 
 LISTS = {
@@ -197,3 +199,15 @@ def test_a_length_that_is_no_place_in_a_file_is_no_error_of_the_disk(tmp_path: P
     (tmp_path / "film.mp4").write_bytes(data)
     assert missing_bytes(tmp_path / "film.mp4") >= 0
     assert track_matrices(tmp_path / "film.mp4") == {}
+
+
+def test_a_stream_that_appears_late_ends_no_reading() -> None:
+    """PyAV gives all packets, and then looks for a stream that it does not know."""
+
+    class Late:
+        def demux(self, streams: object) -> Iterator[str]:
+            yield from ("first", "last")
+            raise IndexError("list index out of range")
+
+    late: Any = Late()
+    assert list(packets_of(late, [])) == ["first", "last"]

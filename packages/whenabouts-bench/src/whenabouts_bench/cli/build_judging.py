@@ -73,7 +73,7 @@ def add_judging(kinds: Any) -> None:
         "--random", type=int, metavar="N",
         help="with --captions: also judge N random moments of each query (the paper's study: 60 beside 60)",
     )  # fmt: skip
-    add("--videos", metavar="DIR", help="the recordings, named as the videos are")
+    add("--videos", metavar="DIR", help="the recordings, with the names of the videos")
     add_corpus(parser)
     add(
         "--annotators", type=int, choices=(1, 2), default=2,

@@ -77,7 +77,7 @@ def _processor_seconds() -> float:
 def cost_of(
     indexing: Spent, searching: Spent, queries: int, seconds: float, index_bytes: int | None
 ) -> dict[str, float | None]:
-    """The cost of a run; per hour of video None if no video says its length."""
+    """The cost of a run; values per hour of video are None if no duration is known."""
     hours = seconds / 3600
     return {
         "hours of video": hours or None,

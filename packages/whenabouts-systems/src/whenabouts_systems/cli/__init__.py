@@ -1,4 +1,7 @@
-"""The verbs of trained systems, and the options that they add to others: parse, call, show."""
+"""The verbs of trained systems, and the options that they add to other verbs.
+
+The command finds them through the entry points `whenabouts.verbs` and `whenabouts.verb_options`.
+"""
 
 from whenabouts.cli.verbs import Verb, VerbOptions
 

@@ -1,7 +1,8 @@
 """A trained system for `whenabouts bench`: a checkpoint, with the feature files that its experiment names.
 
-Its queries and videos are those of the split that the features are of; a task's queries must be among them,
-under the same ids and with the same words.
+The bench finds this module through the entry point `trained` of `whenabouts.systems`, and calls `make`. Its
+queries and videos are those of a split with features; a task's queries must be among them, with the same ids
+and words.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ SUMMARY = "a checkpoint; --set checkpoint=RUN, features=DIR, split=NAME, data=DI
 
 
 class TrainedSystem:
-    """Answers with a trained system; it has the methods that the checkpoint can honour.
+    """Answers with a trained system; it has only the methods that the checkpoint supports.
 
     Raises UsageError, FormatError.
     """
@@ -94,8 +95,8 @@ class TrainedSystem:
             retrieval_queries=None if retrieval is None else lambda some: retrieval.query_batch(rows[some]),
             **more,
         )
-        rows_by_query = {query_id: own for blocks in lists for query_id, own in rows_of(blocks[task])}
-        # A window past the end of its video is empty. A video listed without a moment has NaN as times.
+        rows_by_query = {query_id: answers for blocks in lists for query_id, answers in rows_of(blocks[task])}
+        # Windows after the end of their video are empty. Videos listed without a moment have NaN times.
         return [[row for row in rows_by_query.get(query.id, ()) if not row[1] >= row[2]] for query in queries]
 
     def _row(self, query: BenchQuery) -> int:

@@ -1,4 +1,4 @@
-"""`whenabouts calibrate --checkpoint`: how often the answers of a trained system are wrong."""
+"""`whenabouts calibrate --checkpoint`: measure how often a trained system's answers are wrong."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--pool-size",
         metavar="N",
         type=int,
-        help="without --pools: videos that are drawn for each query (default: 50)",
+        help="without --pools: number of videos drawn for each query (default: 50)",
     )
     add(
         "--method",

@@ -1,4 +1,4 @@
-"""`whenabouts explain`: the words a trained system heeded, where it sees start and end, its best moments."""
+"""`whenabouts explain`: show a trained system's weights of words, its start and end, its best moments."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def add_parser(verbs: Any) -> None:
         "explain",
         run,
         description="For one query: which words count in each stream, how probable start and end are along "
-        "a video, and the best moments of one or two trained systems; as text, JSON and a picture. Of your "
-        "own videos with the frames and the words of that video.",
+        "a video, and the best moments of one or two trained systems; as text, JSON and a picture. For your "
+        "own videos also the frames and spoken words.",
         epilog=_EPILOG,
     )
     add = parser.add_argument
-    add("query", metavar="QUERY", nargs="?", help="the query; with --query-id it may be left out")
+    add("query", metavar="QUERY", nargs="?", help="the query; optional with --query-id")
     add("--out", metavar="FILE", type=Path, help="draw it: a file whose name ends in .png, .svg or .pdf")
     add(
         "--video",
@@ -41,7 +41,7 @@ def add_parser(verbs: Any) -> None:
         help="show start and end along this video (default: the true one, else the best)",
     )
     add("--other", metavar="RUN", help="another trained system, shown side by side")
-    add("-k", type=int, default=5, metavar="N", help="show at most so many moments (default 5)")
+    add("-k", type=int, default=5, metavar="N", help="show at most N moments (default 5)")
     add_retriever(parser)
     split = parser.add_argument_group("a query of a data set")
     add = split.add_argument

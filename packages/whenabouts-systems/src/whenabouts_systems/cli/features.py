@@ -43,8 +43,8 @@ def _add_show(actions: Any) -> None:
     parser = actions.add_parser(
         "show",
         help="layout, items, width, norms, fingerprint of a file or folder",
-        description="Say what a feature file holds: layout, items, width, lengths, norms, what is not "
-        "finite, and what made it.",
+        description="Show the content of a feature file: layout, items, width, lengths, norms, values that "
+        "are not finite, and how it was made.",
     )
     parser.add_argument("path", metavar="PATH", type=Path, help="a feature file or folder")
     _add_opening(parser)
@@ -56,16 +56,16 @@ def _add_show(actions: Any) -> None:
 def _add_compare(actions: Any) -> None:
     parser = actions.add_parser(
         "compare",
-        help="say how far two feature files differ",
-        description="Say whether two feature files are the same, the same but for rounding or length, or "
-        "different features, and show the items that differ most.",
+        help="show by how much two feature files differ",
+        description="Tell whether two feature files are equal, equal up to rounding or normalisation, or "
+        "different, and show the items that differ most.",
     )
     parser.add_argument("a", metavar="A", type=Path, help="a feature file or folder")
     parser.add_argument("b", metavar="B", type=Path, help="another")
     parser.add_argument("--layout-a", metavar="NAME", help="layout of A (default: its content decides)")
     parser.add_argument("--layout-b", metavar="NAME", help="layout of B (default: its content decides)")
-    parser.add_argument("--key-a", metavar="NAME", help="which array of an item of A, where it has several")
-    parser.add_argument("--key-b", metavar="NAME", help="which array of an item of B, where it has several")
+    parser.add_argument("--key-a", metavar="NAME", help="which array of an item of A, if it has several")
+    parser.add_argument("--key-b", metavar="NAME", help="which array of an item of B, if it has several")
     add_format(parser)
     parser.set_defaults(run=run_compare)
 
@@ -74,7 +74,7 @@ def _add_convert(actions: Any) -> None:
     parser = actions.add_parser(
         "convert",
         help="write features as our own store, with their fingerprint",
-        description="Write features as a store that is read by memory map and says what made them.",
+        description="Write features as a store that is memory-mapped and tells how they were made.",
     )
     parser.add_argument("source", metavar="SRC", type=Path, help="a feature file or folder")
     parser.add_argument("dest", metavar="DEST", type=Path, help="the folder to write; nothing is overwritten")
@@ -86,10 +86,10 @@ def _add_convert(actions: Any) -> None:
         action="append",
         default=[],
         dest="settings",
-        help="what else is known: weights_sha256, frame_rate, normalisation, version, or a key of your own",
+        help="a further fact: weights_sha256, frame_rate, normalisation, version, or a key of your own",
     )
     parser.add_argument(
-        "--dtype", choices=("float16", "float32", "float64"), help="type of the numbers (default: as it is)"
+        "--dtype", choices=("float16", "float32", "float64"), help="type of the numbers (default: unchanged)"
     )
     add_format(parser)
     parser.set_defaults(run=run_convert)
@@ -123,7 +123,7 @@ def _add_export(actions: Any) -> None:
         "export",
         help="clip features of a corpus, for a training on it",
         description="Write a stream of a corpus on an even grid as our own store, under video ids: a clip is "
-        "the mean of what shares time with it, zeros where there is nothing.",
+        "the mean of the vectors that share time with it, or zeros if there are none.",
     )
     add_corpus(parser)
     parser.add_argument("--stream", metavar="NAME", required=True, help=f"one of {', '.join(all_streams())}")
@@ -136,9 +136,9 @@ def _add_export(actions: Any) -> None:
 def _add_sentences(actions: Any) -> None:
     parser = actions.add_parser(
         "sentences",
-        help="what is said in a corpus, for a training of a system that reads words",
-        description="Write the passages of a corpus with their times, a line for each video, for a training "
-        "of HERO on it.",
+        help="the speech of a corpus, for training a system that reads words",
+        description="Write the spoken passages of a corpus with their times, a line for each video, to train "
+        "HERO on it.",
     )
     add_corpus(parser)
     parser.add_argument("--out", metavar="FILE", type=Path, required=True, help="the .jsonl file to write")
@@ -147,7 +147,7 @@ def _add_sentences(actions: Any) -> None:
 
 def _add_opening(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--layout", metavar="NAME", help="the layout (default: the content decides)")
-    parser.add_argument("--key", metavar="NAME", help="which array of an item, where it has several")
+    parser.add_argument("--key", metavar="NAME", help="which array of an item, if it has several")
     parser.add_argument("--clip-seconds", metavar="S", type=float, help="seconds a row covers")
     parser.add_argument("--strict", action="store_true", help="a row that is not finite is an error")
 
@@ -157,14 +157,14 @@ def _opening(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def run_show(options: argparse.Namespace) -> int:
-    """Show what is there."""
+    """Show the content of a file or folder."""
     with open_features(options.path, **_opening(options)) as source:
         _print(options, summarise(source, quick=options.quick))
     return 0
 
 
 def run_compare(options: argparse.Namespace) -> int:
-    """Show how far two differ."""
+    """Show by how much two files or folders differ."""
     with (
         open_features(options.a, layout=options.layout_a, key=options.key_a) as a,
         open_features(options.b, layout=options.layout_b, key=options.key_b) as b,
@@ -222,7 +222,7 @@ def _print(options: argparse.Namespace, result: Any) -> None:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no NaN: null stands for it."""
+    """`value` for JSON, which has no NaN: null replaces it."""
     if isinstance(value, dict):
         return {name: _finite(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):

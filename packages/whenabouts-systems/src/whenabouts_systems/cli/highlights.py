@@ -1,4 +1,4 @@
-"""`whenabouts search --highlights`: what is most worth seeing in a video."""
+"""`whenabouts search --highlights`: show the parts of a video that are most worth seeing."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--highlights",
         action="store_true",
-        help="what is most worth seeing in the one video of --within, with or without a QUERY: the saliency "
-        "of --model (a system that answers windows, such as qd_detr)",
+        help="the parts of --within (one video) most worth seeing, with or without a QUERY, by the saliency "
+        "of --model (a system that finds windows, such as qd_detr)",
     )
 
 
 def run(options: argparse.Namespace) -> int | None:
-    """Show the highlights of the one video that was named, and write their curve; None without the option."""
+    """Show the highlights of a video, and write their curve; None without the option."""
     if not options.highlights:
         return None
     from whenabouts_systems.highlights import highlights_of

@@ -1,4 +1,4 @@
-"""`whenabouts import-checkpoint`: the authors' checkpoints as trained systems of ours."""
+"""`whenabouts import-checkpoint`: make a trained system from a checkpoint of a system's authors."""
 
 from __future__ import annotations
 
@@ -27,50 +27,52 @@ def add_parser(verbs: Any) -> None:
         "import-checkpoint",
         run,
         description="Read a checkpoint that a released program wrote and make the folder of a trained system "
-        "that computes the same. Nothing in the file is executed: only tensors and plain settings are read. "
-        "Settings come from the tensors' shapes, from the file, and from the program's opt.json beside it.",
+        "that computes the same. No code in the file is run: only tensors and plain settings are read. "
+        "Settings come from the tensors' shapes, from the file, and from the opt.json in its folder.",
         epilog=_EPILOG,
     )
     parser.add_argument(
         "program",
         metavar="PROGRAM",
-        help="what wrote it: xml, reloclnet, mmn (CroCs likewise), moment_detr, …; docs/importing.md has all",
+        help="xml, reloclnet, mmn (also for CroCs), moment_detr, …; docs/importing.md lists all",
     )
     parser.add_argument("file", metavar="FILE", help="the checkpoint (model.ckpt)")
     parser.add_argument("--out", metavar="DIR", required=True, help="folder to make")
-    parser.add_argument("--opt", metavar="FILE", help="the program's options (default: opt.json beside FILE)")
+    parser.add_argument(
+        "--opt", metavar="FILE", help="the program's options (default: opt.json in FILE's folder)"
+    )
     parser.add_argument("--heads", type=int, metavar="N", help="heads of attention")
     parser.add_argument("--clip-seconds", type=float, metavar="S", help=_CLIP_HELP)
     parser.add_argument(
         "--tef",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="whether the last two columns of each stream say where a clip begins and ends",
+        help="the last two columns of each stream are a clip's start and end",
     )
     parser.add_argument(
         "--encoder",
         metavar="NAME=ENCODER",
         action="append",
         default=[],
-        help="what made the features of query or of a stream (video, sub; DETR family: vision, motion); may "
-        "be given again",
+        help="encoder of the features of query or of a stream (video, sub; DETR family: vision, motion); may "
+        "be repeated",
     )
     parser.add_argument(
         "--stream",
         metavar="NAME=WIDTH",
         action="append",
         default=[],
-        help="DETR family: a stream of the features; given again for the next, in the order in which they "
-        "lie side by side (default: as the file's v_feat_dirs, else guessed by the width)",
+        help="DETR family: a stream of the features; repeat for each, in the order of their columns "
+        "(default: as in the file's v_feat_dirs, else guessed from the width)",
     )
     parser.add_argument(
-        "--dataset", metavar="NAME", default="", help="mmn: charades, activitynet or tacos, whose map it has"
+        "--dataset", metavar="NAME", default="", help="mmn: charades, activitynet or tacos; sets its map"
     )
     add_format(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Import, write the folder, and say what was made."""
+    """Import, write the folder, and print a summary."""
     from whenabouts_systems.released import importing, settings  # these import PyTorch
 
     out = Path(options.out)
@@ -86,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
     if wants_json(options):
         print_json(report)
     else:
-        guessed = [f"not told by the file: {setting}" for setting in imported.guessed]
+        guessed = [f"guessed: {setting}" for setting in imported.guessed]
         streams = ", ".join(f"{name} ({width})" for name, width in report["streams"].items())
         print_lines(
             [f"{out}: {report['system']}, {report['parameters']:,} parameters, streams {streams}", *guessed]

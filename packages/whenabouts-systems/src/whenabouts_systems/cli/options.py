@@ -8,10 +8,9 @@ import argparse
 def add_split(
     parser: argparse._ActionsContainer, *, required: bool = False, usual: str | None = None
 ) -> None:
-    """The split that a trained system reads, and where the network runs.
+    """Options for the split that a trained system reads, and for the device of its network.
 
-    `required`: --features must be given. `usual`: the split where none is named (None: test, if there is
-    one).
+    `required`: --features must be given. `usual`: the default split (None: test, if there is one).
     """
     add = parser.add_argument
     add("--features", metavar="DIR", required=required, help="folder of the feature files")
@@ -27,7 +26,7 @@ def add_split(
 
 
 def add_device(parser: argparse._ActionsContainer) -> None:
-    """Where a network runs."""
+    """An option for the device of a network."""
     parser.add_argument(
         "--device", metavar="NAME", default="auto", help="cpu, cuda, cuda:1 (default: a GPU if there is one)"
     )

@@ -1,4 +1,4 @@
-"""`whenabouts run`: a trained system's answers to the queries of a split, as a file to evaluate."""
+"""`whenabouts run`: write a trained system's answers to the queries of a split, as a file to evaluate."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ examples:
   whenabouts run --retriever runs/xml --localizer runs/mmn --top-videos 5 --features features \\
       --pools pools.json --out top5.jsonl
 
-The checkpoint says which files of --features it reads, and how spans become moments; options change that for
-this run. docs/running.md has more. exit codes: 0 written, 2 wrong use or bad input"""
+The checkpoint determines which files of --features are read, and how spans become moments; options change it
+for this run. See docs/running.md. exit codes: 0 written, 2 wrong use or bad input"""
 
 
 def add_parser(verbs: Any) -> None:
@@ -80,33 +80,33 @@ def _add_retriever(parser: argparse.ArgumentParser) -> None:
     add(
         "--retriever",
         metavar="RUN",
-        help="what chooses the videos: another trained system, a run file that ranks them, or HERO's LMDB "
-        "of lists (default: the one that a staged run names)",
+        help="another trained system that chooses the videos, or a run file that ranks them, or HERO's LMDB "
+        "of lists (default: the staged run's retriever)",
     )
     add("--retriever-features", metavar="DIR", help="its feature files (default: --features)")
     add(
         "--retriever-scores",
         choices=("stored", "log"),
         default="stored",
-        help="scores of a --retriever that is a file: as they stand (default), or their logarithms",
+        help="if --retriever is a file: use its scores unchanged (default), or their logarithms",
     )
     add(
         "--video-weight",
         metavar="W",
         type=float,
-        help="how often the video's score counts in a moment's score (default: as the checkpoint says)",
+        help="weight of the video's score in a moment's score (default: the checkpoint's)",
     )
     add(
         "--segments",
         metavar="SECONDS",
         type=float,
-        help="for long videos: the retriever chooses segments of so many seconds, neighbours are joined, and "
-        "the localizer looks into these with 8 s on both sides (SPR: 4)",
+        help="for long videos: the retriever chooses segments of this length, neighbouring ones are joined, "
+        "and the localizer searches them with 8 s on both sides (SPR: 4)",
     )
 
 
 def _add_decoding(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("decoding, in place of what the checkpoint says")
+    group = parser.add_argument_group("decoding, in place of the checkpoint's settings")
     add = group.add_argument
     add(
         "--decoding",
@@ -115,13 +115,15 @@ def _add_decoding(parser: argparse.ArgumentParser) -> None:
     )
     add("--min-clips", metavar="N", type=int, help="shortest moment, in clips")
     add("--max-clips", metavar="N", help="longest moment, in clips; none for any length")
-    add("--top-videos", metavar="N", type=int, help="in how many videos a query's moments are sought")
-    add("--spans", metavar="N", type=int, help="how many moments are written for a query")
+    add(
+        "--top-videos", metavar="N", type=int, help="number of videos in which a query's moments are searched"
+    )
+    add("--spans", metavar="N", type=int, help="number of moments written for a query")
     add(
         "--nms",
         metavar="IOU",
-        help="drop moments that share more with a better one of their video; or none "
-        "(default: as the checkpoint says; with --pools else 0.5)",
+        help="drop moments that overlap a better one of their video by more than this; or none "
+        "(default: the checkpoint's; with --pools 0.5 if it has none)",
     )
 
 

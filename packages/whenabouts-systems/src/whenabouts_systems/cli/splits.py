@@ -1,4 +1,4 @@
-"""A split of a data set, opened as the experiment of a checkpoint names it."""
+"""Open a split of a data set and a trained system; the checkpoint's experiment names the files."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from whenabouts_systems.training.run_folder import EXPERIMENT
 
 
 def stages_named(checkpoint: str, retriever: str | None) -> tuple[str | None, str]:
-    """What chooses the videos (None: nothing but the localizer) and what finds the moments in them.
+    """The system that chooses videos (None: the localizer itself), and the localizer, which finds moments.
 
-    A retriever that is named wins over the one of a staged run (`models/staged.py`).
+    `retriever` replaces the retriever of a staged run (`models/staged.py`).
     """
     if retriever is not None:
         return str(staged.retriever_of(retriever)), str(staged.localizer_of(checkpoint))
@@ -32,7 +32,7 @@ def stages_named(checkpoint: str, retriever: str | None) -> tuple[str | None, st
 
 @dataclass(frozen=True, eq=False)
 class OpenedSystem:
-    """A trained system with a split as it reads it; `place` is where it lies."""
+    """A trained system and the split that it reads; `place` is its folder or its name on a hub."""
 
     place: str
     trained: Trained
@@ -42,7 +42,7 @@ class OpenedSystem:
 
 @dataclass(frozen=True)
 class SplitOptions:
-    """How a split is opened: name (None: as `_usual_split`), folders of features and annotations, device."""
+    """Options of a split: name (None: see `_usual_split`), folders of features and annotations, device."""
 
     split: str | None
     features: str
@@ -50,7 +50,7 @@ class SplitOptions:
     device: Any
 
     def opened(self, files: ExitStack, place: str, experiment: str | None = None) -> OpenedSystem:
-        """A system and the split as it reads it; `experiment` names the files in place of its own."""
+        """Open a system and the split; `experiment`, if given, names the files, else the system's own."""
         trained = Trained.from_pretrained(place)
         trained.model.to(self.device)
         named = experiment_of(place, experiment, self.data)
@@ -58,14 +58,14 @@ class SplitOptions:
         return OpenedSystem(place, trained, named, split)
 
     def retriever(self, files: ExitStack, place: str, localizer: OpenedSystem) -> OpenedSystem:
-        """What chooses the videos for another system. Raises UsageError where one of them cannot."""
+        """Open a retriever for `localizer`. Raises UsageError if one of them cannot do its part."""
         opened = replace(self, split=localizer.split.name).opened(files, place)
         check_pair(opened, localizer, place)
         return opened
 
 
 def _usual_split(experiment: Experiment) -> str:
-    """Test; where the experiment has none validation, else train, with a note that says so."""
+    """The first of test, validation and train that the experiment has; with a note if it is not test."""
     split = next((name for name in ("test", "validation", "train") if getattr(experiment.data, name)), "test")
     if split != "test":
         print_notes([f"{experiment.name} names no test split: this is its {split} split (--split)"])
@@ -73,29 +73,29 @@ def _usual_split(experiment: Experiment) -> str:
 
 
 def files_of_system(place: str) -> Iterator[Path]:
-    """The files that the folder of a trained system or of a staged run may have; none of them need exist."""
+    """The files that the folder of a trained system or staged run may have; they need not exist."""
     for name in (*FILES, SYSTEM, EXPERIMENT):
         yield Path(place).expanduser() / name
 
 
 def files_of_features(experiment: Experiment, folder: str) -> Iterator[Path]:
-    """The feature files that an experiment names; of stores that are folders all that is in them."""
+    """The feature files that an experiment names; for a folder, all files in it."""
     for name in (experiment.features.query, *experiment.features.streams.values()):
         path = Path(folder) / name
         yield from path.rglob("*") if path.is_dir() else (path,)
 
 
 def experiment_of(checkpoint: str, named: str | None, data: str | None) -> Experiment:
-    """The experiment that names the files: the one given, or that of the checkpoint's training."""
-    own = Path(checkpoint) / EXPERIMENT
-    if named is None and not own.is_file():
+    """The experiment that names the files: `named`, or that of the checkpoint's training."""
+    in_checkpoint = Path(checkpoint) / EXPERIMENT
+    if named is None and not in_checkpoint.is_file():
         raise UsageError(
             f"{checkpoint}: has no {EXPERIMENT}, which names the feature files and annotations; "
             "give a file with the tables [data] and [features] with --experiment"
         )
-    experiment = load_experiment(named or own)
+    experiment = load_experiment(named or in_checkpoint)
     if named is None:
-        # A checkpoint may come from a stranger: no cache folder is made where its experiment says.
+        # A checkpoint may come from a stranger, so its experiment must not choose where a cache is made.
         experiment = replace(experiment, features=replace(experiment.features, cache=""))
     return experiment.with_data(data) if data else experiment
 
@@ -103,7 +103,7 @@ def experiment_of(checkpoint: str, named: str | None, data: str | None) -> Exper
 def opened_split(
     files: ExitStack, trained: Trained, experiment: Experiment, features: str, split: str
 ) -> Examples:
-    """The split, its features checked against what the checkpoint was trained on."""
+    """Open the split; its features must match those that the checkpoint was trained on."""
     if split not in SPLITS:
         raise UsageError(f"--split {split!r}: accepted: {', '.join(SPLITS)}")
     material = ExperimentData.open(

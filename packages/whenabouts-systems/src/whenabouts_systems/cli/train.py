@@ -1,4 +1,4 @@
-"""`whenabouts train`: an experiment and features to a trained system."""
+"""`whenabouts train`: train a system by an experiment and features."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ examples:
   whenabouts train tvr/prem --features features --out run  two stages, one after the other
 
 The folder of --out then holds the best system (whenabouts run --checkpoint, whenabouts search --model), all
-settings, the curves, and the answers of the validation with each query's values. docs/training.md has more.
-exit codes: 0 trained, 2 wrong use or bad input (named before the first step)"""
+settings, the curves, and the answers in validation with each query's values. See docs/training.md.
+exit codes: 0 trained, 2 wrong use or bad input (reported before the first step)"""
 
 
 def add_parser(verbs: Any) -> None:
@@ -37,9 +37,9 @@ def add_parser(verbs: Any) -> None:
         help="the experiment: a TOML file, or the name of one that is shipped, such as tvr/xml",
     )
     parser.add_argument("--features", metavar="DIR", required=True, help="folder of the feature files")
-    parser.add_argument("--out", metavar="DIR", required=True, help="folder of the run; made if need be")
+    parser.add_argument("--out", metavar="DIR", required=True, help="folder of the run; made if missing")
     parser.add_argument(
-        "--data", metavar="DIR", help="folder of the annotations (default: what [data] says, else --features)"
+        "--data", metavar="DIR", help="folder of the annotations (default: that in [data], else --features)"
     )
     parser.add_argument(
         "--set",
@@ -48,9 +48,9 @@ def add_parser(verbs: Any) -> None:
         default=[],
         dest="settings",
         help="another value for a setting, such as training.epochs=3 (with stages also "
-        "prem_localizer.training.epochs=3); may be given again",
+        "prem_localizer.training.epochs=3); may be repeated",
     )
-    parser.add_argument("--resume", action="store_true", help="go on with the training that stopped in --out")
+    parser.add_argument("--resume", action="store_true", help="continue the training that stopped in --out")
     parser.add_argument("--seeds", metavar="N,N,…", help="train once with each, and show mean and deviation")
     add_device(parser)
     parser.add_argument(
@@ -58,12 +58,12 @@ def add_parser(verbs: Any) -> None:
         metavar="N",
         type=int,
         default=1,
-        help="share each batch among so many devices, or processes on the CPU (needs lightning-fabric)",
+        help="split each batch among N devices, or N processes on the CPU (needs lightning-fabric)",
     )
     parser.add_argument(
         "--precision",
         choices=("fp32", "bf16"),
-        help="numbers of the networks: fp32 or bf16 (default: what the experiment says)",
+        help="type of numbers in the networks: fp32 or bf16 (default: the experiment's)",
     )
     add_format(parser)
 
@@ -71,7 +71,7 @@ def add_parser(verbs: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Train and show."""
     # PyTorch's threads wait for one another in a loop of some ms, which on a busy machine takes most of a
-    # small step. GCC's library turns 1,000 times itself where it knows of more threads than processors.
+    # small step. 1,000 turns is what GCC's library chooses if it knows of more threads than processors.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     from whenabouts_systems.cli.work import train  # imports PyTorch
 

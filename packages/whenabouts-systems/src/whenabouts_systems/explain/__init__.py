@@ -1,8 +1,8 @@
-"""What a person looks at: why a trained system answered a query as it did.
+"""Show why a trained system answered a query as it did.
 
-`explained.py` is the content: the weights of the query's words, where a moment starts and ends, the best
-moments. `readout.py` gets it from a system; `split.py` for a query of a data set, `corpus.py` for a query to
-one's own videos. `picture.py` draws it.
+`explained.py` defines the content: the weights of the query's words, the probabilities of start and end, and
+the best moments. `readout.py` reads it from a system, for a query of a data set (`split.py`) or of a corpus
+(`corpus.py`, `answer.py`). `picture.py` draws it.
 """
 
 from whenabouts_systems.explain.explained import (

@@ -1,4 +1,4 @@
-"""What trained systems make of a query on a corpus: its words, borders along one video, the best moments."""
+"""Explain trained systems' answers to a query on a corpus: words, borders along a video, best moments."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ def explain(
     moment: str | Moment | None = None,
     k: int = 5,
 ) -> Explanation:
-    """What a trained system (and another) makes of a query: its words, borders, and `k` best moments.
+    """Explain the answers of a trained system, and of an `other` one: words, borders, and `k` best moments.
 
-    Borders are shown along `video`; by default that of `moment`, the true one, else of the best answer.
-    `retriever` chooses the videos for `model`. Raises UsageError where there is no moment and no video is
-    named.
+    Borders are shown along `video`, by default that of the right `moment`, or else of the best answer.
+    `retriever` chooses the videos for `model`. Raises UsageError if nothing is found and no video is given.
     """
     from whenabouts_systems.explain.corpus import explained as explained_in  # loads PyTorch
     from whenabouts_systems.trained_search.search import trained_on

@@ -1,4 +1,4 @@
-"""A canvas to draw on: panels in inches, letters in points, colours, and how wide a text will be."""
+"""A canvas to draw on (panels in inches, letters in points), colours, and the widths of texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from whenabouts.types import Moment
 
 TRUTH, GREY, INK = "#2f7d4f", "#6b6b6b", "#1b1f22"
 SMALL: Final = 7.5
-"""Points of the small letters."""
+"""The size of small letters in points."""
 
 
 @dataclass(frozen=True)
@@ -35,23 +35,23 @@ class Canvas:
         return axes
 
     def write(self, left: float, top: float, text: str, **style: Any) -> None:
-        """A text whose upper left corner is there."""
+        """Write a text with its upper left corner at this position."""
         self.figure.text(left / self.wide, 1 - top / self.high, text, va="top", ha="left", **style)
 
 
 def span_text(moment: Moment) -> str:
-    """A moment for people, without its video."""
+    """The times of a moment as text."""
     return " – ".join(format_time(seconds, 1) for seconds in (moment.start, moment.end))
 
 
 def text_width(text: str, size: float) -> float:
-    """Points that a text is about as wide as: letters beside each other."""
+    """The approximate width of a text in points, from the widths of its letters."""
     return size * sum(map(_letter, text))
 
 
 @cache
 def _letter(letter: str) -> float:
-    """How wide a letter is, as a share of its size, with what lies between it and others."""
+    """The width of a letter with its spacing, as a share of its size."""
     from matplotlib.textpath import TextPath
 
     texts = (f"|{letter}|", "||")
@@ -60,7 +60,7 @@ def _letter(letter: str) -> float:
 
 
 def shortened(text: str, wide: float, size: float) -> str:
-    """A text that fits, its middle left out where it is too long."""
+    """The text, or if it is too wide, the text without its middle."""
     if text_width(text, size) <= wide:
         return text
     for kept in range(len(text) - 1, 2, -1):
@@ -70,8 +70,8 @@ def shortened(text: str, wide: float, size: float) -> str:
     return text[:2] + "…"
 
 
-def wrapped(text: str, wide: float, size: float, most: int) -> list[str]:
-    """A text in at most so many lines of at most so many points; what does not fit is left out for "…"."""
+def wrapped(text: str, wide: float, size: float, count: int) -> list[str]:
+    """Wrap a text into at most `count` lines of `wide` points; "…" replaces what does not fit."""
     lines: list[str] = []
     for word in text.split():
         longer = f"{lines[-1]} {word}" if lines else word
@@ -79,15 +79,15 @@ def wrapped(text: str, wide: float, size: float, most: int) -> list[str]:
             lines[-1] = longer
         else:
             lines.append(word)
-        if text_width(lines[-1], size) > wide:  # one word, or a script without gaps between words
+        if text_width(lines[-1], size) > wide:  # a single word, or a script without spaces
             lines += _broken(lines.pop(), wide, size)
-        if len(lines) > most:
-            return [*lines[: most - 1], _ended(lines[most - 1], wide, size)]
+        if len(lines) > count:
+            return [*lines[: count - 1], _ended(lines[count - 1], wide, size)]
     return lines
 
 
 def _broken(word: str, wide: float, size: float) -> list[str]:
-    """A word in pieces that fit, each of at least one letter."""
+    """A word split into pieces that fit, each with at least one letter."""
     pieces = [word[:1]]
     for letter in word[1:]:
         if text_width(pieces[-1] + letter, size) <= wide:
@@ -98,7 +98,7 @@ def _broken(word: str, wide: float, size: float) -> list[str]:
 
 
 def _ended(line: str, wide: float, size: float) -> str:
-    """A line with "…" at its end, some words shorter where there is no room for it."""
+    """A line with "…" at its end, shortened to fit."""
     while " " in line and text_width(f"{line} …", size) > wide:
         line = line.rpartition(" ")[0]
     while line and text_width(f"{line} …", size) > wide:

@@ -1,4 +1,4 @@
-"""What a trained system made of a query to one's own videos."""
+"""Explain a trained system's answer to a query on a corpus."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from whenabouts_systems.trained_search.search import TrainedSearch
 def explained(
     search: TrainedSearch, text: str, video_id: str, answers: RankedMoments, moments: Sequence[Ranked]
 ) -> Explained:
-    """What the systems of a search made of a query, with borders along one video.
+    """Explain a search's `answers`, whose moments are `moments`, with borders along one video.
 
-    `moments` are its `answers`. Raises UsageError for a video of which the localizer keeps nothing.
+    Raises UsageError for a video that the localizer has not encoded.
     """
     localizer, retriever = search.localizer, search.retriever
     corpus, _ = localizer.corpus()
     row = np.array([corpus.row_of[video_id]] if video_id in corpus.row_of else [], np.int64)
     if not corpus.kept(row):
-        raise UsageError(f"{video_id} has nothing that {search.name} reads, or is not yet encoded with it")
+        raise UsageError(
+            f"{video_id} has no features for {search.name}, or is not yet encoded with it; give another video"
+        )
     trained = localizer.trained
     weights = None if retriever is None else _weights(retriever, text)
     return Explained(
@@ -39,7 +41,7 @@ def explained(
 
 
 def _weights(system: IndexedSystem, text: str) -> TokenWeights | None:
-    """How much each word counts for a system; None where it does not say."""
+    """The weights of a query's words by a system; None if it gives none."""
     return token_weights(
         system.trained, system.encode(text), text, pieces_for(system.trained, text, system.encoder)
     )

@@ -1,6 +1,6 @@
-"""What a system made of a query: token weights, borders, moments; for people, and as JSON.
+"""A system's explanation of an answer: word weights, borders and moments, as text lines and as JSON.
 
-Shapes: N words, T clips of one video.
+`lines()` are for readers, `to_json()` for programs. Shapes: N words, T clips of one video.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from whenabouts.shown import Line
 
 MEETS = 0.5
-"""From this overlap (IoU) on, an answer meets the truth: the laxer of the papers' two thresholds."""
-_MOST_WORDS = 5
+"""The least IoU of an answer that meets the truth: the lower of the papers' two thresholds."""
+_MAX_WORDS = 5
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class TokenWeights:
-    """The N words of a query, and how much each counts: stream -> (N,) weights that add up to 1.
+    """The N words of a query with their weights: stream -> (N,), which add up to 1.
 
-    `named` is false where it is not known which words the system read; they are then called by number.
+    `named` is false if it is unknown which words the system read; they are then numbered.
     """
 
     words: tuple[str, ...]
@@ -43,10 +43,10 @@ class TokenWeights:
         return {"words": list(self.words), "named": self.named, "weights": weights}
 
     def lines(self) -> list[str]:
-        """For people: the weightiest words of each stream."""
+        """One line for each stream, with its words of the largest weights."""
         lines = []
         for stream, row in self.weights.items():
-            order = sorted(range(len(row)), key=lambda at: -row[at])[:_MOST_WORDS]
+            order = sorted(range(len(row)), key=lambda at: -row[at])[:_MAX_WORDS]
             lines.append(f"{stream}: " + ", ".join(f"{self.words[at]} {_percent(row[at])}" for at in order))
         return lines
 
@@ -61,11 +61,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Borders:
-    """Where a moment starts and ends in one video: probabilities (T,) of clips [low, high), in seconds.
+    """The probabilities of start and end in one video, for its clips [low, high) in seconds; all (T,).
 
-    `start` and `end` each add up to 1. `exclusive` says that a moment ends where the clip of its end
-    begins, and not where it is over. `answered` is the system's best moment in this video. `shares` is, by
-    stream, how much each counts in each clip (T,), where a system weighs streams clip by clip: together 1.
+    `start` and `end` each add up to 1. If `exclusive`, a moment ends where its end clip begins, otherwise
+    where that clip ends. `answered` is the system's best moment in this video. `shares` is stream -> (T,)
+    weights, which add up to 1 over streams, for systems that weigh streams clip by clip.
     """
 
     low: Floats
@@ -77,7 +77,7 @@ class Borders:
     shares: Mapping[str, Floats] = field(default_factory=dict)
 
     def of(self, moment: Moment) -> tuple[Place, Place]:
-        """What start and end of a moment score."""
+        """The places of a moment's start and end."""
         first = clip_among(self.low, moment.start)
         last = clip_among(self.low, moment.end, ends=not self.exclusive)
         return self._place(self.start, first), self._place(self.end, last)
@@ -100,7 +100,7 @@ class Borders:
         return {stream: _rounded(values, 4) for stream, values in self.shares.items()}
 
     def share_line(self, moment: Moment) -> str:
-        """For people: how much each stream counts in a moment, on average."""
+        """The mean weight of each stream within a moment, as text."""
         inside = (self.low < moment.end) & (self.high > moment.start)
         if not inside.any():
             return ""
@@ -108,7 +108,7 @@ class Borders:
         return ", ".join(f"{stream} {_percent(share)}" for stream, share in means.items())
 
     def lines(self, moment: Moment) -> list[str]:
-        """For people: how probable the borders of a moment are, and where the likeliest ones lie."""
+        """The probabilities of a moment's borders, and the most probable borders, as text."""
         start, end = self.of(moment)
         best_start, best_end = int(self.start.argmax()), int(self.end.argmax())
         last = self.low if self.exclusive else self.high
@@ -122,8 +122,8 @@ class Borders:
 class Ranked:
     """One of a system's best moments.
 
-    `duration` of its video in seconds, None where it is not known; `iou` with the truth, None where that is
-    not known.
+    `duration` is that of its video in seconds, None if unknown; `iou` is the IoU with the truth, None if the
+    truth is unknown.
     """
 
     rank: int
@@ -134,7 +134,7 @@ class Ranked:
 
     @property
     def meets(self) -> bool | None:
-        """Whether it meets the truth; None where that is not known."""
+        """Whether it meets the truth; None if the truth is unknown."""
         return None if self.iou is None else self.iou >= MEETS
 
     def to_json(self) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Explained:
-    """What one system made of a query; `token_weights` and `borders` are None where it has none."""
+    """One system's explanation; `token_weights` and `borders` are None if the system gives none."""
 
     name: str
     system: str
@@ -172,7 +172,7 @@ class Explained:
         }
 
     def rank_of(self, moment: Moment) -> int | None:
-        """The rank of the first answer that meets a moment, None where none does."""
+        """The rank of the first answer that meets a moment; None without one."""
         return next((ranked.rank for ranked in self.moments if ranked.moment.iou(moment) >= MEETS), None)
 
     def lines(self, truth: Sequence[Moment], video_id: str) -> list[str]:
@@ -202,9 +202,9 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A picture of the video: as JPEG, and the second at which it is seen.
+    """A frame of the video as JPEG, with its time in seconds.
 
-    `boxes` (left, top, right, bottom, as shares of the picture) are where words of the query are written.
+    `boxes` (left, top, right, bottom, as shares of the picture) mark words of the query on the screen.
     """
 
     seconds: float
@@ -214,14 +214,14 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Film:
-    """What is seen and said along a video of a corpus: frames and words by time, notes on what is missing."""
+    """The frames and words of a corpus's video by time, and notes on missing ones."""
 
     frames: tuple[Frame, ...] = ()
     words: tuple[Line, ...] = ()
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """For programs: the frames' seconds, and all words."""
+        """The frames' seconds, and all words, as plain values."""
         return {
             "frames": [round(frame.seconds, 3) for frame in self.frames],
             "words": [
@@ -234,11 +234,11 @@ class Film:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Explanation:
-    """A query, and what one or two systems made of it.
+    """A query with the explanations of one or two systems.
 
-    `video_id` is the video whose borders are told, `duration` its seconds or None; `truth` is what is known
-    to answer, in whatever videos. `query_id` is empty for a query of no data set. `film` is what is seen and
-    said along the video, None where that was not looked for (`film.py: with_film`).
+    `video_id` is the video whose borders are shown, `duration` its seconds or None. `truth` are the known
+    right moments in all videos. `query_id` is "" for a query outside of data sets. `film` holds the video's
+    frames and words, None if they were not read (`film.py: with_film`).
     """
 
     query: str
@@ -251,7 +251,7 @@ class Explanation:
 
     @property
     def truth_here(self) -> tuple[Moment, ...]:
-        """The truth in the video whose borders are told."""
+        """The right moments in the video whose borders are shown."""
         return tuple(moment for moment in self.truth if moment.video_id == self.video_id)
 
     def to_json(self) -> dict[str, Any]:
@@ -280,33 +280,41 @@ class Explanation:
 def ranked_of(
     moments: Sequence[ScoredMoment], seconds: Mapping[str, float | None], truth: Sequence[Moment] = ()
 ) -> list[Ranked]:
-    """Moments, best first, compared with the truth; `seconds` are the videos' durations."""
+    """Moments, best first, compared with the truth; `seconds` is video id -> duration."""
     return [
-        Ranked(rank, own.moment, own.score, seconds.get(own.moment.video_id), overlap_with(truth, own.moment))
-        for rank, own in enumerate(moments, 1)
+        Ranked(
+            rank,
+            scored.moment,
+            scored.score,
+            seconds.get(scored.moment.video_id),
+            overlap_with(truth, scored.moment),
+        )
+        for rank, scored in enumerate(moments, 1)
     ]
 
 
 def moment_to_json(moment: Moment) -> dict[str, Any]:
-    """A moment for programs, times to the millisecond."""
+    """A moment as plain values, with times to the millisecond."""
     return {"video_id": moment.video_id, "start": round(moment.start, 3), "end": round(moment.end, 3)}
 
 
 def overlap_with(truth: Sequence[Moment], moment: Moment) -> float | None:
-    """The largest IoU with the truth; None where there is none."""
+    """The largest IoU with the truth; None without a truth."""
     return max((moment.iou(true) for true in truth), default=None)
 
 
 def span(moment: Moment) -> str:
-    """A moment for people."""
+    """A moment as text: VIDEO@START-END."""
     return f"{moment.video_id}@{format_time(moment.start)}-{format_time(moment.end)}"
 
 
-def _border(verb: str, seconds: float, place: Place, likeliest: float, most: float) -> str:
+def _border(verb: str, seconds: float, place: Place, likeliest: float, highest: float) -> str:
     sentence = f"{verb} at {format_time(seconds)}: {_percent(place.probability)}"
     if place.rank == 1:
         return f"{sentence}, the likeliest place"
-    return f"{sentence}, place {place.rank}; the likeliest is {format_time(likeliest)} with {_percent(most)}"
+    return (
+        f"{sentence}, place {place.rank}; the likeliest is {format_time(likeliest)} with {_percent(highest)}"
+    )
 
 
 def _percent(share: float) -> str:

@@ -1,4 +1,4 @@
-"""What is seen and said along the video of an explanation: frames of its file, words of the index."""
+"""Add frames of the video's file and words of the index to an explanation."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from whenabouts.corpus import Corpus
 
 Box = tuple[float, float, float, float]
-# Shorter words ("the", "of") stand in every second text.
+# Shorter words ("the", "of") occur in every second text.
 _LEAST_LETTERS = 4
 MOST_FRAMES = 8
-"""Frames over the width of a picture; two systems side by side have half of them each."""
+"""Frames across a picture; two systems side by side have half of them each."""
 _PIXELS_WIDE = 320
 
 
 def with_film(corpus: Corpus, explanation: Explanation, *, frames: bool = True) -> Explanation:
-    """An explanation of a corpus's answer, with the words and the frames of the video along which it is told.
+    """An explanation of a corpus's answer, extended by the words and frames of its video.
 
-    Unchanged where nothing is told along a video. Without `frames` no video is opened. Frames that cannot be
-    had are left out, and a note says why: the file is gone or another one, it has no picture, it is damaged.
+    It is unchanged if no system has borders. Without `frames` no video is opened. Missing frames are skipped
+    with a note: the file is gone, changed or damaged, or has no picture.
     """
     ends = [float(system.borders.high[-1]) for system in explanation.systems if system.borders is not None]
     if not ends:
@@ -49,7 +49,7 @@ def with_film(corpus: Corpus, explanation: Explanation, *, frames: bool = True) 
 
 
 def texts_on_screen(corpus: Corpus, record: VideoRecord, query: str) -> list[tuple[float, float, Box]]:
-    """When, and where in the picture, something is written that has a word of the query."""
+    """(start, end, box) of texts on the screen that contain a word of the query."""
     words = {word for word in words_of(query) if len(word) >= _LEAST_LETTERS}
     texts: list[tuple[float, float, Box]] = []
     for name in sorted(record.streams.keys() & corpus.store.streams.keys()):
@@ -70,10 +70,10 @@ def _with_boxes(frame: Frame, texts: Sequence[tuple[float, float, Box]]) -> Fram
 
 
 def instants(seconds: float, count: int, marked: Sequence[Moment]) -> list[float]:
-    """So many seconds spread evenly over a video, the middle of each equal part.
+    """`count` instants spread evenly over a video: the middle of each equal part.
 
-    Where none of them lies in a marked moment, the middle of that moment stands in for the middle of its
-    part: a short moment of a long video is seen. Of several in one part the first marked counts.
+    If a marked moment contains none of them, its middle replaces the instant of its part, so that a short
+    moment of a long video is seen. If several moments lie in one part, the first of `marked` wins.
     """
     part = seconds / count
     chosen = [(number + 0.5) * part for number in range(count)]
@@ -85,7 +85,7 @@ def instants(seconds: float, count: int, marked: Sequence[Moment]) -> list[float
 
 
 def frames_of(record: VideoRecord, seconds: Sequence[float]) -> tuple[tuple[Frame, ...], tuple[str, ...]]:
-    """The frames of a video at these seconds, and notes on those that cannot be had."""
+    """The frames of a video at the given seconds, and a note on the first missing one."""
     if reason := _unreadable(record):
         return (), (f"no frames: {reason}",)
     pictures, notes = [], []
@@ -98,7 +98,7 @@ def frames_of(record: VideoRecord, seconds: Sequence[float]) -> tuple[tuple[Fram
 
 
 def _unreadable(record: VideoRecord) -> str:
-    """Why the file of a video is not read; empty where it is the one that was indexed and has a picture."""
+    """Why the file of a video cannot give frames; "" if it can and is unchanged since it was indexed."""
     if record.kind == "transcript":
         return f"{record.video_id} is a transcript without a recording"
     if not record.has_picture:

@@ -1,8 +1,8 @@
-"""Frames and words beneath the curves of a picture, where they belong in time and none over another.
+"""Lay out frames and words below the curves of a picture, by time and without overlap.
 
-Above them a line shows when something is said, and the true and the answered moment. Each frame hangs from
-its instant; words stand to the right of the instant at which the first of them is said. What has no room is
-left out: words of the true and then of the answered moment come first. Measures are points; x is time.
+A line above them shows when something is said, and the true and the answered moment. Each frame hangs from
+its instant; a block of words begins at the instant of its first word. If there is too little room, words of
+the true moment, then of the answered one, are kept. Lengths are in points; x is time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _COLOURS: Final = {"true": TRUTH, "answered": INK, "": GREY}
 
 @dataclass(frozen=True)
 class Block:
-    """Words said from an instant on: where they stand, and whether in the true or the answered moment."""
+    """Words spoken from `start` on, drawn at x `left`; `mark` names the moment that they are in, if any."""
 
     left: float
     start: float
@@ -43,7 +43,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Hung:
-    """A frame: its instant (x), its place and size, the second as text, whether in a marked moment."""
+    """A frame: its instant (x), its position and size, its time as text, and the mark of its moment."""
 
     at: float
     left: float
@@ -57,7 +57,7 @@ class Hung:
 
 @dataclass(frozen=True)
 class FilmStrip:
-    """What is drawn of a film beneath the curves of one system, `wide` points for `seconds` seconds."""
+    """The drawing of a film below the curves of one system, `wide` points for `seconds` seconds."""
 
     wide: float
     seconds: float
@@ -69,7 +69,7 @@ class FilmStrip:
 
     @property
     def high(self) -> float:
-        """Inches; 0 where there is nothing to draw."""
+        """Height in inches; 0 if there is nothing to draw."""
         if not (self.frames or self.blocks):
             return 0.0
         return (_LINE_HIGH + self._frames_high + self._words_high + 8) / 72
@@ -83,7 +83,7 @@ class FilmStrip:
         return max((_LETTERS_HIGH * (1 + len(block.lines)) + 8 for block in self.blocks), default=0.0)
 
     def draw(self, canvas: Canvas, left: float, top: float, axis: float) -> None:
-        """Draw it at a place in inches; `axis` inches on the left are for names."""
+        """Draw it at a position in inches; `axis` inches on the left are for names."""
         if not self.high:
             return
         axes = canvas.blank(left + axis, top, self.wide / 72, self.high)
@@ -99,7 +99,7 @@ class FilmStrip:
             canvas.write(left, top + (_LINE_HIGH + _HANG) / 72, "seen", **name)
 
     def _draw_line(self, axes: Any) -> None:
-        """When something is said, and above it the true, beneath it the answered moment."""
+        """Draw the line of speech, with the true moment above and the answered one below."""
         scale = self.wide / self.seconds
 
         def bars(spans: Sequence[tuple[float, float]], above: float, high: float, colour: str) -> None:
@@ -116,7 +116,7 @@ class FilmStrip:
 def lay_out(
     film: Film, truth: Sequence[Moment], answered: Moment | None, seconds: float, wide: float
 ) -> FilmStrip:
-    """What of a film is drawn where, in `wide` inches for so many seconds."""
+    """Lay out a film of `seconds` seconds in `wide` inches."""
     points = 72 * wide
     marks = [(moment, "true") for moment in truth]
     marks += [(answered, "answered")] if answered is not None else []
@@ -126,7 +126,7 @@ def lay_out(
 
 
 def clock_ticks(axes: Any, seconds: float, wide: float) -> None:
-    """Mark an axis of so many seconds and inches with hours and minutes, as frames and words are."""
+    """Label an axis of `seconds` seconds and `wide` inches with minutes or hours, like frames and words."""
     from matplotlib.ticker import FuncFormatter, MultipleLocator
 
     least = seconds * (_TICK_WIDE if seconds < 3600 else _HOURS_WIDE) / wide
@@ -137,14 +137,15 @@ def clock_ticks(axes: Any, seconds: float, wide: float) -> None:
 
 
 def _whole(seconds: float) -> str:
-    """An instant without tenths."""
+    """A time without tenths."""
     return format_time(math.floor(seconds + INSTANT), 1)[:-2]
 
 
 def _mark(start: float, end: float, marks: Sequence[tuple[Moment, str]]) -> str:
-    """The first marked moment that an instant (start = end) is in, or that shares half with what is said.
+    """The name of the first marked moment that contains an instant (start = end) or overlaps a passage.
 
-    Half of the shorter of both: a word that reaches into a moment is not of it, a long passage around it is.
+    The overlap must be at least half of the shorter one. So a word that reaches into a moment does not belong
+    to it, but a long passage around it does.
     """
     for moment, name in marks:
         inside = min(end, moment.end) - max(start, moment.start)
@@ -168,7 +169,7 @@ def _hung(
     widest = min(_WIDEST, room / len(frames) - _GAP)
     sizes = [_size(image.shape[1] / image.shape[0], widest) for image in images]
     middles = [scale * frame.seconds for frame in frames]
-    lefts = _apart(middles, [wide for wide, _ in sizes], room - _BORDER)
+    lefts = _without_overlap(middles, [wide for wide, _ in sizes], room - _BORDER)
     tenths = frames[-1].seconds < 60
     return [
         Hung(
@@ -185,13 +186,13 @@ def _hung(
 
 
 def _size(aspect: float, widest: float) -> tuple[float, float]:
-    """Width and height of a frame, as large as its place allows."""
+    """The largest width and height of a frame in its space."""
     wide = min(widest, aspect * _TALLEST)
     return wide, wide / aspect
 
 
-def _apart(middles: Sequence[float], widths: Sequence[float], room: float) -> list[float]:
-    """Left edges of things beside each other, each as near to its middle as the others allow."""
+def _without_overlap(middles: Sequence[float], widths: Sequence[float], room: float) -> list[float]:
+    """Left edges of boxes side by side, each as close to its middle as the others allow."""
     lefts, free = [], 0.0
     for middle, wide in zip(middles, widths, strict=True):
         lefts.append(max(free, middle - wide / 2))
@@ -204,9 +205,9 @@ def _apart(middles: Sequence[float], widths: Sequence[float], room: float) -> li
 
 
 def _draw_frame(axes: Any, frame: Hung) -> None:
-    """A frame that hangs from its instant, with a coloured border in a marked moment.
+    """Draw a frame that hangs from its instant, with a coloured border if it is in a marked moment.
 
-    Where words of the query are written in it, a frame in the frame.
+    Boxes mark words of the query that are written in it.
     """
     from matplotlib.patches import Rectangle
 
@@ -239,7 +240,7 @@ def _draw_frame(axes: Any, frame: Hung) -> None:
 def _blocks(
     words: Sequence[Line], marks: Sequence[tuple[Moment, str]], scale: float, room: float
 ) -> list[Block]:
-    """Blocks of words, each as wide as the next one leaves it, with what is said until then."""
+    """Blocks of the words until the next block, each as wide as the next one allows."""
     names = [_mark(line.start, line.end, marks) for line in words]
     chosen = _chosen([scale * line.start for line in words], names, room - _NARROWEST)
     lefts = [min(scale * words[at].start, room - _NARROWEST) for at in chosen]
@@ -247,15 +248,15 @@ def _blocks(
     for (at, behind), (left, right) in zip(
         pairwise([*chosen, len(words)]), pairwise([*lefts, room + _GAP]), strict=True
     ):
-        same = next((later for later in range(at, behind) if names[later] != names[at]), behind)
-        text = " ".join(line.text for line in words[at:same])
+        stop = next((later for later in range(at, behind) if names[later] != names[at]), behind)
+        text = " ".join(line.text for line in words[at:stop])
         lines = wrapped(text, min(right - left - _GAP, _BROADEST) - 5, SMALL, _MOST_LINES)
         blocks.append(Block(left, words[at].start, names[at], tuple(lines)))
     return blocks
 
 
 def _chosen(starts: Sequence[float], names: Sequence[str], last: float) -> list[int]:
-    """Which words begin a block: with room for each, those first that begin a marked moment."""
+    """The words that begin a block: as many as have room, those that begin a marked moment first."""
     firsts = [at for at, name in enumerate(names) if name and (at == 0 or names[at - 1] != name)]
     order = sorted(firsts, key=lambda at: (names[at] != "true", at))
     taken: list[int] = []
@@ -267,7 +268,7 @@ def _chosen(starts: Sequence[float], names: Sequence[str], last: float) -> list[
 
 
 def _draw_block(axes: Any, block: Block, top: float) -> None:
-    """Words beside a line, beneath the instant at which they begin."""
+    """Draw words beside a line, below the instant at which they begin."""
     colour = _COLOURS[block.mark]
     high = _LETTERS_HIGH * (1 + len(block.lines))
     axes.plot([block.left, block.left], [top, top + high], color=colour, linewidth=0.8)

@@ -1,7 +1,7 @@
-"""An explanation as a picture (PNG, SVG, PDF): words, borders, moments; two systems side by side.
+"""Draw an explanation (PNG, SVG, PDF): words, borders and moments, with two systems side by side.
 
-What the figures 5 to 10 of paper 000 and figure 5 of paper 003 show, for any query. Needs matplotlib (the
-extra `figures`). Lengths are in inches, those of letters in points.
+It shows the content of figures 5 to 10 of paper 000 and figure 5 of paper 003 for any query. It needs
+matplotlib (the extra `figures`). Lengths are in inches, those of letters in points.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from whenabouts_systems.explain.film_strip import FilmStrip, clock_ticks, lay_ou
 
 _WIDE, _MARGIN, _BETWEEN = 12.0, 0.3, 0.5
 _DOTS = 100
-# Left of a panel along the video: the numbers of its axis, the names of its strips.
+# The space left of a panel for the numbers of its axis and the names of its strips.
 _AXIS = 0.5
 _BORDERS_HIGH, _ROW_HIGH, _HEAD_HIGH, _TITLE_HIGH, _SHARE_HIGH = 2.0, 0.27, 0.34, 0.32, 0.2
 _LETTER, _WORD_HIGH, _GAP = 9.5, 30.0, 9.0
 
 
 def draw(explanation: Explanation, path: Path) -> None:
-    """Write the picture; it appears whole or not at all. Raises UsageError as `check_picture` does."""
+    """Write the picture atomically. Raises UsageError as `check_picture` does."""
     check_picture(path)
     with figure_settings(), warnings.catch_warnings():
-        # A letter that the font lacks becomes a box; the query stands in the JSON as well.
+        # A letter that the font lacks becomes a box; the JSON has the complete query.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         save_figure(_drawn(explanation), path, dpi=_DOTS)
 
@@ -79,7 +79,7 @@ def _drawn(explanation: Explanation) -> Any:
 
 
 def _strip_of(borders: Borders | None, explanation: Explanation, wide: float) -> FilmStrip | None:
-    """What is seen and said beneath the curves of a system, where that is known."""
+    """The frames and words below the curves of a system; None if unknown."""
     if explanation.film is None or borders is None:
         return None
     seconds = _seen(borders, explanation)
@@ -91,7 +91,7 @@ def _most_high(strips: Sequence[FilmStrip | None]) -> float:
 
 
 def _borders_high(explanation: Explanation, strips: Sequence[FilmStrip | None]) -> float:
-    """Inches for the curves and what stands beneath them."""
+    """The height in inches of the curves and everything below them."""
     drawn = [system.borders for system in explanation.systems if system.borders is not None]
     if not drawn:
         return 0.0
@@ -120,7 +120,7 @@ def _words_high(weights: TokenWeights | None, wide: float) -> float:
 
 
 def _placed(weights: TokenWeights, wide: float) -> tuple[float, list[tuple[float, int, float]], int]:
-    """Where words begin (points), for each word (left, line, width), and how many lines they take."""
+    """The indent of words in points, (left, line, width) of each word, and the number of lines."""
     indent = max(text_width(stream, _LETTER) for stream in weights.weights) + 12
     places, left, line = [], indent, 0
     for word in weights.words:
@@ -133,7 +133,7 @@ def _placed(weights: TokenWeights, wide: float) -> tuple[float, list[tuple[float
 
 
 def _draw_words(canvas: Canvas, weights: TokenWeights, left: float, top: float, wide: float) -> None:
-    """Each stream's words, shaded by how much they count, with their share beneath."""
+    """Draw each stream's words, shaded by their weight, with the weight below."""
     from matplotlib.patches import FancyBboxPatch
 
     canvas.write(left, top, "Words that count", fontsize=10, fontweight="bold")
@@ -167,7 +167,7 @@ def _draw_words(canvas: Canvas, weights: TokenWeights, left: float, top: float, 
 def _draw_borders(
     canvas: Canvas, borders: Borders, explanation: Explanation, left: float, top: float, wide: float
 ) -> None:
-    """The probability of start and end along the video, over the true and the answered moment."""
+    """Draw the probabilities of start and end along the video, with the true and the answered moment."""
     canvas.write(left, top, f"Start and end along {explanation.video_id}", fontsize=10, fontweight="bold")
     axes = canvas.panel(left + _AXIS, top + _TITLE_HIGH + 0.2, wide - _AXIS - 0.05, _BORDERS_HIGH - 0.15)
     for number, moment in enumerate(explanation.truth_here):
@@ -205,7 +205,7 @@ def _draw_borders(
 
 
 def _seen(borders: Borders, explanation: Explanation) -> float:
-    """Seconds of the video that are drawn."""
+    """The seconds of the video to draw."""
     last = max(float(borders.high[-1]), float(borders.low[-1]) + 1e-3)
     return max(explanation.duration or 0.0, last, *(moment.end for moment in explanation.truth_here), 0.0)
 
@@ -213,7 +213,7 @@ def _seen(borders: Borders, explanation: Explanation) -> float:
 def _draw_shares(
     canvas: Canvas, borders: Borders, seconds: float, left: float, top: float, wide: float
 ) -> None:
-    """A strip for each stream: the darker, the more it counts in a clip."""
+    """Draw a strip for each stream, darker where it has more weight."""
     edges = np.append(borders.low, max(float(borders.high[-1]), float(borders.low[-1]) + 1e-3))
     for number, (stream, values) in enumerate(borders.shares.items()):
         above = top + number * _SHARE_HIGH
@@ -226,7 +226,7 @@ def _draw_shares(
 
 
 def _most_probable(explanation: Explanation) -> float:
-    """The highest probability of all systems: their curves have one scale."""
+    """The highest probability of all systems, because their curves share a scale."""
     drawn = [system.borders for system in explanation.systems if system.borders is not None]
     return max(float(values.max()) for borders in drawn for values in (borders.start, borders.end))
 
@@ -242,7 +242,7 @@ def _answered(moment: Moment, truth: Sequence[Moment]) -> str:
 def _draw_moments(
     canvas: Canvas, moments: Sequence[Ranked], truth: Sequence[Moment], left: float, top: float, wide: float
 ) -> None:
-    """The best moments as a table, each with a strip that shows where in its video it lies."""
+    """Draw the best moments as a table, each with a strip that shows its place in the video."""
     canvas.write(left, top, "Best moments", fontsize=10, fontweight="bold")
     axes = canvas.blank(left, top + _TITLE_HIGH, wide, _ROW_HIGH * (len(moments) + 1))
     places = _Columns.of(moments, 72 * wide, with_truth=bool(truth))
@@ -261,7 +261,7 @@ def _draw_moments(
 
 @dataclass(frozen=True)
 class _Columns:
-    """Where the columns of the table stand, in points; numbers end there, texts begin."""
+    """Positions of the table's columns in points: the left edge of texts, the right edge of numbers."""
 
     video: float
     span: float
@@ -271,7 +271,7 @@ class _Columns:
 
     @classmethod
     def of(cls, moments: Sequence[Ranked], wide: float, *, with_truth: bool) -> _Columns:
-        """The strip takes what the others leave, at least a sixth; long names of videos are cut."""
+        """The strip gets the remaining width, at least a sixth; long names of videos are shortened."""
         video = 36.0 if with_truth else 20.0
         names = max((text_width(ranked.moment.video_id, 9) for ranked in moments), default=0.0)
         spans = max((text_width(span_text(ranked.moment), 9) for ranked in moments), default=0.0)
@@ -299,16 +299,16 @@ def _draw_row(axes: Any, ranked: Ranked, middle: float, at: _Columns) -> None:
 def _draw_strip(
     axes: Any, ranked: Ranked, truth: Sequence[Moment], middle: float, strip: tuple[float, float]
 ) -> None:
-    """The video as a line, with the moment and, where it is in this video, the truth above it."""
-    own = [moment for moment in truth if moment.video_id == ranked.moment.video_id]
-    whole = ranked.duration or max(moment.end for moment in (ranked.moment, *own))
+    """Draw the video as a line with the moment, and above it the right moments in this video."""
+    in_video = [moment for moment in truth if moment.video_id == ranked.moment.video_id]
+    duration = ranked.duration or max(moment.end for moment in (ranked.moment, *in_video))
     left, wide = strip[0], strip[1] - strip[0]
 
     def bar(moment: Moment, above: float, high: float, colour: str) -> None:
-        begin, end = (left + wide * min(1.0, seconds / whole) for seconds in (moment.start, moment.end))
+        begin, end = (left + wide * min(1.0, seconds / duration) for seconds in (moment.start, moment.end))
         axes.broken_barh([(begin, max(end - begin, 1.0))], (middle + above, high), color=colour, linewidth=0)
 
     axes.broken_barh([(left, wide)], (middle - 2.5, 5), color="#dcdfe1", linewidth=0)
-    for moment in own:
+    for moment in in_video:
         bar(moment, -7.0, 3, TRUTH)
     bar(ranked.moment, -2.5, 5, TRUTH if ranked.meets else GREY)

@@ -1,4 +1,4 @@
-"""Asking a trained system: which words it heeded, and where it thinks that a moment starts and ends."""
+"""Read from a trained system the weights of words and the probabilities of a moment's start and end."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from whenabouts_systems.ranking.candidates import Candidates
 from whenabouts_systems.ranking.encoded_corpus import MemoryCorpus, System, device_of, evaluating
 from whenabouts_systems.ranking.localize import best_moments, can_localize
 
-# How tokenizers mark a piece that goes on a word (BERT), one that begins it (SentencePiece, byte pairs), and
-# one that ends it (CLIP).
+# Tokenizers' marks of a piece that continues a word (BERT), begins one (SentencePiece, byte pairs), or ends
+# one (CLIP).
 _GOES_ON, _BEGINS, _ENDS = "##", ("\u2581", "\u0120"), "</w>"
 
 
 @runtime_checkable
 class WeighsStreams(Protocol):
-    """A system that can say how much each stream counts in each clip."""
+    """A system that gives the weight of each stream in each clip."""
 
     def stream_shares(self, queries: QueryEncoding, videos: VideoEncoding) -> Named:
-        """(P, T) by stream: shares that add up to 1 in each clip, for query p and video p."""
+        """Stream -> (P, T) weights for query p and video p, which add up to 1 in each clip."""
         ...
 
 
 def pieces_of(text: str, encoder: str | TextEncoder) -> list[str] | None:
-    """The word pieces that an encoder makes of a query; None where it cannot be had, or does not tell."""
+    """The word pieces of a query by an encoder; None if it is not installed or gives no pieces."""
     if isinstance(encoder, str):
         if not encoder:
             return None
@@ -47,18 +47,18 @@ def pieces_of(text: str, encoder: str | TextEncoder) -> list[str] | None:
 
 
 def pieces_for(trained: Trained, text: str, encoder: str | TextEncoder) -> list[str] | None:
-    """The word pieces that a system reads: of its own tokenizer where it has one, else of the encoder."""
+    """The word pieces that a system reads, by its own tokenizer or else by the encoder."""
     return trained.inputs.pieces(text) if trained.inputs.tokenizer else pieces_of(text, encoder)
 
 
 def token_weights(
     trained: System, encoded: QueryEncoding, text: str, pieces: Sequence[str] | None = None
 ) -> TokenWeights | None:
-    """The words of one query (Q = 1) with their weights; None for a system that tells none.
+    """The words of one query (Q = 1) with their weights; None for a system that gives no weights.
 
-    `pieces` are the encoder's word pieces, where they are known; those of one word become one word and
-    their weights are added up. Without them the words of the text are taken, where there are as many as
-    tokens; else tokens are called by number.
+    `pieces` are the encoder's word pieces, if known; the pieces of a word are joined and their weights added.
+    Without pieces, the words of the text are used if they are as many as the tokens; otherwise tokens are
+    numbered.
     """
     if not isinstance(trained.model, Explainer):
         return None
@@ -76,7 +76,7 @@ def token_weights(
 
 
 def borders(trained: System, encoded: QueryEncoding, corpus: MemoryCorpus, video_id: str) -> Borders | None:
-    """Start and end of one query (Q = 1) along a video; None for a system that finds no moments."""
+    """Start and end probabilities of one query (Q = 1) in a video; None for a system without moments."""
     model = trained.model
     if not can_localize(model):
         return None
@@ -106,7 +106,7 @@ def borders(trained: System, encoded: QueryEncoding, corpus: MemoryCorpus, video
 
 
 def _names(text: str, count: int, pieces: Sequence[str] | None) -> tuple[list[str], bool]:
-    """What to call the tokens, and whether they are known. Systems read the first tokens of a long query."""
+    """Names of the tokens, and whether they are known. Systems read only the first tokens of long queries."""
     if pieces is not None and len(pieces) >= count:
         return list(pieces[:count]), True
     words = text.split()
@@ -116,7 +116,7 @@ def _names(text: str, count: int, pieces: Sequence[str] | None) -> tuple[list[st
 
 
 def _beginnings(names: Sequence[str]) -> list[int]:
-    """Places of the pieces with which a word begins, by the marks that the tokenizer writes."""
+    """Indices of the pieces that begin a word, by the tokenizer's marks."""
     ends = any(name.endswith(_ENDS) for name in names)
     marked = any(name.startswith(_BEGINS) for name in names)
 
@@ -132,21 +132,21 @@ def _beginnings(names: Sequence[str]) -> list[int]:
 
 
 def _is_special(name: str) -> bool:
-    """Whether a token stands for no words: `<s>`, `<|endoftext|>`, `[SEP]`."""
+    """Whether a token is special: `<s>`, `<|endoftext|>`, `[SEP]`."""
     return len(name) > 2 and (name[0], name[-1]) in {("<", ">"), ("[", "]")}
 
 
 def _word(pieces: Sequence[str]) -> str:
-    """The word that is made of pieces; of marks alone, these."""
+    """The word made of pieces without marks; if they are only marks, the marks."""
     plain = (piece.removeprefix(_GOES_ON).removesuffix(_ENDS).lstrip("".join(_BEGINS)) for piece in pieces)
     return "".join(plain) or "".join(pieces)
 
 
 def _probabilities(scores: SpanScores, clips: int, decoding: Decoding) -> tuple[Tensor, Tensor]:
-    """(T,) twice: the borders' scores brought to a sum of 1 along the video.
+    """Start and end probabilities (T,): softmaxes of the borders' scores over the video.
 
-    Scores that are logarithms of probabilities stay what they are. Of a 2-D map, a border has what all spans
-    with it have together; of windows, the clip in which one begins or ends has the window's probability.
+    For a 2-D map, a border has the sum of the probabilities of all spans with it. For windows, the clip in
+    which a window begins or ends gets the window's probability.
     """
     if scores.windows is not None:
         begin, stop, score = scores.windows[0].double().unbind(-1)

@@ -1,4 +1,4 @@
-"""One query of a data set, and what one or two systems made of it."""
+"""Explain one or two systems' answers to a query of a data set."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _BEFORE_NMS = 2000
 
 @dataclass(frozen=True, eq=False)
 class InSplit:
-    """A system, and the split as it reads it; `name` is what people call it.
+    """A system with its features of a split; `name` is shown to users.
 
-    `retriever` chooses the videos in its place, where there is one.
+    `retriever`, if given, chooses the videos for it.
     """
 
     name: str
@@ -39,9 +39,9 @@ class InSplit:
 
 
 def query_row(split: Split, query_id: str | None, text: str | None) -> int:
-    """The row of a query, by its id, or by its words where there is no id.
+    """The row of a query, by its id, or else by its words.
 
-    Raises UsageError for one that is not in the split, or whose words several queries have.
+    Raises UsageError for a query that is not in the split, and for words that several queries have.
     """
     queries = split.queries
     if query_id is not None:
@@ -59,11 +59,11 @@ def query_row(split: Split, query_id: str | None, text: str | None) -> int:
             )
         return rows[0]
     if text is None:
-        raise UsageError("which query? Give --query-id ID, or the words of a query of the split")
+        raise UsageError("no query is given: give --query-id ID, or the words of a query of the split")
     rows = [row for row, query in enumerate(queries) if plain_words(query.text) == plain_words(text)]
     if not rows:
         raise UsageError(
-            f"{split.name} has no query of the words {text!r}, and features of its own queries only"
+            f"{split.name} has no query with the words {text!r}, and there are features only for its queries"
             + _like(text, [query.text for query in queries])
         )
     if len(rows) > 1:
@@ -73,12 +73,12 @@ def query_row(split: Split, query_id: str | None, text: str | None) -> int:
 
 
 def truth_of(annotations: Annotations, row: int) -> tuple[Moment, ...]:
-    """The moments that are judged to answer a query, in the order of the file."""
-    own = (annotations.query == row) & (annotations.relevance > 0) & (annotations.start < annotations.end)
+    """The moments that are judged right for a query, in the order of the file."""
+    right = (annotations.query == row) & (annotations.relevance > 0) & (annotations.start < annotations.end)
     columns = zip(
-        annotations.video[own].tolist(),
-        annotations.start[own].tolist(),
-        annotations.end[own].tolist(),
+        annotations.video[right].tolist(),
+        annotations.start[right].tolist(),
+        annotations.end[right].tolist(),
         strict=True,
     )
     return tuple(Moment(annotations.videos[video].id, start, end) for video, start, end in columns)
@@ -93,10 +93,10 @@ def explain(
     k: int = 5,
     progress: Progress | None = None,
 ) -> Explanation:
-    """What systems made of a query of a split; all must read the same annotations.
+    """Explain the systems' answers to a query of a split; all systems must read the same annotations.
 
-    Borders are told along `video_id`: by default the true video, where there is none the best answer's.
-    Raises UsageError for a query or a video that is not there.
+    Borders are shown along `video_id`, by default the right video, or else that of the best answer. Raises
+    UsageError for an unknown query or video.
     """
     if k < 1:
         raise UsageError(f"k is {k}; ask for one moment or more")
@@ -107,7 +107,9 @@ def explain(
     given = video_id or (truth[0].video_id if truth else None)
     answers = [query_system.moments(k, truth, given) for query_system in encoded]
     if given is None and not any(answers):
-        raise UsageError(f"nothing answers query {query.id!r}, and no video is known to; name a video")
+        raise UsageError(
+            f"query {query.id!r} has no answer and no judged video; give the video to show with --video"
+        )
     video = given or next(ranked.moment.video_id for moments in answers for ranked in moments)
     pairs = zip(encoded, answers, strict=True)
     explained = tuple(query_system.explained(video, moments) for query_system, moments in pairs)
@@ -116,7 +118,7 @@ def explain(
 
 @dataclass(frozen=True, eq=False)
 class _QuerySystem:
-    """A system with the videos and one query of a split, encoded."""
+    """A system with the encoded videos of a split and one encoded query."""
 
     system: InSplit
     row: int
@@ -147,7 +149,7 @@ class _QuerySystem:
         return seconds if np.isfinite(seconds) else None
 
     def moments(self, k: int, truth: Sequence[Moment], given: str | None) -> list[Ranked]:
-        """The k best, of all videos where the system chooses videos; else of the video that is given."""
+        """The k best moments: in all videos if the system chooses videos, else in the `given` video."""
         decoding = self.system.trained.decoding
         if decoding.nms is None:
             before = max(_BEFORE_NMS, k)
@@ -167,7 +169,7 @@ class _QuerySystem:
         return self._ranked(next(iter(lists))[task], k, truth)
 
     def _read(self, rows: NDArray[np.int64]) -> QueryBatch:
-        """The query, as often as rows are asked for."""
+        """The query, repeated for each row."""
         return self.system.split.query_batch(np.full(len(rows), self.row, np.int64))
 
     def _ranked(self, block: RunBlock, k: int, truth: Sequence[Moment]) -> list[Ranked]:
@@ -175,14 +177,14 @@ class _QuerySystem:
         for at in range(min(k, len(block.score))):
             name = block.video_ids[int(block.video[at])]
             start, end, score = (float(column[at]) for column in (block.start, block.end, block.score))
-            whole = np.isnan(start)  # a video, from beginning to end
-            moment = Moment(name, 0.0, self._length(name)) if whole else Moment(name, start, end)
-            iou = None if whole else overlap_with(truth, moment)
+            is_video = np.isnan(start)  # a list of videos has no times
+            moment = Moment(name, 0.0, self._length(name)) if is_video else Moment(name, start, end)
+            iou = None if is_video else overlap_with(truth, moment)
             ranked.append(Ranked(at + 1, moment, score, self.duration(name), iou))
         return ranked
 
     def _length(self, video_id: str) -> float:
-        """Seconds of a video, or of its clips where its own are not known."""
+        """The seconds of a video, or of its clips if its duration is unknown."""
         row = int(self.corpus.rows_of([video_id])[0])
         clips = int(self.corpus.take([row]).mask.sum())
         return self.duration(video_id) or clips * float(self.corpus.clip_seconds[row])
@@ -200,7 +202,7 @@ class _QuerySystem:
             )
 
     def _token_weights(self) -> TokenWeights | None:
-        """The words that this system heeded; None where it tells none."""
+        """The weights of the query's words; None if the system gives none."""
         trained, text = self.system.trained, self.query.text
         return token_weights(
             trained, self.encoded, text, pieces_for(trained, text, trained.inputs.query.encoder)
@@ -208,5 +210,5 @@ class _QuerySystem:
 
 
 def _like(name: str, names: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, names, 3, 0.6)
-    return f"; near to it: {', '.join(map(repr, near))}" if near else ""
+    similar = difflib.get_close_matches(name, names, 3, 0.6)
+    return f"; near to it: {', '.join(map(repr, similar))}" if similar else ""

@@ -1,8 +1,8 @@
 """Features on disk: one interface for released layouts and our own store.
 
 The folder `layouts` is the registry: every module in it that declares a `NAME` is a layout (see `Layout`),
-and a new layout is a new file and nothing else. The content decides which layout a file or folder is in,
-unless the caller says.
+and a new layout is a new file. Plugins add layouts through the entry points `whenabouts.layouts`. The layout
+of a file or folder is recognised by its content, unless the caller names it.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Layout(Protocol):
     """A layout of features on disk."""
 
     NAME: str
-    """As `--layout` takes it."""
+    """Its name for `--layout`."""
     SUMMARY: str
-    """One line for people: which releases, what keys."""
+    """One line for users: the releases that use it, and its keys."""
     OUTLINE: str
     """A regular expression that matches `outline_of` of this layout's locations, and of no others."""
 
     def open_source(self, location: FeatureLocation, options: OpenOptions) -> FeatureSource:
-        """The features that are there."""
+        """The features at a location."""
 
 
 def open_features(
@@ -54,16 +54,16 @@ def open_features(
     strict: bool = False,
     key: str | None = None,
 ) -> FeatureSource:
-    """The features in a file or folder; close it, or use it in a `with`.
+    """The features in a file or folder; close them, or use them in a `with`.
 
-    `layout` is one of `layout_names()`; None lets the content decide. `clip_seconds` is the length of a row
-    where the file does not tell. `strict` refuses rows that are not finite. `key` names the array of an item
-    where it has several. Raises FormatError, naming file and item; ReaderMissing, naming what to install.
+    `layout` is one of `layout_names()`; None recognises it by content. `clip_seconds` is the length of a row,
+    if the file does not say. `strict` refuses rows that are not finite. `key` names the array of an item that
+    has several. Raises FormatError, naming file and item; ReaderMissing, naming the package to install.
     """
     options = OpenOptions(clip_seconds, strict, key)
     location = FeatureLocation(Path(path))
     if layout is not None:
-        _ = location.is_folder  # raises where nothing is there
+        _ = location.is_folder  # raises if nothing exists there
         return _layout_named(layout).open_source(location, options)
     outline = outline_of(location)
     for module in all_layouts():
@@ -89,7 +89,7 @@ def layout_names() -> tuple[str, ...]:
 
 
 def layout_summaries() -> dict[str, str]:
-    """What each layout is, by name."""
+    """Name -> summary of each layout."""
     return {module.NAME: module.SUMMARY for module in all_layouts()}
 
 
@@ -102,15 +102,15 @@ def _layout_named(name: str) -> Layout:
 
 
 def outline_of(location: FeatureLocation) -> str:
-    """The kind of a location and names inside it, a line each; `Layout.OUTLINE` recognises a layout by it.
+    """The kind of a location and names inside it, one a line, which `Layout.OUTLINE` matches.
 
-    - "hdf5" with the name of the first entry; if that is a group, "hdf5 group", its name and those within
+    - "hdf5" with the name of the first entry; if it is a group, "hdf5 group", its name and its entries' names
     - "lmdb" with the name of the data file
     - "store" with the name of the index of our own store
     - "npy" with the first file of a folder, or "npz" with the names of the first file's arrays
     - "folder" with file names, or "file" with the first bytes, for everything else
 
-    Raises FormatError, and ReaderMissing if only a package that is missing could tell.
+    Raises FormatError, and ReaderMissing if a missing package is needed to recognise it.
     """
     return "\n".join([name.replace("\n", " ") for name in _lines_of(location)])
 

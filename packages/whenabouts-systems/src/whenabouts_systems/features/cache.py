@@ -1,7 +1,7 @@
-"""Rows of many items, checked, and kept in memory as far as allowed or mapped where the layout can.
+"""Rows of many items, checked, and kept in memory up to a limit, or mapped if the layout allows it.
 
-A training reads every item of its features hundreds of times, in random order. Opening them here reads each
-once, so that damage is found before the first step and not in the third hour.
+Training reads every item of its features hundreds of times, in random order. Here each is read once at the
+start, so that damage is found before the first step and not in the third hour.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _BITS: dict[int, tuple[type[np.unsignedinteger[Any]], int, int]] = {
 """By size of a float: the integer of that size, all bits but the sign, and infinity."""
 
 LARGEST_VALUE = 1e16
-"""The largest value that a row may hold: the squares of a million such still add up in float32."""
+"""The largest value that a row may hold: the sum of a million of its squares is finite in float32."""
 
 
 class CachedRows:
     """Rows of N items of a feature file, by number.
 
-    `lengths` (N,) counts rows, `is_zero` (N,) tells items without a value other than 0. Items that did not
-    fit into memory are read from the file each time.
+    `lengths` (N,) counts rows; `is_zero` (N,) marks items whose values are all 0. Items beyond the limit of
+    memory are read from the file each time.
     """
 
     def __init__(self, source: FeatureSource, ids: Sequence[str], most_bytes: int) -> None:
@@ -61,7 +61,7 @@ class CachedRows:
 
     @property
     def items_held(self) -> int:
-        """How many items need no further reading."""
+        """How many items are in memory or mapped."""
         return sum(rows is not None for rows in self._held)
 
     def _read(self) -> Iterator[tuple[int, Rows]]:
@@ -72,7 +72,7 @@ class CachedRows:
                 bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
                 raise FormatError(
                     self.source.path,
-                    f"{len(bad)} of {len(rows)} rows are not finite, row {bad[0]} first",
+                    f"{len(bad)} of {len(rows)} rows are not finite, the first is row {bad[0]}",
                     field=f"item {item!r}",
                     accepted="finite numbers",
                 )
@@ -90,7 +90,7 @@ class CachedRows:
     def _keep(self, number: int, rows: Rows, most_bytes: int) -> None:
         mapped = _map_of(rows)
         if mapped is not None and self._map in (None, mapped):
-            # All items are views of one map. Of many maps, each would keep a file open.
+            # All items are views of one map; each of several maps would keep a file open.
             self._map, self._held[number] = mapped, rows
             return
         kept = rows.astype(np.float32) if rows.dtype.itemsize > 4 else np.array(rows, copy=mapped is not None)
@@ -100,9 +100,9 @@ class CachedRows:
 
 
 def largest_bits(rows: Rows) -> tuple[int, int]:
-    """The largest absolute value as bits, and the bits of infinity: a glance that tells zeros and NaN.
+    """The largest absolute value as bits, and the bits of infinity: a fast test for zeros and NaN.
 
-    Floats without their sign are in the order of their bits, and those that are not finite come last.
+    Without their sign, floats are ordered as their bits, and those that are not finite come last.
     """
     integer, unsigned, infinity = _BITS[rows.dtype.itemsize]
     bits = np.ascontiguousarray(rows).view(integer)
@@ -110,17 +110,17 @@ def largest_bits(rows: Rows) -> tuple[int, int]:
 
 
 def _bits_of(value: float, rows: Rows) -> int:
-    """A positive number as the bits that `largest_bits` compares; float16 holds none that is too large."""
+    """A positive number as bits, to compare with `largest_bits`; no number of float16 is too large."""
     integer, _, infinity = _BITS[rows.dtype.itemsize]
     return infinity if rows.dtype.itemsize == 2 else int(np.array(value, rows.dtype).view(integer))
 
 
 def open_cached_copy(source: FeatureSource, cache: Path) -> FeatureSource:
-    """The same features from a copy in our own layout, which opens at once; made where there is none.
+    """The same features from a copy in our own layout, which opens quickly; it is made if there is none.
 
-    The copy counts only while path, size and time of change of the original are those it was made from.
-    Features that lie in our own layout are returned as they are. The caller closes what is returned; the
-    original is closed where a copy stands for it.
+    The copy is used only while path, size and time of change of the original are the same as when it was
+    made. Features in our own layout are returned unchanged. The caller closes what is returned; the original
+    is closed if a copy replaces it.
     """
     if source.layout == OWN_LAYOUT:
         return source
@@ -131,7 +131,7 @@ def open_cached_copy(source: FeatureSource, cache: Path) -> FeatureSource:
         try:
             copy = open_features(place, layout=OWN_LAYOUT)
         except FormatError:
-            pass  # damaged: it is made again
+            pass  # it is damaged, and made again
         else:
             source.close()
             return copy
@@ -169,7 +169,7 @@ def _is_current(record: Path, state: dict[str, Any]) -> bool:
 
 
 def _map_of(rows: Rows) -> mmap.mmap | None:
-    """The map of a file that rows are a view of."""
+    """The map of a file, if rows are a view of one."""
     base: Any = rows
     while isinstance(base, np.ndarray):
         base = base.base

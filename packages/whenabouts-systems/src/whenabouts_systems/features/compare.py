@@ -1,4 +1,4 @@
-"""How far two feature files differ, in numbers and in a sentence: `whenabouts features compare`."""
+"""By how much two feature files differ, in numbers and in a sentence: `whenabouts features compare`."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Verdict = Literal["same", "same_where_finite", "rounded", "normalised", "differe
 PERCENTILES = (1, 5, 25, 50)
 _WORST = 10
 _SAME_DIRECTION = 1e-6
-"""1 - cosine below which two rows point the same way: above all rounding down to bfloat16."""
+"""Up to this 1 - cosine two rows have one direction; no rounding, down to bfloat16, changes it by more."""
 _SAME_LENGTH = 1e-2
-"""Share by which lengths of rows may differ by rounding alone."""
-# Half a step of float16, in normal and in subnormal numbers.
+"""The share by which rounding alone may change the length of a row."""
+# Half a step of float16, for normal and for subnormal numbers.
 _HALF_STEP, _HALF_LEAST = 2.0**-11, 2.0**-25
 
 
 @dataclass(frozen=True, slots=True)
 class ItemDifference:
-    """One item of both files: the mean and least cosine of its common rows, and its two lengths."""
+    """One item in both files: the mean and least cosine of its common rows, and its two lengths."""
 
     id: str
     cosine_mean: float
@@ -46,8 +46,8 @@ class ItemDifference:
 class Comparison:
     """The differences of two feature files.
 
-    Cosines are of rows at one place; the shorter length counts. `cosine_*` and `percentiles` are over items
-    (their mean cosines), but `cosine_min` is over rows. None where nothing could be compared.
+    Rows at the same place are compared, up to the shorter length. `cosine_*` and `percentiles` are over items
+    (their mean cosines), but `cosine_min` is over rows. They are None if nothing could be compared.
     """
 
     a: Path
@@ -73,7 +73,7 @@ class Comparison:
     fingerprints: str
 
     def to_json(self) -> dict[str, Any]:
-        """For programs; ids in one file only are counted and the first ten named."""
+        """For programs; ids that only one file has are counted, and the first ten named."""
         shown = {name: getattr(self, name) for name in self.__slots__}
         return shown | {
             "a": str(self.a),
@@ -112,7 +112,7 @@ class Comparison:
 
 @dataclass(slots=True)
 class _Counts:
-    """What is counted of the rows of both files, batch by batch."""
+    """Counts over the rows of both files, added batch by batch."""
 
     ids: list[str]
     means: list[NDArray[np.float64]]
@@ -130,7 +130,7 @@ class _Counts:
 
 
 def compare(a: FeatureSource, b: FeatureSource) -> Comparison:
-    """How far two sources differ, item by item of the ids that both have; a batch in memory at a time."""
+    """Compare two sources, over the ids that both have; one batch is in memory at a time."""
     common = [item for item in a if item in b]
     counts = _Counts([], [], [], np.zeros(2), np.zeros(2, np.int64))
     if a.width != b.width:
@@ -144,7 +144,7 @@ def compare(a: FeatureSource, b: FeatureSource) -> Comparison:
 def _pairs(
     a: FeatureSource, b: FeatureSource, common: list[str], lengths: dict[str, tuple[int, int]]
 ) -> Iterator[tuple[str, tuple[Rows, Rows]]]:
-    """The rows of both, cut to the shorter; their whole lengths are noted on the way."""
+    """The rows of both, cut to the shorter; adds their uncut lengths to `lengths`."""
     for item in common:
         rows_a, rows_b = a.get(item), b.get(item)
         lengths[item] = len(rows_a), len(rows_b)
@@ -191,7 +191,7 @@ def _comparison(
 
 
 def _add_batch(counts: _Counts, batch: ItemBatch) -> None:
-    """Add a batch: cosines per item, and how many rows are equal, rounded, of one direction or length."""
+    """Add a batch: cosines per item, and how many rows are equal, rounded, or of one direction or length."""
     cosines = np.empty(len(batch.arrays[0]))
     for cut, (rows_a, rows_b) in batch.slices():
         cosines[cut] = _compare_rows(counts, rows_a, rows_b)
@@ -259,7 +259,7 @@ def _verdict(a: FeatureSource, b: FeatureSource, common: int, counts: _Counts) -
         return "incomparable"
     if counts.equal_finite == finite:
         return "same_where_finite"
-    # Checked before rounding: very small numbers of any scale are within a step of float16.
+    # Checked before rounding, because very small numbers always differ by less than a step of float16.
     if counts.aligned == finite and counts.resized:
         return "normalised"
     return "rounded" if finite in (counts.rounded, counts.aligned) else "different"
@@ -279,12 +279,12 @@ def _sentence(verdict: Verdict, a: FeatureSource, b: FeatureSource, counts: _Cou
         return f"These are the same features where both are finite: those rows are equal {where}"
     if verdict == "rounded":
         fine = counts.rounded == counts.rows - counts.not_finite
-        how = "rounded (float16)" if fine else "rounded, and more coarsely than float16 does"
+        how = "rounded (float16)" if fine else "rounded more coarsely than to float16"
         return f"These are the same features, {how}: the largest difference is {counts.largest:.3g} {where}"
     if verdict == "normalised":
         return f"These are the same features up to normalisation: only the lengths of rows differ {where}"
-    apart = counts.rows - counts.not_finite - counts.aligned
-    return f"These are different features: {apart:,} rows point another way {where}"
+    turned = counts.rows - counts.not_finite - counts.aligned
+    return f"These are different features: {turned:,} rows have another direction {where}"
 
 
 def _notes(only_in_a: tuple[str, ...], only_in_b: tuple[str, ...], differing: int, counts: _Counts) -> str:
@@ -294,7 +294,7 @@ def _notes(only_in_a: tuple[str, ...], only_in_b: tuple[str, ...], differing: in
     if counts.not_finite:
         in_a, in_b = _by_file(counts)
         notes.append(
-            f"{counts.not_finite:,} rows are left out that are not finite ({in_a:,} in A, {in_b:,} in B)"
+            f"{counts.not_finite:,} rows that are not finite are left out ({in_a:,} in A, {in_b:,} in B)"
         )
     return "".join(f"; {note}" for note in notes) + "."
 
@@ -317,9 +317,9 @@ def _worst(
     leasts: NDArray[np.float64],
     lengths: dict[str, tuple[int, int]],
 ) -> tuple[ItemDifference, ...]:
-    """The ten items of lowest mean cosine; of equal ones those whose lengths differ most, then by id."""
-    apart = [abs(lengths[item][0] - lengths[item][1]) for item in ids]
-    order = sorted(range(len(ids)), key=lambda i: (np.nan_to_num(means[i], nan=-2.0), -apart[i], ids[i]))
+    """The ten items of lowest mean cosine; equal ones by descending difference of lengths, then by id."""
+    gaps = [abs(lengths[item][0] - lengths[item][1]) for item in ids]
+    order = sorted(range(len(ids)), key=lambda i: (np.nan_to_num(means[i], nan=-2.0), -gaps[i], ids[i]))
     return tuple(
         ItemDifference(ids[i], float(means[i]), float(leasts[i]), *lengths[ids[i]]) for i in order[:_WORST]
     )
@@ -327,9 +327,9 @@ def _worst(
 
 def _fingerprints(a: Fingerprint, b: Fingerprint) -> str:
     try:
-        unsure = require_same(a, b, ("A", "B"))
+        unknown = require_same(a, b, ("A", "B"))
     except FeatureMismatch as mismatch:
         return f"fingerprints differ: {mismatch.differences}"
-    if not unsure:
+    if not unknown:
         return "fingerprints: the same"
-    return f"fingerprints: nothing speaks against it, but unknown of one or both: {', '.join(unsure)}"
+    return f"fingerprints: what is known agrees; not known for one or both: {', '.join(unknown)}"

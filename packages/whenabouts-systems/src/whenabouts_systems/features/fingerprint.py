@@ -1,4 +1,4 @@
-"""What made some features: without it, two files of the same shape look the same."""
+"""Fingerprints of features: how they were made. Without them, two files of equal shape look the same."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LONGEST = 1000
 
 
 class FeatureMismatch(WhenaboutsError):
-    """Features that something else was made from; the message names both, `differences` what differs."""
+    """Two things were not made from the same features; `differences` lists what differs."""
 
     def __init__(self, names: tuple[str, str], differences: str) -> None:
         super().__init__(f"{names[0]} and {names[1]} were not made from the same features: {differences}")
@@ -42,14 +42,15 @@ class FeatureMismatch(WhenaboutsError):
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What decides about the numbers of some features. None means that nobody wrote it down.
+    """The facts that determine the numbers of features; None means unknown.
 
-    `encoder` is the name of the network; `weights_sha256` the hash of its weights; `frame_rate` the frames
-    per second it saw; `clip_seconds` the length of a row; `normalisation` what was done to a row afterwards,
-    in words; `version` that of the program that extracted. `dtype` and `width` are those of the stored rows
-    and so are always known of a file. `extra` is what else was written down. `content` is the hash of ids
-    and rows: it tells files apart, not what made them, and does not count when two fingerprints are held
-    against each other.
+    - `encoder`: the name of the network; `weights_sha256`: the hash of its weights.
+    - `frame_rate`: frames per second that it saw; `clip_seconds`: the length of a row.
+    - `normalisation`: how rows were processed afterwards, in words; `version`: the extracting program's.
+    - `dtype`, `width`: of the stored rows, so always known for a file.
+    - `extra`: further facts.
+    - `content`: the hash of ids and rows. It identifies a file and not how it was made, so comparisons of
+      fingerprints ignore it.
     """
 
     encoder: str | None = None
@@ -67,13 +68,13 @@ class Fingerprint:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Names of the fields that decide about the numbers and are not known."""
+        """The names of unknown fields that determine the numbers."""
         return tuple(name for name in FIELDS if getattr(self, name) is None)
 
     def with_facts(self, facts: Mapping[str, Any], place: str | Path) -> Fingerprint:
-        """The same with facts added; a name that is no field goes to `extra`.
+        """The same fingerprint with more facts; names that are not fields go to `extra`.
 
-        Raises FormatError, naming `place`, for a value that cannot be what its name says.
+        Raises FormatError, naming `place`, for a value that does not fit its field.
         """
         fields: dict[str, Any] = {}
         extra = dict(self.extra)
@@ -85,12 +86,12 @@ class Fingerprint:
         return dataclasses.replace(self, **fields, extra=MappingProxyType(extra))
 
     def to_json(self) -> dict[str, Any]:
-        """As it is written to `fingerprint.json`; unknown fields are null."""
+        """The content of `fingerprint.json`; unknown fields are null."""
         shown = {name: getattr(self, name) for name in FIELDS}
         return {**shown, "extra": dict(self.extra), "content": self.content}
 
     def lines(self) -> list[str]:
-        """For people; what is unknown is said to be."""
+        """Lines of text, with "unknown" for unknown fields."""
         shown = [(name.replace("_", " "), getattr(self, name)) for name in FIELDS if name not in _MEASURED]
         lines = [f"{name:16}{'unknown' if value is None else _shown(value)}" for name, value in shown]
         lines += [f"{name:16}{_shown(value)}" for name, value in self.extra.items()]
@@ -107,23 +108,23 @@ FIELDS = (
     "width",
     "version",
 )
-"""What two fingerprints are compared in."""
+"""The fields that comparisons of fingerprints use."""
 
 
 def require_same(
     a: Fingerprint, b: Fingerprint, names: tuple[str, str] = ("the first", "the second"), strict: bool = False
 ) -> tuple[str, ...]:
-    """Names of the fields that could not be compared, because one of the two does not know them.
+    """Require equal fingerprints; return the fields that could not be compared because one is unknown.
 
-    Raises FeatureMismatch, naming both and every field in which they differ; with `strict` also where a
-    field is known of one only. A field that neither knows is never held against them.
+    Raises FeatureMismatch, naming both and all differing fields; with `strict` also if only one of the two
+    knows a field. Fields that neither knows never differ.
     """
     pairs = {name: (getattr(a, name), getattr(b, name)) for name in FIELDS}
     different = [
         name for name, (x, y) in pairs.items() if x is not None and y is not None and not _same(x, y)
     ]
-    unsure = [name for name, (x, y) in pairs.items() if (x is None) != (y is None)]
-    wrong = different + (unsure if strict else [])
+    one_sided = [name for name, (x, y) in pairs.items() if (x is None) != (y is None)]
+    wrong = different + (one_sided if strict else [])
     if wrong:
         differences = "; ".join(
             f"{name.replace('_', ' ')}: {_or_unknown(pairs[name][0])} in {names[0]}, "
@@ -135,7 +136,7 @@ def require_same(
 
 
 def setting(text: str) -> tuple[str, str | float]:
-    """Name and value of a `key=value` of the command line; a number where the field is one.
+    """Parse `key=value` of the command line; numeric fields become numbers.
 
     >>> setting("frame_rate=3")
     ('frame_rate', 3.0)
@@ -144,7 +145,7 @@ def setting(text: str) -> tuple[str, str | float]:
     name, value = name.strip(), value.strip()
     if not equals or not value or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", name):
         names = ", ".join(_TYPES)
-        raise UsageError(f"{text!r} is no setting; give KEY=VALUE with one of {names}, or a key of your own")
+        raise UsageError(f"{text!r} is not a setting; give KEY=VALUE with one of {names}, or another key")
     if name in (*_MEASURED, "content", "extra"):
         raise UsageError(f"{text!r}: {name} is measured and cannot be set")
     if name in _NUMBERS:
@@ -167,7 +168,7 @@ def _shown(value: Any) -> str:
 
 
 def _checked(place: str | Path, name: str, value: Any) -> Any:
-    """A value of a field of `Fingerprint`. Raises FormatError for one that cannot be what its name says."""
+    """A value of a field of `Fingerprint`. Raises FormatError if it does not fit the field."""
     if value is not None:
         value = _plain(value)
         value = value if name in _NUMBERS else str(value).strip()
@@ -177,7 +178,7 @@ def _checked(place: str | Path, name: str, value: Any) -> Any:
 
 
 def _plain(value: Any) -> str | int | float | bool:
-    """A value that JSON can hold, of what may stand in a file's attributes."""
+    """A value of a file's attributes in a form that JSON can hold."""
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
     if hasattr(value, "item") and getattr(value, "size", 0) == 1:

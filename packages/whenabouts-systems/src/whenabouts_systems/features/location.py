@@ -1,4 +1,4 @@
-"""Where features may lie on disk, and how they are to be opened."""
+"""A place on disk that may hold features, and options for opening it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from whenabouts.intake.opening import open_regular
 from whenabouts.types import UsageError, number_of
 
 FINGERPRINT = "fingerprint.json"
-"""What a folder's owner wrote down of the features in it."""
+"""The file in which a folder's owner notes how its features were made."""
 
 STORE_ROWS, STORE_INDEX = "features.npy", "index.json"
-"""The files of our own store (see `layouts.store`)."""
+"""The files of our own layout (see `layouts.store`)."""
 
 _HEAD_BYTES = 4096
 _HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -25,10 +25,10 @@ _HDF5 = b"\x89HDF\r\n\x1a\n"
 
 @dataclass(frozen=True, slots=True)
 class OpenOptions:
-    """How features are to be opened.
+    """Options for opening features.
 
-    `clip_seconds`: length of a row in seconds, where the file does not tell. `strict`: a row that is not
-    finite is an error. `key`: which array of an item, where it has several.
+    `clip_seconds`: length of a row in seconds, if the file does not say it. `strict`: a row that is not
+    finite is an error. `key`: which array of an item, if it has several.
     """
 
     clip_seconds: float | None = None
@@ -43,13 +43,13 @@ class OpenOptions:
 
 @dataclass(frozen=True)
 class FeatureLocation:
-    """A file or folder that may hold features: enough of it to tell in which layout."""
+    """A file or folder that may hold features: what is read of it to recognise its layout."""
 
     path: Path
 
     @cached_property
     def is_folder(self) -> bool:
-        """Whether it is a folder. Raises FormatError where nothing is there or it may not be read."""
+        """Whether it is a folder. Raises FormatError if it does not exist or cannot be read."""
         try:
             self.path.stat()
         except OSError as error:
@@ -58,7 +58,7 @@ class FeatureLocation:
 
     @cached_property
     def head(self) -> bytes:
-        """The first bytes of a file; none of a folder."""
+        """The first bytes of a file; none for a folder."""
         if self.is_folder:
             return b""
         if not self.path.is_file():
@@ -67,7 +67,7 @@ class FeatureLocation:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The files and links that lie in a folder, sorted; hidden ones are left out."""
+        """Names of the files and links in a folder, sorted, without hidden ones."""
         if not self.is_folder:
             return ()
         try:
@@ -81,18 +81,18 @@ class FeatureLocation:
 
     @property
     def is_hdf5(self) -> bool:
-        """Whether it begins as HDF5 does (a user block of up to 2 KiB may come first)."""
+        """Whether it begins like an HDF5 file (after a user block of up to 2 KiB)."""
         return any(self.head[at : at + 8] == _HDF5 for at in (0, 512, 1024, 2048))
 
     @cached_property
     def lmdb_file(self) -> Path | None:
-        """The data file of an LMDB environment: in a folder `data.mdb`, else the file itself; or None."""
+        """The data file of an LMDB environment: a folder's `data.mdb`, or the file; None for others."""
         if "data.mdb" in self.names:
             return self.path / "data.mdb"
         return self.path if is_lmdb(self.head) else None
 
     def stated_facts(self) -> Mapping[str, Any]:
-        """The facts in a folder's `fingerprint.json`; none where there is no such file."""
+        """The facts in a folder's `fingerprint.json`; none if it has no such file."""
         if FINGERPRINT not in self.names:
             return {}
         path = self.path / FINGERPRINT
@@ -105,7 +105,7 @@ class FeatureLocation:
         return {name: value for name, value in facts.items() if value is not None} | (extra or {})
 
     def describe(self) -> str:
-        """What is there, for an error message."""
+        """What kind of file or folder it is, for an error message."""
         if self.is_folder:
             if not self.names:
                 return "a folder without files"

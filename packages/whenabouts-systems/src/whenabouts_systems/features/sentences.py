@@ -16,7 +16,7 @@ _CLIPS_A_GROUP = 5
 
 
 def shifted(sentences: Iterable[Sentence], seconds: float) -> tuple[Sentence, ...]:
-    """The same so many seconds earlier, for a stretch of a video that begins there; earlier ones are out."""
+    """Sentences moved earlier, for a part of a video that begins at `seconds`; those before are left out."""
     moved = (
         Sentence(sentence.start - seconds, sentence.end - seconds, sentence.text) for sentence in sentences
     )
@@ -24,12 +24,12 @@ def shifted(sentences: Iterable[Sentence], seconds: float) -> tuple[Sentence, ..
 
 
 def sentence_of_clips(sentences: Sequence[Sentence], clips: int, clip_seconds: float) -> NDArray[np.int64]:
-    """(T,) the sentence that each clip of a video belongs to, -1 where nobody speaks.
+    """(T,) the sentence that each clip of a video belongs to, -1 for clips without one.
 
-    As HERO's authors make it: of the sentences that share time with a clip the one with the largest overlap,
-    measured by intersection over union; the first of equals. So a sentence may be left without a clip. Of a
-    last sentence of more than 16 seconds, whose end is often wrong, the first 11 clips count. A video without
-    sentences is divided into groups of 5 clips, to each of which a sentence without words belongs.
+    As HERO's authors do it: of the sentences that share time with a clip, the one with the largest
+    intersection over union; of equal ones, the first. So a sentence may be left without a clip. If the last
+    sentence has more than 16 seconds, its end is often wrong, so only its first 11 clips count. A video
+    without sentences is divided into groups of 5 clips, each with a sentence without words.
 
     >>> said = [Sentence(0.2, 2.8, "Good morning."), Sentence(2.9, 4.0, "Hello.")]
     >>> sentence_of_clips(said, 5, 1.5).tolist()
@@ -38,7 +38,7 @@ def sentence_of_clips(sentences: Sequence[Sentence], clips: int, clip_seconds: f
     place = np.arange(clips)
     if not sentences:
         return np.asarray(place // _CLIPS_A_GROUP, np.int64)
-    # Single precision, as theirs: ties depend on it.
+    # Single precision, as in the authors' program: ties depend on it.
     start, end = (
         np.array([getattr(sentence, name) for sentence in sentences], np.float32) / np.float32(clip_seconds)
         for name in ("start", "end")

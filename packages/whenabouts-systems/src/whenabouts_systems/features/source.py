@@ -1,4 +1,4 @@
-"""Features of videos or sentences on disk, whatever the layout: (T, D) rows by id."""
+"""Features of videos or sentences on disk in any layout: id -> (T, D) rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from whenabouts_systems.features.location import OpenOptions
 Rows = NDArray[np.floating[Any]]
 
 MOST_BYTES = 1 << 32
-"""An item that claims to be larger is refused: a file's own word is all there is for it."""
+"""Larger items are refused, because a file may claim any size."""
 
 _DTYPES = ("float16", "float32", "float64")
 _ITEMSIZES = (2, 4, 8)
@@ -33,7 +33,7 @@ _ITEMSIZES = (2, 4, 8)
 
 @dataclass(frozen=True, slots=True)
 class UnreadArray:
-    """The array of one item before its rows are read."""
+    """The array of an item before its rows are read."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -43,9 +43,9 @@ class UnreadArray:
 class FeatureSource(ABC):
     """Features by id, read item by item; a context manager.
 
-    An item is (T, D): T clips of a video, T tokens of a sentence, or (1, D), one vector for the whole. All
-    items have one width D. Numbers are as they stand in the file: float16 stays float16 and nothing is
-    normalised. What `get` gives may be read-only and may share memory with the file.
+    An item is (T, D): T clips of a video or T tokens of a sentence; or (1, D), one vector for the whole item.
+    All items have the same width D. Numbers are unchanged from the file: float16 stays float16, and nothing
+    is normalised. Arrays from `get` may be read-only and may share memory with the file.
     """
 
     layout: str
@@ -63,22 +63,22 @@ class FeatureSource(ABC):
 
     @abstractmethod
     def _items_by_id(self) -> Mapping[str, Any]:
-        """Where each item is, by id, in the order of the file."""
+        """Id -> location of each item, in the order of the file."""
 
     @abstractmethod
     def _inspect(self, item: str, where: Any) -> UnreadArray:
-        """An item's shape and dtype, and how its rows are read."""
+        """An item's shape and dtype, and the function that reads its rows."""
 
     def _facts(self) -> Mapping[str, Any]:
-        """Facts in the file about what made it: fields of `Fingerprint`, and others."""
+        """The file's facts on how it was made: fields of `Fingerprint`, and others."""
         return {}
 
     def _content(self) -> str | None:
-        """The hash of ids and rows, where it stands beside them."""
+        """The stored hash of ids and rows, if there is one."""
         return None
 
     def _release(self) -> None:  # noqa: B027
-        """Give back what the layout holds open."""
+        """Close the layout's open files."""
 
     # Shared by all layouts.
 
@@ -120,14 +120,14 @@ class FeatureSource(ABC):
 
     @property
     def clip_seconds(self) -> float | None:
-        """Length of a row in seconds; None where neither the file nor the caller says."""
+        """The length of a row in seconds; None if neither the file nor the caller gives it."""
         return self.fingerprint.clip_seconds
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
-        """What made these features, as far as anybody wrote it down.
+        """How these features were made, as far as it is known.
 
-        Raises UsageError where the caller's clip length is not the one that stands in the file.
+        Raises UsageError if the caller's clip length differs from the file's.
         """
         measured = Fingerprint(dtype=str(self.dtype), width=self.width, content=self._content())
         stated = measured.with_facts(self._facts(), self.path)
@@ -144,8 +144,8 @@ class FeatureSource(ABC):
     def get(self, item: str) -> Rows:
         """(T, D) rows of an item, T at least 1.
 
-        Raises FormatError, naming file and item, for what is not there, is no such array, or is damaged;
-        with `strict` also for rows that are not finite.
+        Raises FormatError, naming file and item, if it is missing, damaged or not such an array; with
+        `strict` also for rows that are not finite.
         """
         unread = self._checked_item(item)
         try:
@@ -155,37 +155,37 @@ class FeatureSource(ABC):
         if not rows.dtype.isnative:
             rows = rows.astype(rows.dtype.newbyteorder("="))
         if rows.shape != unread.shape:
-            self._refuse(item, f"has shape {rows.shape} where {unread.shape} was announced")
+            self._refuse(item, f"has shape {rows.shape}, but {unread.shape} was announced")
         rows = rows.reshape(-1, rows.shape[-1])
         if self.options.strict:
             self._check_finite(item, rows)
         return rows
 
     def length(self, item: str) -> int:
-        """T, without reading rows where the layout allows."""
+        """T, without reading rows if the layout allows."""
         shape = self._checked_item(item).shape
         return shape[0] if len(shape) == 2 else 1
 
     def grid(self, item: str, duration: float) -> ClipGrid:
         """The clips of a video that is `duration` seconds long; its rows may be more or fewer (`on_grid`).
 
-        Raises UsageError where the clip length is not known: it is never guessed.
+        Raises UsageError if the clip length is unknown: it is never guessed.
         """
         if item not in self:
             self._refuse_unknown(item)
         if self.clip_seconds is None:
             raise UsageError(
-                f"{self.path}: how many seconds a row covers stands nowhere in the file; "
-                "give clip_seconds (--clip-seconds), as the release's page says it"
+                f"{self.path}: the file does not say how many seconds a row covers; "
+                "give clip_seconds (--clip-seconds), as the release's page says"
             )
         return ClipGrid(self.clip_seconds, duration)
 
     def on_grid(self, item: str, duration: float) -> GridRows:
-        """The rows of a video brought to its clips, with a mask and a count; see `rows_on_grid`."""
+        """The rows of a video on its grid of clips, with a mask and a count; see `rows_on_grid`."""
         return rows_on_grid(self.get(item), self.grid(item, duration), f"{self.path}: item {item!r}")
 
     def close(self) -> None:
-        """Give back the file. What `get` gave before stays as it is."""
+        """Close the file. Arrays from `get` stay valid."""
         if not self._closed:
             self._closed = True
             self._release()
@@ -197,7 +197,7 @@ class FeatureSource(ABC):
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process opens the file for itself: handles of HDF5 and LMDB must not be shared."""
+        """Let another process reopen the file: handles of HDF5 and LMDB must not be shared."""
         return _opened_again, (self.path, self.layout, self.options)
 
     def _checked_item(self, item: str) -> UnreadArray:
@@ -210,7 +210,7 @@ class FeatureSource(ABC):
         if len(unread.shape) != len(first.shape):
             self._refuse(
                 item,
-                f"has shape {unread.shape} where the first item has {first.shape}",
+                f"has shape {unread.shape}, but the first item has {first.shape}",
                 "arrays of one rank in a file: (T, D), or one vector (D,) in all items",
             )
         if unread.shape[-1] != first.shape[-1]:
@@ -224,11 +224,11 @@ class FeatureSource(ABC):
         item, where = next(iter(self._items.items()))
         unread = self._inspect(item, where)
         self._check(item, unread)
-        # Not the array itself: it would be kept for as long as the source is open.
+        # Keep only shape and dtype, because the array would stay in memory as long as the source is open.
         return UnreadArray(unread.shape, unread.dtype, lambda: np.empty(0))
 
     def _check(self, item: str, unread: UnreadArray) -> None:
-        """Refuse what is no (T, D) or (D,) array of floats."""
+        """Raise FormatError for an item that is not a (T, D) or (D,) array of floats."""
         if unread.dtype.hasobject:
             self._refuse(
                 item, "holds objects, not numbers; they are never read", f"arrays of {', '.join(_DTYPES)}"
@@ -260,7 +260,7 @@ class FeatureSource(ABC):
     def _refuse_unknown(self, item: str) -> NoReturn:
         examples = ", ".join(repr(name) for name in list(self._items)[:3])
         self._refuse(
-            str(item), "there is none of that id", f"one of its {len(self._items)} ids, such as {examples}"
+            str(item), "there is no such item", f"one of its {len(self._items)} ids, such as {examples}"
         )
 
 

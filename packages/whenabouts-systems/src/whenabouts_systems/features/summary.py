@@ -1,4 +1,4 @@
-"""What a feature file holds: `whenabouts features show`."""
+"""The content of a feature file in numbers: `whenabouts features show`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from whenabouts_systems.features.layouts.store import content_hash
 from whenabouts_systems.features.source import FeatureSource
 
 _UNIT = 1e-2
-"""Rows whose length is within this of 1 count as unit rows; float16 and an added 1e-5 move it by less."""
+"""Rows whose length differs from 1 by less are unit rows; float16, or 1e-5 added to a norm, changes less."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowCount:
-    """Rows read: their lengths as vectors, and those that are zero or not finite."""
+    """Counts over rows: their lengths as vectors, and how many are zero or not finite."""
 
     norm_min: float
     norm_mean: float
@@ -36,7 +36,7 @@ class RowCount:
 
 @dataclass(frozen=True, slots=True)
 class FeatureSummary:
-    """A feature file in numbers; `counted` is None where the rows were not read."""
+    """A feature file in numbers; `counted` is None if the rows were not read."""
 
     path: Path
     layout: str
@@ -78,7 +78,7 @@ class FeatureSummary:
             f"{'rows':16}{self.rows:,}; of an item {least} to {most}, median {median:g}",
         ]
         if self.is_pooled:
-            lines.append(f"{'':16}one bare vector an item, given as (1, {fingerprint.width})")
+            lines.append(f"{'':16}each item is one vector, read as (1, {fingerprint.width})")
         if fingerprint.clip_seconds:
             hours = self.rows * fingerprint.clip_seconds / 3600
             lines.append(f"{'time':16}{hours:,.2f} hours at {fingerprint.clip_seconds:g} s a row")
@@ -98,15 +98,15 @@ class FeatureSummary:
         if counted.rows_not_finite:
             lines.append(
                 f"{'not finite':16}{number_of(counted.rows_not_finite, 'row')} in "
-                f"{number_of(counted.items_not_finite, 'item')}, {counted.first_not_finite!r} first"
+                f"{number_of(counted.items_not_finite, 'item')}, the first is {counted.first_not_finite!r}"
             )
         return lines
 
 
 def summarise(source: FeatureSource, quick: bool = False) -> FeatureSummary:
-    """What a source holds; `quick` reads no rows. One batch of items is in memory at a time.
+    """Summarise a source; with `quick` no rows are read. One batch of items is in memory at a time.
 
-    Raises FormatError where the rows of our own store are not those that were written.
+    Raises FormatError if the rows of our own layout differ from those that were written.
     """
     if quick:
         counted, lengths = None, np.array([source.length(item) for item in source], dtype=np.int64)
@@ -133,7 +133,7 @@ def summarise(source: FeatureSource, quick: bool = False) -> FeatureSummary:
 
 
 def _count(source: FeatureSource) -> tuple[RowCount, NDArray[np.int64]]:
-    """What is counted of the rows, and the length of each item."""
+    """The counts over rows, and the length of each item."""
     norms, lengths, bad_items = [], [], []
     for batch in item_batches((item, (source.get(item),)) for item in source):
         norms_of_batch = _norms(batch)
@@ -158,7 +158,7 @@ def _count(source: FeatureSource) -> tuple[RowCount, NDArray[np.int64]]:
 
 
 def _norms(batch: ItemBatch) -> NDArray[np.float64]:
-    """Length of each row; NaN where a row is not finite."""
+    """The length of each row; NaN for rows that are not finite."""
     norms = np.empty(len(batch.arrays[0]))
     for cut, (rows,) in batch.slices():
         norms[cut] = row_norms(rows)

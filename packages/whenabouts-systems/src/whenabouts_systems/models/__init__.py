@@ -1,7 +1,8 @@
-"""The registry of systems that find moments in videos: each file of this folder is one.
+"""The registry of systems that find moments in videos: each file of this folder with a `Model` is one.
 
-A system is a module with a `Config` and a `Model` (see `protocol.MomentModel`); its name is that of the file.
-Plugins add systems by the entry point `whenabouts.models`.
+A system is a module with a `Config` and a `Model` (see `protocol.MomentModel`). Its name is the file's, and
+`config_of` and `new_model` import it by that name. Plugins add systems by the entry point
+`whenabouts.models`.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ if TYPE_CHECKING:
 __all__ = ["config_of", "model_names", "new_model"]
 
 _parsing = threading.Lock()
-"""CPython 3.11 may raise SystemError where two threads parse at once: it happened in a server."""
+"""Needed because CPython 3.11 may raise SystemError if two threads parse at once, as happened in a server."""
 
 
 @cache
 def model_names() -> tuple[str, ...]:
     """Names of all systems, sorted; imports none of them."""
-    here = Path(__file__).parent
-    own = (path.stem for path in here.glob("[a-z]*.py") if _is_system(path))
-    return tuple(sorted({*own, *plugins.entries("models")}))
+    folder = Path(__file__).parent
+    included = (path.stem for path in folder.glob("[a-z]*.py") if _is_system(path))
+    return tuple(sorted({*included, *plugins.entries("models")}))
 
 
 def config_of(name: str, settings: Mapping[str, Any]) -> Any:
-    """The `Config` of a system; UsageError names an unknown setting and lists the known ones."""
+    """The `Config` of a system. Raises UsageError for an unknown setting, and lists the known ones."""
     config: Any = _module(name).Config
     check_keys(settings, config, name)
     return config(**settings)
@@ -50,7 +51,7 @@ def new_model(name: str, config: Any) -> Any:
         return _module(name).Model(config)
     except (MemoryError, OverflowError, RuntimeError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UsageError(f"{name}: a system of these settings cannot be made here ({reason})") from error
+        raise UsageError(f"{name}: a system with these settings cannot be made ({reason})") from error
 
 
 def _is_system(path: Path) -> bool:

@@ -210,8 +210,8 @@ class Model(AnchoredModel):
     def loss(self, batch: Batch) -> Losses:
         """The family's terms, and `align`, `distill`, `orthogonal`."""
         queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
-        own = videos.take(batch.video_of)
-        clips, mask = self.clips_of(own), own.mask
+        own_videos = videos.take(batch.video_of)
+        clips, mask = self.clips_of(own_videos), own_videos.mask
         guided = self.guided(queries, clips, mask)
         windows = self.losses_of_layers(
             self.windows_in(guided.clips, guided.places, mask), true_windows(batch, mask.sum(1))
@@ -305,10 +305,10 @@ class Model(AnchoredModel):
         inside, outside, sentence, nothing = (
             functional.normalize(rows.float(), dim=1) for rows in (inside, outside, sentence, nothing)
         )
-        own = torch.arange(len(inside), device=inside.device)
+        own_columns = torch.arange(len(inside), device=inside.device)
         fits = torch.cat([inside @ sentence.T, outside @ sentence.T], 1)
         empty = torch.cat([inside @ nothing.T, outside @ nothing.T], 1)
-        return functional.cross_entropy(fits, own) + self._misfit(empty, own)
+        return functional.cross_entropy(fits, own_columns) + self._misfit(empty, own_columns)
 
     def _misfit(self, logits: Tensor, own: Tensor) -> Tensor:
         """The loss of moments that fit their `own` (P,) dummy sentence, from logits (P, 2 P)."""
@@ -365,8 +365,8 @@ def unlike_each_other(tokens: Tensor) -> Tensor:
     Only one of the two vectors of a cosine has a gradient.
     """
     unit = functional.normalize(tokens.float(), dim=-1)
-    alike = unit @ unit.detach().transpose(-1, -2)
-    return (alike * (1 - torch.eye(tokens.shape[-2], device=tokens.device))).abs().mean()
+    similarity = unit @ unit.detach().transpose(-1, -2)
+    return (similarity * (1 - torch.eye(tokens.shape[-2], device=tokens.device))).abs().mean()
 
 
 _RELEASED = (

@@ -1,37 +1,37 @@
 """CONQUER (Hou et al., ACM Multimedia 2021): moments in a few videos that another system has chosen.
 
-Clips of the streams (what is seen, what is said) go through one transformer together, the words of the query
-through another. The query says how much each stream counts (NetVLAD, a softmax over the streams), clips and
-words look at each other, and from what comes of it start and end are read; the end sees the start's features.
-Every pair of a query and a video is computed for itself; clips are kept, and there are no keys to search by.
+One transformer encodes the clips of all streams (pictures, speech) together, another one the words of the
+query. The query weighs the streams (NetVLAD, a softmax over streams). Clips and words attend to each other,
+and start and end are predicted from the result; the end also sees the start's features. Every pair of a query
+and a video is computed separately. Only clips are stored, and there are no search keys.
 
-Three measures (`measure`), and how the protocol has them:
+The three measures (`measure`) in our protocol:
 
-- "general": r * P(start) * P(end), with r what the retriever says of the video. A moment scores
-  log P(start) + log P(end) + `alpha` * s, with s the retriever's score: `alpha` is 1 where s is log r already
-  (a list such as HERO's, the logarithm of its scores taken), 20 where s is HERO's or XML's cosine.
-- "disjoint": logit of start + logit of end; the retriever chooses videos and no more. TVR-Ranking (paper 004)
-  took this one as its baseline.
-- "exclusive": as "general", with r the softmax over the candidates of a video score of its own. That softmax
-  takes the same number off every moment of a query, so the own score is added to `start` as it is, and the
-  retriever's does not count.
+- "general": r * P(start) * P(end), with the retriever's probability r of the video. A moment scores
+  log P(start) + log P(end) + `alpha` * s, with the retriever's score s. `alpha` is 1 if s is already log r
+  (the logarithm of the scores of a list such as HERO's), and 20 if s is HERO's or XML's cosine.
+- "disjoint": logit of start + logit of end; the retriever only chooses videos. This is the baseline of
+  TVR-Ranking (paper 004).
+- "exclusive": as "general", but r is a softmax over the candidates' own video scores. The softmax subtracts
+  the same number from all moments of a query, so the own score is added to `start` without it, and the
+  retriever's score does not count.
 
-A list of videos (VR) is the retriever's, whatever the measure; the released program ranks those of
-"disjoint" by their best span, which is the order in which videos come in our list of moments.
+A list of videos (VR) is the retriever's for every measure. The released program ranks the videos of
+"disjoint" by their best span, which is the order of videos in our list of moments.
 
-Training: `Batch.negatives` are some (released: 3) videos of a retriever's list for each query; those that are
-known to answer it are left out here. Start and end are then softmaxes over the clips of the own video and of
-these ("shared normalisation"); without negatives, over the own video alone. The released list is HERO's for
-the training queries, 2,000 videos deep: of its first (rank of the query's own video + 1,000), the own one
-taken out, 3 are drawn uniformly and without replacement; queries whose own video is not among the first 100
-are no examples. "exclusive" needs negatives: it learns to tell them from the own video.
+Training: `Batch.negatives` are some (released: 3) videos of a retriever's list for each query; videos known
+to answer it are excluded here. Start and end are softmaxes over the clips of the own video and these
+negatives ("shared normalisation"), or over the own video without negatives. The released list is HERO's for
+the training queries, 2,000 videos deep. From its first (rank of the query's own video + 1,000), without the
+own video, 3 are drawn uniformly and without replacement; queries whose own video is not among the first 100
+are skipped. "exclusive" needs negatives, because it learns to distinguish them from the own video.
 
-What differs from the released program by default: nothing depends on padding. The program's pooling of words
-counts padded words; its convolutions reach what was computed for padded clips, so that the last two clips of
-a video depend on how far it is padded; and a video's own score is the largest over padded clips, too.
-`released/conquer.py` has the program's way. Weights of examples (paper 004) multiply both losses of a query.
+Departure from the released program by default: nothing depends on padding. The program's pooling of words
+includes padded words. Its convolutions include values of padded clips, so that the last two clips of a video
+depend on the padding. A video's own score is a maximum that includes padded clips. `released/conquer.py`
+follows the program. Weights of examples (paper 004) multiply both losses of a query.
 
-Written from the paper and from what the program computes; its source has no licence and was not used.
+Written from the paper and from the program's outputs; its source has no licence and was not used.
 
 Shapes as in `protocol`; S streams, H the width inside.
 """
@@ -60,8 +60,7 @@ class Config(PairSettings):
 
     measure: Measure = "general"
     weigh_streams: bool = True
-    """The query says how much each stream counts; else the streams' mean is taken. Without effect where there
-    is one stream."""
+    """Whether the query weighs the streams; otherwise their mean is used. No effect with one stream."""
     lambda_video: float = 0.05
     """Weight of the videos' cross-entropy, with "exclusive"."""
 
@@ -72,9 +71,9 @@ class Config(PairSettings):
 
 
 class ContextQueryAttention(nn.Module):
-    """Clips and words that look at each other.
+    """Attention between clips and words.
 
-    Four vectors for each clip: itself, the words that suit it, and its products with words and clips.
+    It gives four vectors for each clip: the clip, its attended words, and its products with words and clips.
     """
 
     def __init__(self, width: int) -> None:
@@ -91,14 +90,14 @@ class ContextQueryAttention(nn.Module):
         return torch.cat([clips, of_words, clips * of_words, clips * of_clips], dim=2)
 
     def _similarity(self, clips: Tensor, words: Tensor) -> Tensor:
-        """(P, T, L), without ever laying clips and words side by side."""
+        """(P, T, L), computed without concatenating clips and words."""
         of_clip, of_word, of_both = self.similarity.weight[0].chunk(3)
         products = torch.bmm(clips * of_both, words.transpose(1, 2))
         return products + (clips @ of_clip)[:, :, None] + (words @ of_word)[:, None]
 
 
 class VideoScore(nn.Module):
-    """How well a whole video answers, from the features that borders are read from ("exclusive")."""
+    """The score of a whole video, from the features of the borders ("exclusive")."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -107,7 +106,7 @@ class VideoScore(nn.Module):
         self.narrow = nn.Linear(config.span_hidden, 1, bias=False)
 
     def forward(self, clips: Tensor, mask: Tensor, pooled: Tensor) -> Tensor:
-        """(P,) from clips (P, T, 5 H): the largest of those that are `pooled` (P, T)."""
+        """(P,) from clips (P, T, 5 H), by the maximum over `pooled` (P, T)."""
         features = self.features(clips, mask).masked_fill(~pooled[..., None], -torch.inf)
         logits: Tensor = self.narrow(self.wide(features.amax(1)).relu())
         return logits[:, 0]
@@ -126,7 +125,7 @@ class Model(PairModel):
 
     @property
     def video_weight(self) -> float:
-        """Alpha with "general"; 0 where the retriever chooses videos and no more."""
+        """Alpha with "general"; otherwise 0, because the retriever only chooses videos."""
         return self.config.alpha if self.config.measure == "general" else 0.0
 
     def compared(self, clips: Tensor, queries: QueryEncoding, mask: Tensor) -> Tensor:
@@ -135,7 +134,7 @@ class Model(PairModel):
         return cast("Tensor", self.attention(clips, words, mask, self._attended(mask, word_mask)))
 
     def of_borders(self, logits: Tensor) -> Tensor:
-        """The logits themselves with "disjoint"."""
+        """With "disjoint", the unchanged logits."""
         return logits if self.config.measure == "disjoint" else super().of_borders(logits)
 
 

@@ -1,13 +1,13 @@
 """EaTR (Jang et al., ICCV 2023): windows that begin from the events of the video.
 
 Clips and words go through one encoder together, as in Moment-DETR. Slots compete for the clips of the video,
-before they know of the query, and each becomes an event: what a window of the decoder holds first, and its
-first anchor. In training the events are matched with stretches between the clips where the features change
-most. The decoder's first layer lets the sentence gate what the windows hold.
+before they are compared with the query, and each becomes an event: the initial content and the first anchor
+of a window of the decoder. In training the events are matched with the segments between the clips where the
+features change most. In the decoder's first layer the sentence gates the windows.
 
-Readings: the sentence is the maximum over its words; the anchors come from the slots as they are, and the
-events of the loss from the slots behind a LayerNorm, as in the released program. What that does with
-padding is in `released/eatr.py`. See `moment_detr` for what the family shares.
+Readings: the sentence is the maximum over its words; the anchors come from the slots, but the events of the
+loss from the slots after a LayerNorm, as in the released program. `released/eatr.py` has that program's
+treatment of padding. See `moment_detr` for what the family shares.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _ROUNDS = 3
 
 @dataclass(frozen=True)
 class Config(WindowSettings):
-    """Settings of EaTR: those of the family, and `weight_event`, how often the terms of events count."""
+    """Settings of EaTR: those of the family, and `weight_event`, the weight of the terms of events."""
 
     weight_event: NotNegative = 3.0
 
 
 class SentenceGate(nn.Module):
-    """The sentence gates what windows hold (equations 6 and 7)."""
+    """The gate of windows by the sentence (equations 6 and 7)."""
 
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class SentenceGate(nn.Module):
 
 
 class EventDecoder(nn.Module):
-    """DAB-DETR's decoder on spans, from events; see `AnchorDecoder` for what is alike."""
+    """DAB-DETR's decoder on spans, beginning with events; compare `AnchorDecoder`."""
 
     def __init__(self, layers: int, width: int, heads: int, inner: int, dropout: float) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class EventDecoder(nn.Module):
         """Windows (layers, P, N, D) and the anchors (layers, P, N, 2) that each layer began with.
 
         `windows` (P, N, D) and `anchors` (P, N, 2) are the events, `memory` clips and words with their places
-        and mask, `sentence` (P, 1, D), `mend` makes of a window what is added to its anchor's logit.
+        and mask, `sentence` (P, 1, D). `mend` turns a window into the change of its anchor's logit.
         """
         begun, outcomes = [anchors], []
         anchors = anchors.detach()
@@ -122,7 +122,7 @@ class EventDecoder(nn.Module):
 
 @dataclass(frozen=True)
 class WithEvents(Detected):
-    """What is found, and the `events` (P, N, 2), centre and width."""
+    """Windows and saliency, and the `events` (P, N, 2), centre and width."""
 
     events: Tensor
 
@@ -131,7 +131,7 @@ class Model(WindowModel):
     """EaTR with fresh weights: a localizer (see `protocol`)."""
 
     shares_padding = False
-    """Whether padded clips give themselves evenly to the slots."""
+    """Whether padded clips are shared evenly among the slots."""
 
     config: Config
 

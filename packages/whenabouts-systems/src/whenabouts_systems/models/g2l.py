@@ -126,10 +126,10 @@ def nearest_neighbours(features: Tensor, there: Tensor, k: int) -> Neighbours:
     Moments that are not real (`there` (V, P) is false) have no edges.
     """
     count = features.shape[1]
-    apart = torch.cdist(features.float(), features.float())
+    distances = torch.cdist(features.float(), features.float())
     itself = torch.eye(count, dtype=torch.bool, device=features.device)
-    apart = apart.masked_fill(itself | ~(there[:, :, None] & there[:, None, :]), torch.inf)
-    length, other = apart.topk(min(k, max(count - 1, 1)), dim=2, largest=False)
+    distances = distances.masked_fill(itself | ~(there[:, :, None] & there[:, None, :]), torch.inf)
+    length, other = distances.topk(min(k, max(count - 1, 1)), dim=2, largest=False)
     return Neighbours(other, length)
 
 

@@ -1,20 +1,19 @@
 """GMMFormer, a Gaussian-mixture transformer for partially relevant videos (Wang et al., AAAI 2024).
 
-The successor of MS-SL: instead of 528 proposals a video has 32 clips, each of which has seen its
-neighbourhood at several widths (Gaussian blocks), and one vector of all its frames.
-A video scores 0.7 times the cosine of the best clip and 0.3 times that of the whole; the clips retrieve
-candidates and `score_videos` orders them. There are no spans. Streams and frames are read as by MS-SL.
+The successor of MS-SL. Instead of 528 proposals, a video has 32 clips, each of which sees its neighbourhood
+at several widths (Gaussian blocks), and one vector of all its frames. A video scores 0.7 times the cosine of
+the best clip plus 0.3 times that of all frames. The clips retrieve candidates, and `score_videos` ranks them.
+There are no spans. Streams and frames are read as by MS-SL.
 
-What differs from the released program by default:
+Departures from the released program by default:
 
-- a window lies around its own row and is as wide as the video. The program puts its middle at t / L, but rows
-  at k / (L - 1), and L is the padded length: other videos of a batch move the vectors of a short one;
-- a video's last frame counts (see MS-SL);
-- queries are no negatives of any video that answers them.
+- A window is centred on its row and scaled to the video's length. The program centres it at t / L but places
+  rows at k / (L - 1), with the padded length L, so other videos of a batch change the vectors of a short one.
+- A video's last frame counts (see MS-SL).
+- Queries are never negatives of a video that answers them.
 
-`released/gmmformer.py` has the program's way. As there, a hard negative of a video is its single hardest
-query, that of a query one of the `pool` hardest videos; contrast is over dot products, triplets are of
-cosines.
+`released/gmmformer.py` follows the program. As there, a video's hard negative is its single hardest query,
+and a query's is one of the `pool` hardest videos; contrast uses dot products, triplets use cosines.
 
 Shapes as in `protocol`; F frames, C clips.
 """
@@ -85,30 +84,30 @@ _PER_WIDTH = 1 / 9
 
 @dataclass(frozen=True)
 class Videos:
-    """V videos through both branches: `clips` (V, C, D), and `whole` (V, D) of all frames."""
+    """The outputs of both branches for V videos: `clips` (V, C, D), and `whole` (V, D) of all frames."""
 
     clips: Tensor
     whole: Tensor
 
 
 def windows(lengths: Tensor, steps: int, width: float, middles: Tensor | None = None) -> Tensor:
-    """(B, T, T): the weight of row k for row t of a sequence of `lengths` (B,) rows; 1 at most in each row.
+    """(B, T, T): the weight of row k for row t in sequences of `lengths` (B,) rows, at most 1.
 
-    exp(-d^2 / (2 (width / 9)^2)), where d is the distance as a share of the sequence: 1 from its first row to
-    its last. Row t's window has its middle at row t or, with `middles` (B,), at the share t / middles. Values
-    behind the end of a sequence mean nothing.
+    It is exp(-d^2 / (2 (width / 9)^2)), with the distance d as a share of the sequence: 1 from the first row
+    to the last. Row t's window is centred at row t or, with `middles` (B,), at the share t / middles. Values
+    in padding have no meaning.
     """
     place = torch.arange(steps, device=lengths.device)
     last = (lengths - 1).clamp(min=1)[:, None, None]
     middle = place[:, None] / (last if middles is None else middles[:, None, None])
-    there = place < lengths[:, None, None]
+    is_inside = place < lengths[:, None, None]
     exponent = ((place / last - middle) / (width * _PER_WIDTH)) ** 2 / -2
-    highest = exponent.masked_fill(~there, -torch.inf).amax(-1, keepdim=True)
+    highest = exponent.masked_fill(~is_inside, -torch.inf).amax(-1, keepdim=True)
     return (exponent - highest).clamp(max=0).exp()
 
 
 class GaussianAttention(Attention):
-    """Attention whose scores a window of that width multiplies, before the softmax."""
+    """Attention whose scores are multiplied by a Gaussian window before the softmax."""
 
     def __init__(self, width: int, heads: int, dropout: float, window: float) -> None:
         super().__init__(width, heads, dropout)
@@ -128,7 +127,7 @@ class GaussianAttention(Attention):
 
 
 class GaussianBlock(PackedBlock):
-    """The mean of several attention blocks: one as it is, and one for each width of `widths`."""
+    """The mean of several attention blocks: one without a window, and one for each of `widths`."""
 
     def __init__(
         self,
@@ -151,7 +150,7 @@ class GaussianBlock(PackedBlock):
 
 
 class GaussianEncoder(PackedBlock):
-    """Gaussian blocks one after the other."""
+    """A stack of Gaussian blocks."""
 
     def __init__(self, blocks: Sequence[GaussianBlock]) -> None:
         super().__init__()
@@ -177,19 +176,19 @@ class Model(BranchModel):
         initialise(self, config.initializer_range)
 
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
-        """Keys: clips as unit vectors (V, C, D), which the mask (V, C) is of; part `whole` (V, D), unit."""
+        """Keys: clips (V, C, D), unit vectors, with the mask (V, C); part `whole` (V, D), unit vectors."""
         seen = self._videos(videos)
-        there = torch.ones(seen.clips.shape[:2], dtype=torch.bool, device=seen.clips.device)
-        return VideoEncoding(there, {KEYS: unit(seen.clips)}, {KEYS: there}, {"whole": unit(seen.whole)})
+        mask = torch.ones(seen.clips.shape[:2], dtype=torch.bool, device=seen.clips.device)
+        return VideoEncoding(mask, {KEYS: unit(seen.clips)}, {KEYS: mask}, {"whole": unit(seen.whole)})
 
     def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
-        """(Q, V): the best clip's cosine and that of all frames, each with its share."""
+        """(Q, V): the weighted sum of the best clip's cosine and that of all frames."""
         vectors = queries.search[KEYS]
         best = best_key(vectors, videos.keys[KEYS], videos.key_masks[KEYS])
         return self.config.clip_share * best + self.config.frame_share * (vectors @ videos.parts["whole"].T)
 
     def loss(self, batch: Batch) -> Losses:
-        """Contrast (weighted) and triplets of both branches, and what keeps queries of a video apart."""
+        """Weighted contrast and triplets of both branches, and the diversity of a video's queries."""
         sentences = self._sentences(batch.queries).vectors[:, 0]
         return self._terms(batch, sentences.float(), self._videos(batch.videos))
 
@@ -213,11 +212,11 @@ class Model(BranchModel):
 
     @by_rows
     def _videos(self, videos: ClipBatch) -> Videos:
-        """Both branches, of V videos."""
+        """The outputs of both branches for V videos."""
         return self._seen(*self._averaged(videos))
 
     def _seen(self, clips: Tensor, frames: Tensor, mask: Tensor) -> Videos:
-        """Both branches, of clips (V, C, W) and frames (V, F, W) of which there are `mask` (V, F)."""
+        """The outputs of both branches for clips (V, C, W) and frames (V, F, W) with `mask` (V, F)."""
         every = torch.ones(clips.shape[:2], dtype=torch.bool, device=mask.device)
         whole: Pooled = self.frame_pooling(self.frame(frames, mask), mask)
         return Videos(self.clip(clips, every), whole.vectors[:, 0])
@@ -234,8 +233,8 @@ class Model(BranchModel):
 
 def _scores(sentences: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """(Q, V) dot product, and cosine, of sentences (Q, D) with the best row of each video (V, N, D)."""
-    there = torch.ones(rows.shape[:2], dtype=torch.bool, device=rows.device)
-    return best_key(sentences, rows, there), best_key(unit(sentences.float()), unit(rows.float()), there)
+    mask = torch.ones(rows.shape[:2], dtype=torch.bool, device=rows.device)
+    return best_key(sentences, rows, mask), best_key(unit(sentences.float()), unit(rows.float()), mask)
 
 
 _RELEASED = (
@@ -248,4 +247,4 @@ _RELEASED = (
 )
 
 released_names = names_by(Model, *_RELEASED, *OF_BRANCHES, *OF_LAYERS)
-"""Shapes are the same, but the program's table of the clips' places is as long as that of the frames."""
+"""Shapes are equal, except that the program's position table of clips is as long as that of frames."""

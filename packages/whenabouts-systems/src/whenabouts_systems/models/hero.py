@@ -372,11 +372,11 @@ class Model(PaperModel):
         `scores` (Q, V). `ranks` chooses the negatives that are otherwise drawn, 0 the highest. Weights are
         not applied.
         """
-        own, answers = batch.video_of, self._answers(batch)
-        positive = scores.gather(1, own[:, None])[:, 0]
+        own_video, answers = batch.video_of, self._answers(batch)
+        positive = scores.gather(1, own_video[:, None])[:, 0]
         sides = {
             "negative_videos": (scores, ~answers),
-            "negative_queries": (scores[:, own].T, ~answers[:, own].T),
+            "negative_queries": (scores[:, own_video].T, ~answers[:, own_video].T),
         }
         return {
             name: self._against(positive, *side, batch.epoch, None if ranks is None else ranks[at])

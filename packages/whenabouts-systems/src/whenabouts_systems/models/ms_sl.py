@@ -1,25 +1,26 @@
 """MS-SL, multi-scale similarity learning for partially relevant videos (Dong et al., ACM Multimedia 2022).
 
-A query belongs to a video of which it describes a part. Two branches look at the video: its frames averaged
-to 32 clips, of which every stretch of neighbours is a proposal (528); and its frames, to which the best
-proposal, the "key clip", attends ("key-clip guided attention"). A video scores 0.7 times the cosine of the
-key clip and 0.3 times that of the attended frames. Which frames are attended to depends on the key clip, and
-so on the query; search keys cannot hold that, so the proposals retrieve candidates and `score_videos` orders
-them. There are no spans.
+A query is relevant to a video if it describes a part of it. A video has two branches:
 
-The paper reads pictures alone; features of several streams lie side by side. Videos are averaged here, from
-all rows that are read: let [features] max_clips be larger than any video, so that nothing is averaged twice.
+- its frames averaged to 32 clips; every run of neighbouring clips is a proposal (528);
+- its frames, to which the best proposal, the "key clip", attends ("key-clip guided attention").
 
-What differs from the released program by default:
+A video scores 0.7 times the cosine of the key clip plus 0.3 times that of the attended frames. The attention
+depends on the query, so search keys cannot include it: proposals retrieve candidates, and `score_videos`
+ranks them. There are no spans.
 
-- a video's last frame counts: the program's borders leave it out of the last clip wherever that holds
-  another;
-- queries of the same video, or of a video that answers them too, are no negatives. In the program's frame
-  branch all other queries are, those of the same video too, and the own pair stands twice in the
+The paper uses only pictures; here the features of several streams are concatenated. The model averages all
+rows that it gets, so set [features] max_clips above the longest video, or rows are averaged twice.
+
+Departures from the released program by default:
+
+- A video's last frame counts. The program's borders exclude it from the last clip, unless it is alone there.
+- Queries of the same video, or of a video that also answers them, are not negatives. In the program's frame
+  branch, all other queries are negatives, even of the same video, and the own pair counts twice in the
   denominator.
 
-`released/ms_sl.py` has the program's way. As there, a hard negative of a video is its single hardest query,
-that of a query one of the `pool` hardest videos.
+`released/ms_sl.py` follows the program. As there, a video's hard negative is its single hardest query, and a
+query's is one of the `pool` hardest videos.
 
 Shapes as in `protocol`; F frames, C clips, K proposals.
 """
@@ -63,8 +64,7 @@ class Config(BranchSettings):
 
 @dataclass(frozen=True)
 class Videos:
-    """V videos through both branches: `clips` (V, C, D); the frames' keys and values of attention (V, F, D);
-    `mask` (V, F) of the frames."""
+    """Both branches of V videos: `clips` (V, C, D); keys, values (V, F, D) and `mask` (V, F) of frames."""
 
     clips: Tensor
     frame_keys: Tensor
@@ -74,8 +74,8 @@ class Videos:
 
 @dataclass(frozen=True)
 class _Scores:
-    """Dot products and cosines of Q queries with the best proposals of V videos (Q, V), and with what each
-    query's key clip takes from its own video (Q, Q)."""
+    """Dot products and cosines of Q queries with the best proposals of V videos (Q, V), and with the attended
+    frames of the queries' own videos (Q, Q)."""
 
     clip_products: Tensor
     clip_cosines: Tensor
@@ -92,7 +92,7 @@ class Model(BranchModel):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         hidden = config.hidden
-        # Keys and values of the frames; saved systems and indexes have them under these names.
+        # Attention keys and values of frames; saved systems and indexes use these names.
         self.asked = nn.Linear(hidden, hidden, bias=False)
         self.taken = nn.Linear(hidden, hidden, bias=False)
         initialise(self, config.initializer_range)
@@ -117,7 +117,7 @@ class Model(BranchModel):
         )
 
     def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
-        """(Q, V): the key clip's cosine and that of the frames it attends to, each with its share."""
+        """(Q, V): the weighted sum of the key clip's cosine and that of its attended frames."""
         vectors, keys = queries.search[KEYS], videos.keys[KEYS]
         best, at = (keys.flatten(0, 1) @ vectors.T).view(*keys.shape[:2], -1).max(1)
         rows = torch.arange(len(keys), device=keys.device)[:, None]
@@ -127,10 +127,10 @@ class Model(BranchModel):
         return (self.config.clip_share * best + self.config.frame_share * seen).T
 
     def loss(self, batch: Batch) -> Losses:
-        """Contrast (weighted) and triplets of both branches; contrast is over dot products, not cosines."""
+        """Weighted contrast and triplets of both branches; contrast uses dot products, not cosines."""
         config, own = self.config, batch.video_of
         sentences, videos = self._sentences(batch.queries).vectors[:, 0], self._videos(batch.videos)
-        with torch.autocast(own.device.type, enabled=False):  # the contrast has no temperature: digits count
+        with torch.autocast(own.device.type, enabled=False):  # contrast without temperature needs precision
             scores = self._scores(sentences, videos, own)
         positives, same = self._positives(batch)
         hard = batch.epoch >= config.pool_from_epoch
@@ -150,14 +150,14 @@ class Model(BranchModel):
 
     def _positives(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Pairs that are not negatives: (Q, V), and (Q, Q) with the videos of the queries."""
-        own = batch.video_of
-        return batch.positives, batch.positives[:, own] | (own[:, None] == own)
+        own_video = batch.video_of
+        return batch.positives, batch.positives[:, own_video] | (own_video[:, None] == own_video)
 
     def _scores(self, sentences: Tensor, videos: Videos, own: Tensor) -> _Scores:
-        """What the loss compares, of sentences (Q, D) with V videos; in full precision."""
+        """The scores for the loss, of sentences (Q, D) and V videos, in full precision."""
         vectors, clips = sentences.float(), videos.clips.float()
         keys = means_of_stretches(clips)
-        # The product with a mean is the mean of the products: 32 products a video and query instead of 528.
+        # The product with a mean is the mean of products: 32 products instead of 528 for a video and query.
         products = means_of_stretches((clips.flatten(0, 1) @ vectors.T).view(*clips.shape[:2], -1))
         lengths = torch.linalg.vector_norm(keys, dim=-1, keepdim=True)
         best, at = (products / lengths.clamp(min=1e-12)).max(1)
@@ -173,7 +173,7 @@ class Model(BranchModel):
 
     @by_rows
     def _videos(self, videos: ClipBatch) -> Videos:
-        """Both branches, of V videos."""
+        """The outputs of both branches for V videos."""
         clips, frames, mask = self._averaged(videos)
         encoded = self.frame(frames, mask)
         every = torch.ones(clips.shape[:2], dtype=torch.bool, device=mask.device)
@@ -181,9 +181,9 @@ class Model(BranchModel):
 
 
 def means_of_stretches(clips: Tensor) -> Tensor:
-    """(V, K, D) proposals: the mean of every stretch of neighbours of clips (V, C, D), K = C (C + 1) / 2.
+    """(V, K, D) proposals: the mean of every run of neighbouring clips (V, C, D), K = C (C + 1) / 2.
 
-    The shortest stretches come first, those of one width by their start.
+    They are ordered by width, then by start.
     """
     shares = _shares(clips.shape[1]).to(clips.device, clips.dtype)
     return shares @ clips
@@ -191,7 +191,7 @@ def means_of_stretches(clips: Tensor) -> Tensor:
 
 @lru_cache(maxsize=4)
 def _shares(clips: int) -> Tensor:
-    """(K, C): the share of each clip in each stretch."""
+    """(K, C): the share of each clip in each run."""
     first, last = torch.ones(clips, clips).triu().nonzero().unbind(1)
     order = (last - first).argsort(stable=True)
     first, last = first[order, None], last[order, None]
@@ -215,4 +215,4 @@ _RELEASED = (
 )
 
 released_names = names_by(Model, *_RELEASED, *OF_BRANCHES, *OF_LAYERS)
-"""Shapes are the same, but the program's table of the clips' places is as long as that of the frames."""
+"""Shapes are equal, except that the program's position table of clips is as long as that of frames."""

@@ -371,15 +371,15 @@ class Model(PremModel):
 def _segments(scored: PairLogits, place: Tensor, spans: Tensor, config: Config) -> tuple[Tensor, Tensor]:
     """Pairs (M,) and first and last clips (M, 2) of the classifier's positives, then negatives."""
     mask = scored.mask
-    own, others = (place == 0).nonzero()[:, 0], (place > 0).nonzero()[:, 0]
-    query, positives = overlapping_segments(spans, mask[own], config.positive_iou)
+    own_pairs, others = (place == 0).nonzero()[:, 0], (place > 0).nonzero()[:, 0]
+    query, positives = overlapping_segments(spans, mask[own_pairs], config.positive_iou)
     # Negatives are the moments that the localizer scores highest now; the choice has no gradient.
     start, end = scored.borders.detach().float()[:, others]
     decoding = Decoding(min_clips=config.min_moment_clips, max_clips=config.max_moment_clips)
     best = best_spans(SpanScores(start, end, mask[others]), decoding, config.negative_moments)
     video, rank = (best.score > -torch.inf).nonzero().unbind(1)
     negatives = torch.stack([best.first[video, rank], best.last[video, rank]], 1)
-    return torch.cat([own[query], others[video]]), torch.cat([positives, negatives])
+    return torch.cat([own_pairs[query], others[video]]), torch.cat([positives, negatives])
 
 
 def _approval(

@@ -1,17 +1,17 @@
-"""ReLoCLNet: videos and moments by late fusion, sharpened by two contrasts, also in the ranked setting.
+"""ReLoCLNet: videos and moments by late fusion with two contrastive losses, also in the ranked setting.
 
 Zhang et al., "Video Corpus Moment Retrieval with Contrastive Learning" (SIGIR 2021); the ranked setting is
-paper 004, appendix C.1. Queries become one vector a stream; clips of each stream see the other stream, then
-their own twice more. The last encoding finds videos (cosine of the best clip) and moments (dot product,
-convolved to logits of start and end). Two contrasts work on the encoding before it: a moment's clips against
-the video's others (frame contrast), a video against the batch (video contrast).
+paper 004, appendix C.1. A query becomes one vector for each stream. Clips of each stream attend to the other
+stream, then twice to their own. The last encoding finds videos (cosine of the best clip) and moments (dot
+product, convolved to logits of start and end). Two contrasts use the encoding before the last: a moment's
+clips against the video's others (frame contrast), a video against the batch (video contrast).
 
-What differs from the arithmetic of the released programs (`released/reloclnet.py`):
+Differences from the arithmetic of the released programs (`released/reloclnet.py`):
 
 - padding never reaches a score: not through cross-attention, not through the convolution;
 - one stream is enough (videos without subtitles);
 - known positives (`Batch.positives`) are never negatives, and count as positives in the video contrast;
-  released: the diagonal alone, its own pair counted twice, a video again for each of its queries;
+  released: only the diagonal is positive, the own pair counts twice, a video once for each of its queries;
 - `Batch.weight` weights every term of a query, as paper 004 says; released: all but the two ranking terms.
 
 Shapes as in `protocol`; M streams.
@@ -62,15 +62,15 @@ from whenabouts_systems.models.protocol import (
 from whenabouts_systems.models.settings import AnyUpToTwoStreams, Size
 
 Both = tuple[Tensor, Tensor]
-"""A value for the side of other videos, one for that of other queries."""
+"""A value against other videos, and one against other queries."""
 
 
 @dataclass(frozen=True)
 class Config(FusionSettings):
     """Settings of ReLoCLNet; the defaults are the published ones.
 
-    `known_positives`: whether `Batch.positives` are spared, or each query's own video alone is positive
-    (without effect as released: the diagonal).
+    `known_positives`: whether `Batch.positives` are never negatives; else only each query's own video is
+    positive. It has no effect with `as_released`.
     """
 
     streams: AnyUpToTwoStreams = field(default_factory=lambda: {"video": 3072, "sub": 768})
@@ -78,8 +78,8 @@ class Config(FusionSettings):
     heads: Size = 8
     max_clips: Size = 128
     video_loss: VideoLoss = "ranking"
-    """"relevant-content": in place of the two ranking terms equations 7 and 8 of PREM (paper 003), with their
-    own weights; t is `temperature`, lambda is `lambda_weak`."""
+    """"relevant-content": equations 7 and 8 of PREM (paper 003) replace the two ranking terms, with weights
+    of their own; t is `temperature`, lambda is `lambda_weak`."""
     weight_spans: float = 0.01
     weight_frame_contrast: float = 0.03
     weight_video_contrast: float = 0.03
@@ -89,7 +89,7 @@ class Config(FusionSettings):
 
 @dataclass(frozen=True)
 class _Clips:
-    """Encoded clips of a batch of videos, one (V, T, D) a stream: before the last encoder, and after it."""
+    """Encoded clips of a batch of videos, (V, T, D) for each stream, before and after the last encoder."""
 
     middle: Sequence[Tensor]
     final: Sequence[Tensor]
@@ -99,7 +99,7 @@ class Model(FusionModel):
     """ReLoCLNet; a retriever and a localizer."""
 
     known_in_contrast = True
-    """Whether the video contrast is told which pairs answer each other."""
+    """Whether the video contrast uses the known positives."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -118,9 +118,9 @@ class Model(FusionModel):
         self._begin()
 
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
-        """The final clips: unit vectors to search (the keys), and how long they were (V, T, 1).
+        """The final clips: keys are unit vectors; parts `length/<stream>` (V, T, 1) were their lengths.
 
-        Together they are the vectors that borders are read from, kept once; part `length/<stream>`.
+        The product of both is the vector from which borders are computed, so it is stored only once.
         """
         final = dict(zip(self.config.streams, self._clips(videos).final, strict=True))
         return VideoEncoding(
@@ -165,7 +165,7 @@ class Model(FusionModel):
         return {**weighted, **self._video_terms(vectors, clips, batch)}
 
     def _video_terms(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Losses:
-        """What videos learn: by cosines of the final clips, where the contrasts take those before."""
+        """The terms that teach scores of videos: cosines with the final clips, not those of the contrasts."""
         config, names = self.config, self.config.streams
         searched = dict(zip(names, map(unit, vectors), strict=True))
         keys = dict(zip(names, map(unit, clips.final), strict=True))
@@ -183,26 +183,26 @@ class Model(FusionModel):
         }
 
     def ranking_terms(self, cosines: Tensor, batch: Batch, ranks: Both | None = None) -> Both:
-        """(Q,) twice: a query's video against another video, and against the video with another query.
+        """(Q,) twice: the own pair against the query with another video, and the video with another query.
 
-        `cosines` (Q, V); `ranks` name the negatives by their place among the candidates, highest first (0).
+        `cosines` (Q, V); `ranks` choose negatives by their rank among the candidates, 0 the highest.
         """
         scores, video_of, positives = self._compared(cosines, batch)
         columns, related = scores[:, video_of].T, positives[:, video_of].T
-        own = scores.gather(1, video_of[:, None])[:, 0]
+        own_scores = scores.gather(1, video_of[:, None])[:, 0]
         config = self.config
-        # Random negatives first, hard ones once scores mean something.
+        # Random negatives at first; hard ones later, when scores are meaningful.
         pool = config.pool if batch.epoch >= config.pool_from_epoch else config.first_pool
         video_ranks, query_ranks = ranks if ranks is not None else (None, None)
         other_video = draw_negatives(scores, ~positives, pool, video_ranks)
         other_query = draw_negatives(columns, ~related, pool, query_ranks)
         return (
-            against_negatives(own, other_video, margin=config.margin, kind=config.ranking),
-            against_negatives(own, other_query, margin=config.margin, kind=config.ranking),
+            against_negatives(own_scores, other_video, margin=config.margin, kind=config.ranking),
+            against_negatives(own_scores, other_query, margin=config.margin, kind=config.ranking),
         )
 
     def _compared(self, scores: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores, each query's column in them, and the pairs that are not negatives."""
+        """Scores, the column of each query's own video in them, and the pairs that are not negatives."""
         own = torch.zeros_like(batch.positives).scatter(1, batch.video_of[:, None], True)
         return scores, batch.video_of, own | batch.positives if self.config.known_positives else own
 
@@ -225,8 +225,8 @@ class Model(FusionModel):
 
     def _span_term(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Tensor:
         """(Q,): the negative log-probability of the true start and end."""
-        own = [final[batch.video_of] for final in clips.final]
-        logits = self.borders(vectors, own, batch.videos.mask[batch.video_of])
+        own_clips = [final[batch.video_of] for final in clips.final]
+        logits = self.borders(vectors, own_clips, batch.videos.mask[batch.video_of])
         return -at_truth(log_probabilities(logits), batch.spans)
 
     @by_rows
@@ -245,7 +245,7 @@ class Model(FusionModel):
 
     @by_rows
     def _clips(self, videos: ClipBatch) -> _Clips:
-        """Each video once, however many queries it has."""
+        """The encoded clips of each video once, even if it has several queries."""
         packing, streams = self.clip_places.packing(videos.mask), self._encoders
         first = []
         for name, stream in zip(self.config.streams, streams, strict=True):
@@ -260,7 +260,7 @@ class Model(FusionModel):
 
 
 class _Stream(nn.Module):
-    """The encoders of one stream of a video; alone, it looks at no other."""
+    """The encoders of one stream of a video; an only stream does not attend to another."""
 
     def __init__(self, config: Config, features: int, product_mask: bool) -> None:
         super().__init__()
@@ -277,7 +277,7 @@ class _Stream(nn.Module):
         self.query = nn.Linear(width, width)
 
     def middle(self, clips: Tensor, others: Tensor, packing: Packing) -> Tensor:
-        """(N, D), packed: what the contrasts work on."""
+        """(N, D), packed: the clips that the contrasts use."""
         seen = clips if self.cross is None else self.cross(clips, others, packing)
         encoded: Tensor = self.second(seen, packing)
         return encoded

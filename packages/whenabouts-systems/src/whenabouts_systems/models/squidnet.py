@@ -1,38 +1,41 @@
 """SQuiDNet (Yoon et al., ECCV 2022): moments in a few videos that a biased retriever has listed.
 
-"Selective query-guided debiasing": a retriever that goes by what usually comes together is used for what it
-gets wrong. Clips of the streams (what is seen, what is said) go through one layer of BERT together, the words
-of the query through another; the query says how much each stream counts (NetVLAD, a softmax over the
-streams). A small network compares every clip with every word; from what comes of it start, end and the
-video's own score are read, and the end sees the start's features. Every pair of a query and a video is
-computed for itself; clips are kept, and there are no keys to search by.
+"Selective query-guided debiasing" uses the mistakes of a retriever that relies on co-occurrence. One BERT
+layer encodes the clips of all streams (pictures, speech) together, another one the words of the query. The
+query weighs the streams (NetVLAD, a softmax over streams). A small network compares every clip with every
+word. From the result start, end and the video's own score are predicted; the end also sees the start's
+features. Every pair of a query and a video is computed separately. Only clips are stored, and there are no
+search keys.
 
-What the debiasing is, in the released program: the bias is a list of videos for each query (ours is any run,
-such as that of a trained retriever; see `[data.retrieved]`). Training draws 15 `Batch.negatives` from it, up
-to the rank of the query's own video + 500, or + 50 where the query says what is usually said (the first verb
-of one of the ten first nouns of a table, `research.relevance.cooccurrence`). Answering looks into its first
-10 videos. Its scores count nowhere, and no loss knows which queries are usual. Start and end are softmaxes
-over the clips of the own video and the negatives together; the video's own score has a cross-entropy over the
-same videos (`measure` "moment_video"), or there is none ("moment": then the retriever's counts, `alpha`
-times).
+Debiasing in the released program:
 
-A moment scores log P(start) + log P(end) + the video's own score. The program takes a softmax of that over
-the candidates, which takes the same number off every moment of a query. `probabilities` "sigmoid" is the
-ranked program's (TVR-Ranking) where it looks through a whole corpus: sigmoids of start, end and own score, so
-that a moment's score depends on no other moment or video. A list of videos (VR) is the retriever's; the
-program's is in the order of the video's own score.
+- The bias is a list of videos for each query; ours is any run, such as of a trained retriever
+  (`[data.retrieved]`).
+- Training draws 15 `Batch.negatives` from it, up to the rank of the query's own video + 500, or + 50 if the
+  query has usual words (the first verb of one of the first ten nouns of a table,
+  `whenabouts_bench.relevance.cooccurrence`). Its first 10 videos are searched for answers.
+- Its scores are never used, and no loss knows which queries are usual.
+- Start and end are softmaxes over the clips of the own video and the negatives. With `measure`
+  "moment_video", the video's own score has a cross-entropy over the same videos. With "moment" there is no
+  own score, and the retriever's score counts with the weight `alpha`.
 
-Readings and differences. The paper was not at hand: this is written from what the program computes. By
-default nothing depends on padding, and a negative that is known to answer is left out; in the program it is
-otherwise (`released/squidnet.py`).
+A moment scores log P(start) + log P(end) + the video's own score. The program takes a softmax of this over
+the candidates, which subtracts the same number from all moments of a query. `probabilities` "sigmoid" is the
+ranked program (TVR-Ranking) on a whole corpus: sigmoids of start, end and own score, so that a moment's score
+depends on no other moment or video. A list of videos (VR) is the retriever's; in the program it is ordered by
+the video's own score.
 
-The ranked program draws negatives for each row, by the rank of the row's video; ours are for each query, by
-the best rank of its videos (`[data.retrieved] draws`). These are faults of its evaluation: its 40 candidates
-are drawn at random from the list as if for training, without the row's own video, so that this can never be
-found; there is a row for each relevant moment, and the last row of a query overwrites the others
-(`validation_draws` validates so). Not here at all: over the whole corpus it stops after 11 queries, and names
-videos in the order of the file whose features it shuffled; an evaluation before the first step leaves dropout
-off for the rest of the epoch.
+Readings and departures. We did not have the paper; this is written from the program's outputs. By default
+nothing depends on padding, and negatives known to answer are excluded; `released/squidnet.py` follows the
+program.
+
+The ranked program draws negatives for each row, by the rank of the row's video; ours are drawn for each
+query, by the best rank of its videos (`[data.retrieved] draws`). Its evaluation has faults. Its 40 candidates
+are drawn at random from the list as if for training, without the row's own video, which therefore can never
+be found. Each relevant moment has a row, and the last row of a query overwrites the others
+(`validation_draws` reproduces this). We do not reproduce the following: over a whole corpus it stops after 11
+queries and names videos in the order of the file, although it shuffled their features; and an evaluation
+before the first step leaves dropout off for the rest of the epoch.
 
 Shapes as in `protocol`; S streams, H the width inside.
 """
@@ -54,7 +57,7 @@ from whenabouts_systems.models.protocol import QueryEncoding
 __all__ = ["Config", "Model", "PairLogits", "released_names"]
 
 _VALUES = {"cpu": 1 << 22}
-"""Values that are compared at once: what stays in a processor's cache; a GPU wants more."""
+"""Values that are compared at a time: as many as fit into a CPU's cache; a GPU needs more."""
 _VALUES_ELSEWHERE = 1 << 28
 
 
@@ -69,9 +72,9 @@ class Config(PairSettings):
 
 
 class ComparedWords(nn.Module):
-    """Clips and words that are compared pair by pair; three vectors for each clip.
+    """Compares clips and words pair by pair, and gives three vectors for each clip.
 
-    These are the clip itself, the words that suit it, and its product with the clips that suit the query.
+    These are the clip, its attended words, and its product with the clips that fit the query.
     """
 
     def __init__(self, width: int) -> None:
@@ -88,13 +91,13 @@ class ComparedWords(nn.Module):
         return torch.cat([clips, of_words, clips * of_clips], dim=2)
 
     def similarity(self, clips: Tensor, words: Tensor, clip_mask: Tensor, word_mask: Tensor) -> Tensor:
-        """(P, T, L): narrow(ReLU(wide([v; q; v * q]))) of each clip v and word q; anything in the padding.
+        """(P, T, L): narrow(ReLU(wide([v; q; v * q]))) for each clip v and word q; undefined in padding.
 
-        Clips and words are never laid side by side: `wide` is applied to each of the three by itself.
+        Clips and words are not concatenated: `wide` is applied to each of the three parts separately.
         """
         of_clip, of_word, of_both = self.wide.weight.chunk(3, dim=1)
         lengths = clip_mask.sum(1)
-        # Videos of similar length together, so that little padding is compared.
+        # Videos of similar length are processed together, to save padding.
         order = lengths.argsort(stable=True)
         room = _VALUES.get(clips.device.type, _VALUES_ELSEWHERE)
         size = max(1, room // (words.shape[1] * clips[0].numel()))
@@ -111,7 +114,7 @@ class ComparedWords(nn.Module):
 
 
 class VideoScore(nn.Module):
-    """How well a whole video answers, from the features that borders are read from."""
+    """The score of a whole video, from the features of the borders."""
 
     def __init__(self, width: int, hidden: int, inner: int) -> None:
         super().__init__()
@@ -120,7 +123,7 @@ class VideoScore(nn.Module):
         self.narrow = nn.Linear(inner, 1, bias=False)
 
     def forward(self, clips: Tensor, mask: Tensor, pooled: Tensor) -> Tensor:
-        """(P,) from clips (P, T, D), of which the maximum of those that are `pooled` (P, T) is taken."""
+        """(P,) from clips (P, T, D), by the maximum over `pooled` (P, T)."""
         clips = clips.masked_fill(~pooled[..., None], -torch.inf)
         inner = self.middle(self.wide(clips.amax(1)).relu()).relu()
         logits: Tensor = self.narrow(inner)
@@ -140,7 +143,7 @@ class Model(PairModel):
 
     @property
     def video_weight(self) -> float:
-        """How often the retriever's score counts: not at all where a video has a score of its own."""
+        """The weight of the retriever's score; 0 if a video has its own score."""
         return self.config.alpha if self.config.measure == "moment" else 0.0
 
     def compared(self, clips: Tensor, queries: QueryEncoding, mask: Tensor) -> Tensor:
@@ -150,11 +153,11 @@ class Model(PairModel):
         return cast("Tensor", self.comparison(clips, words, mask, word_mask, attended))
 
     def of_borders(self, logits: Tensor) -> Tensor:
-        """Logarithms of the `probabilities` of the settings."""
+        """Logarithms of the borders' probabilities, by the setting `probabilities`."""
         return functional.logsigmoid(logits) if self._sigmoid else super().of_borders(logits)
 
     def of_videos(self, logits: Tensor) -> Tensor:
-        """The same of videos."""
+        """Log-sigmoids of the videos' logits with `probabilities` "sigmoid", otherwise the logits."""
         return functional.logsigmoid(logits) if self._sigmoid else logits
 
     @property
@@ -163,7 +166,7 @@ class Model(PairModel):
 
 
 def _longest(lengths: Tensor, padded: Tensor) -> int:
-    """How many steps of some padded sequences (P, T, H) are compared; on a GPU all, without waiting."""
+    """How many steps of padded sequences (P, T, H) to compare: on a GPU all, to avoid a synchronisation."""
     return padded.shape[1] if padded.is_cuda else max(1, int(lengths.max()))
 
 

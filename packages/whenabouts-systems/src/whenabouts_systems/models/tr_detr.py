@@ -6,7 +6,7 @@ the search for windows. A recurrent network then reads the clips of the best win
 its state become more salient. In training, features are aligned before they are mixed: clips of the moment
 with their sentence, whole videos with theirs.
 
-Readings: the network reads as many steps as the video has clips, with zeros behind the window, as the program
+Readings: the network reads as many steps as the video has clips, with zeros after the window, as the program
 does for a single video. Classes of windows have a sigmoid focal loss, without a weight of the background.
 Videos that are known to answer a query are not its negatives.
 
@@ -83,8 +83,8 @@ class Fusion(nn.Module):
         return _linear(self.joined, torch.cat([mixed, query], 2)).relu()
 
     def _similar(self, clips: Tensor, words: Tensor) -> Tensor:
-        alike = (clips * self.of_both) @ words.transpose(1, 2)
-        return clips @ self.of_clip + (words @ self.of_word).transpose(1, 2) + alike
+        similarity = (clips * self.of_both) @ words.transpose(1, 2)
+        return clips @ self.of_clip + (words @ self.of_word).transpose(1, 2) + similarity
 
 
 class Model(AnchoredModel):
@@ -106,7 +106,7 @@ class Model(AnchoredModel):
         return self.detect_in(self.clips_of(videos), videos.mask, queries)
 
     def detect_in(self, projected: Tensor, mask: Tensor, queries: QueryEncoding) -> Detected:
-        """As `detect`, in projected clips (P, T, D)."""
+        """As `detect`, from projected clips (P, T, D)."""
         words, word_mask = queries.parts["words"], queries.parts["mask"]
         places, unseen = places_of(mask, self.config.hidden), self._unseen(mask, word_mask)
         clips = self.fusion(projected, mask, words, word_mask)
@@ -117,8 +117,8 @@ class Model(AnchoredModel):
         memory = self.encoder(again, places, mask)
         windows = self.windows_in(memory, places, mask)
         read = self.read(projected, mask, windows[-1])
-        alike = (projected.float() @ read[..., None])[..., 0]
-        return Detected(windows, self.salience(memory * (1 + alike[..., None])))
+        similarity = (projected.float() @ read[..., None])[..., 0]
+        return Detected(windows, self.salience(memory * (1 + similarity[..., None])))
 
     def salience(self, clips: Tensor) -> Tensor:
         """(P, T) of clips (P, T, D)."""
@@ -138,7 +138,7 @@ class Model(AnchoredModel):
         return last
 
     def _best(self, windows: Windows, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(P,) each: first clip of the likeliest window, the clip behind its last, and the steps to read."""
+        """(P,) each: first clip of the likeliest window, the clip after its last, and the steps to read."""
         best = windows.logits.float().softmax(-1)[..., FOREGROUND].argmax(1)
         span = windows.spans.detach().float()[torch.arange(len(best), device=mask.device), best]
         length = self._counted(mask).sum(1)
@@ -150,22 +150,24 @@ class Model(AnchoredModel):
         return torch.minimum(place.clamp(min=0), length)
 
     def _counted(self, mask: Tensor) -> Tensor:
-        """The steps of a mask that weights and means count."""
+        """The mask of the steps that weights and means count."""
         return mask
 
     def loss(self, batch: Batch) -> Losses:
         """The family's terms, and `clip_text` and `video_text`: the alignment of features."""
         queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
-        own = videos.take(batch.video_of)
-        clips = self.clips_of(own)
-        detected = self.detect_in(clips, own.mask, queries)
+        own_videos = videos.take(batch.video_of)
+        clips = self.clips_of(own_videos)
+        detected = self.detect_in(clips, own_videos.mask, queries)
         words, mask = queries.parts["words"], queries.parts["mask"]
         with torch.autocast(clips.device.type, enabled=False):
             clips, words = clips.float(), words.float()
-            clip_text = self._clips_with_text(clips, own.mask, words, mask, relevant_clips(batch, own.mask))
-            video_text = self._videos_with_texts(batch, clips, own.mask, words, mask)
+            clip_text = self._clips_with_text(
+                clips, own_videos.mask, words, mask, relevant_clips(batch, own_videos.mask)
+            )
+            video_text = self._videos_with_texts(batch, clips, own_videos.mask, words, mask)
         return {
-            **self.losses_of(batch, detected, queries, own),
+            **self.losses_of(batch, detected, queries, own_videos),
             "clip_text": self.config.weight_clip_text * clip_text,
             "video_text": self.config.weight_video_text * video_text,
         }
@@ -192,8 +194,8 @@ class Model(AnchoredModel):
     ) -> Tensor:
         """The cross-entropy of whether clips are `relevant` (P, T), by their cosine with the mean word."""
         text = mean_of_rows(functional.normalize(words, dim=-1), word_mask)
-        alike = (functional.normalize(clips, dim=-1) @ text[..., None])[..., 0]
-        logits, labels = alike * mask / self.config.align_temperature, relevant.float()
+        similarity = (functional.normalize(clips, dim=-1) @ text[..., None])[..., 0]
+        logits, labels = similarity * mask / self.config.align_temperature, relevant.float()
         entropy = functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
         return self._mean_of_clips(entropy, mask)
 
@@ -206,9 +208,11 @@ class Model(AnchoredModel):
             for rows, real in ((words, word_mask), (clips, mask))
         )
         logits = texts @ videos.T / self.config.align_temperature
-        own = torch.arange(len(logits), device=logits.device)
-        logits = logits.masked_fill(self._answering(batch) & (own[:, None] != own), -torch.inf)
-        both = functional.cross_entropy(logits, own) + functional.cross_entropy(logits.T, own)
+        own_columns = torch.arange(len(logits), device=logits.device)
+        logits = logits.masked_fill(
+            self._answering(batch) & (own_columns[:, None] != own_columns), -torch.inf
+        )
+        both = functional.cross_entropy(logits, own_columns) + functional.cross_entropy(logits.T, own_columns)
         return both / 2
 
 

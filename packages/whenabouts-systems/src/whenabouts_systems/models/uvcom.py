@@ -1,21 +1,21 @@
 """UVCOM (Xiao et al., CVPR 2024): clips are mixed with their words, their neighbours and the whole query.
 
-Clips attend to words, and words to clips. Both are clustered; the cluster of clips that is most like those of
+Clips attend to words, and words to clips. Both are clustered; the cluster of clips most similar to those of
 words represents the whole video. Convolutions mix clips with their neighbours. A random walk then mixes them
 with the clusters of words. Windows begin with the sentence, after it has attended to the clips. In training
-the sentence must be more like its video than like others of the batch, and more like clips of the moment than
-like other clips. Saliency is as in QD-DETR.
+the sentence must be more similar to its video than to others of the batch, and to clips of the moment than to
+other clips. Saliency is as in QD-DETR.
 
 Readings:
 
 - The walk runs to its limit, as in the paper and the authors' program. lighthouse, whose checkpoints are
   published, uses a matrix in place of its inverse (`whole_walk` False; see `clustering.walked`).
-- The wrong sentence is that of the next query. From the epoch `unlike_from_epoch` on it is the sentence of
-  the batch that is least like the video, as in the authors' program (80 on QVHighlights, 70 on Charades-STA).
+- The wrong sentence is that of the next query. From the epoch `unlike_from_epoch` on it is the batch's
+  sentence least similar to the video, as in the authors' program (80 on QVHighlights, 70 on Charades-STA).
   lighthouse never passes the epoch to its model.
 - A span is relative to the anchor that its layer has refined.
-- `projections` counts the layers of words. Clips have two; the one of that number has no ReLU, as in
-  lighthouse.
+- `projections` counts the layers of words. Clips have two; layer number `projections`, if there is one, has
+  no ReLU, as in lighthouse.
 
 `released/uvcom.py` has lighthouse's departures.
 """
@@ -78,7 +78,7 @@ class Config(ContrastedSettings):
     whole_walk: bool = True
     weight_similarity: NotNegative = 1.0
     unlike_from_epoch: Count | None = None
-    """The first epoch, from 0, in which wrong sentences are those least like the video; None: never."""
+    """The first epoch, from 0, in which wrong sentences are those least similar to the video; None: never."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Model(ContrastedModel):
         return seeing, saying
 
     def _counted(self, mask: Tensor) -> Tensor | None:
-        """The steps of a mask that clusters, means and the walk count; None: all."""
+        """The mask of the steps that clusters, means and the walk count; None: all."""
         return mask
 
     def _walked(self, clips: Tensor, text: Tensor, mask: Tensor | None) -> Tensor:
@@ -207,15 +207,15 @@ class Model(ContrastedModel):
 
     @torch.no_grad()
     def wrong_queries(self, batch: Batch, detected: Detected, mask: Tensor) -> Tensor:
-        """(Q,) the next query, or the one least like the pair's video (see `Config.unlike_from_epoch`)."""
+        """(Q,) the next query, or the one least similar to the video (see `Config.unlike_from_epoch`)."""
         begins = self.config.unlike_from_epoch
         if begins is None or batch.epoch < begins:
             return super().wrong_queries(batch, detected, mask)
         assert isinstance(detected, WithSentence)
         text, whole, clips = self._compared(detected.integrated)
         mean = mean_of_rows(clips, self._counted(mask))
-        alike = (whole @ text.T).softmax(1) + (mean @ text.T).softmax(1)
-        return alike.masked_fill(self._answering(batch).T, torch.inf).argmin(1)
+        similarity = (whole @ text.T).softmax(1) + (mean @ text.T).softmax(1)
+        return similarity.masked_fill(self._answering(batch).T, torch.inf).argmin(1)
 
     def _among_videos(self, batch: Batch, alike: Tensor) -> Tensor:
         """The mean log-probability of the own pairs among (Q, Q), both ways, without known positives."""

@@ -1,13 +1,13 @@
 """XML (Lei et al., TVR) and its extension by potentially relevant pairs (Maeoki et al., paper 000).
 
-A query becomes one vector for each stream, a video clips' vectors of each stream. A video's score is the mean
-over streams of the largest cosine of the query's vector with a clip after the first encoder; start and end
-come from a convolution over the dot products with the clips after the last encoder.
+A query becomes one vector for each stream, a video one vector for each clip and stream. A video's score is
+the mean over streams of the largest cosine of the query's vector with a clip after the first encoder. Start
+and end come from a convolution over the dot products with the clips after the last encoder.
 
-What differs from the released program by default: nothing depends on padding (the similarity of padded clips
-is zero before the convolution, cross-attention and convolutional encoders see real clips alone), and a video
-or query that is known to be positive is never drawn as a negative. The program's way is in `released/xml.py`.
-Left out: recurrent encoders and the stacked convolutions of the released options.
+Departures from the released program by default: nothing depends on padding (the similarity of padded clips is
+zero before the convolution; cross-attention and convolutional encoders see only real clips), and a video or
+query that is known to be positive is never drawn as a negative. `released/xml.py` follows the program. Not
+included: recurrent encoders and the stacked convolutions of the released options.
 """
 
 from __future__ import annotations
@@ -89,16 +89,16 @@ class Config(FusionSettings):
     encoder: Literal["transformer", "cnn"] = "transformer"
     encoder_kernel: Size = 5
     merge: bool = True
-    """One predictor of borders for both streams; without effect where there is one stream."""
+    """One predictor of borders for both streams; no effect with one stream."""
     cross_attention: bool = True
-    """Each stream attends to the other; without effect where there is one stream."""
+    """Each stream attends to the other; no effect with one stream."""
     modular: bool = True
-    """A query has a vector for each stream; else one, the largest value of each dimension."""
+    """A query has a vector for each stream; otherwise one, the maximum over words in each dimension."""
     span_predictor: Literal["conv", "linear"] = "conv"
     video_loss: Literal["ranking", "contrast", "contrast-of-scores", "relevant-content"] = "ranking"
-    """What videos learn. "ranking": the own video above a drawn one that is no known positive (equation 10).
-    "contrast": paper 004, C.1, all known positives in the numerator, all pairs of the batch below it;
-    "contrast-of-scores": the same with the numerator taken literally (see `_parts/contrast.py`).
+    """The loss of video scores. "ranking": the own video above a drawn negative (equation 10). "contrast":
+    paper 004, C.1, all known positives in the numerator, all pairs of the batch in the denominator.
+    "contrast-of-scores": the same with the numerator taken literally (see `parts/contrast.py`).
     "relevant-content": equations 7 and 8 of PREM (paper 003), with their own weights."""
     lambda_tl: float = 0.01
     spans_from_epoch: int = 0
@@ -107,25 +107,25 @@ class Config(FusionSettings):
     lambda_nll_2: float = 0.0
     lambda_vcmr: float = 0.0
     moment_scores: MomentScores = "log"
-    """What equation 14 adds for a border: the logarithm of its logit, raised to 1e-6 ("log") or moved so that
-    the lowest of the video is 1e-6 ("shift"), or the logit itself ("logits")."""
+    """What equation 14 adds for a border: the logarithm of its logit, clamped to 1e-6 ("log") or shifted so
+    that the lowest of the video is 1e-6 ("shift"), or the logit itself ("logits")."""
     lambda_rel_neg_vcmr: float = 0.0
     lambda_pos_rel_vcmr: float = 0.0
     confidence_is_one: bool = False
     relevant_as_negatives: bool = False
-    """Whether equation 10 may draw a relevant pair as a negative, as XML does, which knows of none."""
+    """Whether equation 10 may draw a relevant pair as a negative, as in XML, which has no relevant pairs."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.video_loss != "ranking" and (self.lambda_rel_neg_vr or self.lambda_pos_rel_vr):
             raise UsageError(
-                f"xml: video_loss is {self.video_loss!r}, which has no place for relevant pairs; set "
+                f"xml: video_loss is {self.video_loss!r}, which cannot use relevant pairs; set "
                 "lambda_rel_neg_vr and lambda_pos_rel_vr to 0, or video_loss to 'ranking'"
             )
 
     @property
     def uses_pairs(self) -> bool:
-        """Whether potentially relevant pairs have a part in the loss."""
+        """Whether the loss uses potentially relevant pairs."""
         of_moments = self.lambda_vcmr and (self.lambda_rel_neg_vcmr or self.lambda_pos_rel_vcmr)
         return bool(self.lambda_rel_neg_vr or self.lambda_pos_rel_vr or self.lambda_nll_2 or of_moments)
 
@@ -135,7 +135,7 @@ Borders = BorderConvolution | BorderLinear
 
 @dataclass(frozen=True)
 class _Clips:
-    """Clips (V, T, D) of V videos by stream: `keys` are unit vectors, borders come from `last`."""
+    """Stream -> clips (V, T, D) of V videos: `keys` are unit vectors, `last` predict borders."""
 
     keys: Named
     last: Named
@@ -144,7 +144,7 @@ class _Clips:
 class ConvolutionBlock(PackedBlock):
     """Depthwise and pointwise convolution, ReLU, dropout, residual LayerNorm.
 
-    What lies behind the end of a sequence counts as zero, unless padding is computed, too.
+    Steps after the end of a sequence count as zero, unless padding is computed, too.
     """
 
     def __init__(self, width: int, kernel: int, dropout: float) -> None:
@@ -163,7 +163,7 @@ class ConvolutionBlock(PackedBlock):
 
 
 class Stream(nn.Module):
-    """What one stream has of its own: projection, encoders, and the query's map into its space."""
+    """The layers of one stream: projection, encoders, and the query's map into its space."""
 
     def __init__(self, width: int, config: Config, *, crossed: bool, product_mask: bool) -> None:
         super().__init__()
@@ -222,7 +222,7 @@ class Model(FusionModel):
         )
 
     def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
-        """Log-probabilities of start and end for P pairs: their sum is the logarithm of equation 2."""
+        """Log-probabilities of start and end for P pairs; their sum is the logarithm of equation 2."""
         logits = [
             self.borders[group](
                 [queries.parts[f"span/{name}"] for name in names],
@@ -235,7 +235,7 @@ class Model(FusionModel):
         return SpanScores(start, end, videos.mask)
 
     def loss(self, batch: Batch) -> Losses:
-        """The terms of equation 9 (paper 000); those whose weight is 0 are left out."""
+        """The terms of equation 9 (paper 000); terms with weight 0 are absent."""
         queries, clips = self.encode_queries(batch.queries), self._clips(batch.videos)
         pairs = self._pairs(batch)
         # Equation 1, for every query with every video of the batch.
@@ -249,7 +249,7 @@ class Model(FusionModel):
             terms = dict(rule.terms(batch, queries, VideoEncoding(batch.videos.mask, clips.keys, masks)))
         else:
             terms = dict(self._video_terms(batch, video_scores, pairs))
-        # Borders may be learned later than videos: of clips that mean something already.
+        # Borders may be learned later than videos, when clips already carry meaning.
         if self.config.lambda_tl and batch.epoch >= self.config.spans_from_epoch:
             terms |= self._span_terms(batch, queries, clips, pairs)
         if self.config.lambda_vcmr:
@@ -272,7 +272,7 @@ class Model(FusionModel):
         for name, stream in streams.items():
             clips = first[name]
             if stream.cross is not None:
-                # Clips of this stream ask, those of the other one answer: both encoded on their own so far.
+                # Clips of this stream are the queries, those of the other one keys and values.
                 (other,) = (encoded for other_name, encoded in first.items() if other_name != name)
                 clips = stream.cross(clips, other, packing)
             for encoder in stream.encoders[1:]:
@@ -281,7 +281,7 @@ class Model(FusionModel):
         return _Clips({name: packing.unpack(unit(clips)) for name, clips in first.items()}, last)
 
     def _pairs(self, batch: Batch) -> Pairs:
-        """The potentially relevant pairs of a batch; none where no term asks for them."""
+        """The potentially relevant pairs of a batch; empty if no term uses them."""
         if batch.confidence is None or not self.config.uses_pairs:
             return pairs_of(torch.zeros(0, 0, device=batch.spans.device))
         return pairs_of(batch.confidence, confidence_is_one=self.config.confidence_is_one)
@@ -291,12 +291,12 @@ class Model(FusionModel):
         config, own = self.config, batch.video_of
         if config.video_loss != "ranking":
             return self._contrast_terms(batch, scores)
-        # (Q, Q): what is compared is the pair of a query with the video of another query ...
+        # (Q, Q): relevant pairs are of a query with the video of another query ...
         square = scores[:, own]
         # ... but negative videos are drawn among all V, each once.
         candidates, allowed, columns = self._videos_against(batch, scores)
         places = (pairs.query, columns[pairs.moment])
-        # A pair within a query's own video says nothing of videos: its score is the positive's.
+        # A pair within a query's own video has the positive's score, so it does not count here.
         apart = pairs.those(~batch.positives[pairs.query, own[pairs.moment]])
         levels = self._levels(batch, (candidates, allowed, places), (square, apart))
         rule = Rule(config.margin, config.ranking, config.lambda_rel_neg_vr, config.lambda_pos_rel_vr)
@@ -338,11 +338,11 @@ class Model(FusionModel):
     ) -> tuple[Tensor, Tensor | None]:
         """(2, Q, Q) logits of start and end at each moment's borders; the lowest of its video, if shifted."""
         if self.config.moment_scores != "shift":
-            # Only two logits of each of Q x Q moments are computed, no softmax.
+            # This computes only two logits for each of Q x Q moments, and no softmax.
             places = (batch.video_of, batch.spans)
             logits = [borders.at(spans, last, places) for borders, spans, last in groups]
             return torch.stack(logits).mean(0), None
-        # Both from one tensor: rounded differently, a logit could lie below the lowest.
+        # Both come from one tensor: with different rounding, a logit could be below the lowest.
         count, mask = len(batch), batch.videos.mask
         rows = torch.arange(count, device=mask.device)
         pairs = (rows.repeat_interleave(count), batch.video_of.repeat(count))
@@ -363,7 +363,7 @@ class Model(FusionModel):
         truth = at_truth(log_probabilities(torch.stack(logits).mean(0)), batch.spans)
         relevant = None
         if config.lambda_nll_2:
-            # Equation 17: the same of query i in the video of moment j, for each relevant pair (i, j).
+            # Equation 17: the same for query i in the video of moment j, for each relevant pair (i, j).
             chosen = (pairs.query, own[pairs.moment])
             some = [predictor.some(spans, last, mask, chosen) for predictor, spans, last in groups]
             likely = at_truth(log_probabilities(torch.stack(some).mean(0)), batch.spans[pairs.moment])
@@ -388,13 +388,13 @@ class Model(FusionModel):
         candidates: tuple[Tensor, Tensor, tuple[Tensor, Tensor]],
         relevance: tuple[Tensor, Pairs],
     ) -> Levels:
-        """What ranking compares: negatives drawn among candidates (Q, C) and from the columns of R (Q, Q).
+        """Scores that ranking compares; negatives are drawn from candidates (Q, C) and columns of R (Q, Q).
 
-        `candidates` are scores, which are allowed, and the places of relevant pairs, which are not;
-        `relevance` are R and the relevant pairs.
+        `candidates` are (scores, allowed, places of relevant pairs, which are excluded); `relevance` are R
+        and the relevant pairs.
         """
         config, (scores, every, places), (square, pairs) = self.config, candidates, relevance
-        # Random negatives first; once scores mean something, those that score highest ("hard negatives").
+        # Random negatives at first; later, when scores are meaningful, the highest ones ("hard negatives").
         pool = config.pool if batch.epoch >= config.pool_from_epoch else config.first_pool
 
         def drawn(allowed: Tensor) -> tuple[Negatives, Negatives]:
@@ -418,7 +418,7 @@ class Model(FusionModel):
         return BorderConvolution(self.config.span_kernel, convolve_padding=self.counts_padding)
 
     def _videos_against(self, batch: Batch, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores (Q, C) among which negative videos are drawn, those allowed, each query's column (Q,)."""
+        """Scores (Q, C) to draw negative videos from, which are allowed, and each query's column (Q,)."""
         return scores, ~batch.positives, batch.video_of
 
     def _moments_allowed(self, batch: Batch) -> Tensor:
@@ -431,7 +431,7 @@ def released_names(config: Config) -> Mapping[str, str]:
 
     Streams keep their names: the released ones are `video` and `sub`.
     """
-    # The convolutional encoder's LayerNorm lies elsewhere than that of `layers.py`.
+    # The convolutional encoder's LayerNorm has another place than that of `layers.py`.
     convolutional = ((r"(_encoder\d?)\.norm\.", r"\1.layer_norm."),) if config.encoder == "cnn" else ()
     return renamed_parameters(lambda: Model(config), (*_RELEASED, *convolutional, *OF_LAYERS))
 

@@ -1,12 +1,14 @@
-"""What the authors' programs add to a system's paper, one program a file, named like the system.
+"""The authors' programs where they differ from the papers, and their checkpoints.
 
-- `AsReleased`: the system with the program's departures from the paper, its faults included. `Model(config)`
-  makes it where `as_released` is set (`models/protocol.py`).
-- `TITLE` and `settings(released: Released) -> Settings`: the settings of a checkpoint of the program. A file
-  without them has no importer.
+Each system has a module here of the same name, loaded by that name. It has:
 
-All importers share `checkpoint_file` (reads files without running their code), `settings` (the settings that
-checkpoints hold) and `importing` (names and shapes of parameters; the trained system).
+- `AsReleased`: the system as the program computes it, with its departures from the paper and its faults.
+  `Model(config)` makes it if `as_released` is set (`models/protocol.py`).
+- `TITLE` and `settings(released: Released) -> Settings`, the settings of one of the program's checkpoints;
+  `importing.py` calls it. Without them checkpoints of the program cannot be imported.
+
+All share `checkpoint_file` (reads files without running their code), `settings` (finds out settings) and
+`importing` (compares names and shapes of parameters, and makes the trained system).
 """
 
 from __future__ import annotations
@@ -23,5 +25,5 @@ __all__ = ["program_names"]
 def program_names() -> tuple[str, ...]:
     """Programs whose checkpoints can be imported; imports none of the modules."""
     paths = Path(__file__).parent.glob("[a-z]*.py")
-    here = {path.stem for path in paths if "\ndef settings(" in path.read_text(encoding="utf-8")}
-    return tuple(name for name in model_names() if name in here)
+    importers = {path.stem for path in paths if "\ndef settings(" in path.read_text(encoding="utf-8")}
+    return tuple(name for name in model_names() if name in importers)

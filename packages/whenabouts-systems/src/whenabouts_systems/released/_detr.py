@@ -1,4 +1,4 @@
-"""The DETR family: settings of checkpoints by lighthouse and the authors, and what their programs share."""
+"""The DETR family: settings of checkpoints of lighthouse and the authors, and departures of all programs."""
 
 from __future__ import annotations
 
@@ -44,10 +44,11 @@ def settings(
     decoder: str = "transformer.decoder",
     **sizes: Any,
 ) -> Settings:
-    """Settings from the tensors and the checkpoint's options; `sizes` are those of one system.
+    """Settings from the checkpoint's tensors and options; `sizes` are further settings of one system.
 
-    `windows` is the parameter with a row for each window, `encoder` and `decoder` are prefixes. Streams are
-    normalised as in training; lighthouse's predictor normalises them and then uses the features as they were.
+    `windows` is the parameter with a row for each window; `encoder` and `decoder` are prefixes of parameters.
+    Streams are normalised, as in training. Lighthouse's predictor computes normalised features too, but uses
+    the others.
     """
     released.refuse_others("span_loss_type", "l1")
     released.refuse_others("position_embedding", "sine", "v2")
@@ -83,12 +84,12 @@ def settings(
 
 
 def projections_of(released: Released, modality: str) -> int:
-    """Layers that project clips ("vid") or words ("txt")."""
+    """The number of layers that project clips ("vid") or words ("txt")."""
     return released.count(rf"input_{modality}_proj\.\d+\.net\.1\.weight")
 
 
 def layers_of(released: Released, encoder: str) -> int:
-    """The number of layers of an encoder or decoder; FormatError without any."""
+    """The number of layers of an encoder or decoder. Raises FormatError if there is none."""
     released.size(f"{encoder}.layers.0.linear1.weight", 0)
     return released.count(rf"{re.escape(encoder)}\.layers\.\d+\.linear1\.weight")
 
@@ -103,10 +104,10 @@ def _heads(released: Released, hidden: int) -> int:
 class PairsInBatch(AnchoredModel):
     """Faults of QD-, CG-, TR-DETR and UVCOM by which a pair's results depend on its batch.
 
-    - Each head leaves out the padding of another pair: the program lays heads beside pairs where PyTorch
-      expects pairs beside heads.
-    - Other queries of the batch are wrong for a video even if they are known to be true for it.
-    - Padded clips count in means over clips.
+    - Each head leaves out the padding of another pair: the program orders masks by head and then by pair,
+      PyTorch expects the reverse.
+    - Other queries of the batch count as wrong for a video even if they are known to be true for it.
+    - Means over clips include padded clips.
     """
 
     def _unseen(self, mask: Tensor, word_mask: Tensor) -> Tensor | None:

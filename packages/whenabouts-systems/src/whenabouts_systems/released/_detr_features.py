@@ -1,4 +1,4 @@
-"""The streams that a checkpoint of the DETR family reads, and their order."""
+"""The streams that a checkpoint of the DETR family reads, and in which order."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _WIDTHS = {*_CLIP_WIDTHS, _SLOWFAST_WIDTH, *_PAIRS}
 def features_of(released: Released, width: int) -> tuple[dict[str, int], bool]:
     """The streams in rows of `width` values, in order, and whether temporal endpoint features follow.
 
-    Streams come from the caller, else from the folders in the option `v_feat_dirs`. Otherwise CLIP is assumed
-    to come first, as in lighthouse (the authors' programs begin with SlowFast), and the guess is reported.
+    The caller gives the streams, else the folders in the option `v_feat_dirs`. Otherwise CLIP is assumed to
+    come first, as in lighthouse (the authors' programs begin with SlowFast), and the guess is reported.
     Raises UsageError if the caller's streams or `tef` do not fit the width.
     """
     given = released.overrides.streams
     tef = _tef(released, width)
-    own = width - 2 * tef
-    if given and sum(given.values()) != own:
+    values = width - 2 * tef
+    if given and sum(given.values()) != values:
         raise UsageError(
-            f"{released.checkpoint.path}: the streams given have {sum(given.values())} values together; its "
-            f"features have {own}, {_with(tef)} temporal endpoint features (--stream, --tef, --no-tef)"
+            f"{released.checkpoint.path}: the given streams have {sum(given.values())} values together, but "
+            f"its features have {values}, {_with(tef)} temporal endpoint features (--stream, --tef, --no-tef)"
         )
-    if not given and own not in _WIDTHS and own - 2 in _WIDTHS:
+    if not given and values not in _WIDTHS and values - 2 in _WIDTHS:
         raise UsageError(
-            f"{released.checkpoint.path}: features of {own} values are {own - 2} and 2 temporal endpoint "
-            f"features; give --tef, or name what they are: --stream {PICTURES}={own}"
+            f"{released.checkpoint.path}: features of {values} values look like {values - 2} with 2 temporal "
+            f"endpoint features: give --tef; or name the stream: --stream {PICTURES}={values}"
         )
-    return dict(given) or _in_folders(released, own) or _by_width(released, own), tef
+    return dict(given) or _in_folders(released, values) or _by_width(released, values), tef
 
 
 def _tef(released: Released, width: int) -> bool:
@@ -57,7 +57,7 @@ def _with(tef: bool) -> str:
 
 
 def _in_folders(released: Released, width: int) -> dict[str, int]:
-    """Streams from the program's folders; empty for other folders, or if they do not fit the width."""
+    """Streams from the names of the program's folders; empty if names are unknown or do not fit the width."""
     folders = [PurePosixPath(folder).name.lower() for folder in released.texts("v_feat_dirs")]
     names = [MOTION if "slowfast" in folder else PICTURES if "clip" in folder else "" for folder in folders]
     if len(names) == 1 and names[0]:
@@ -72,7 +72,7 @@ def _by_width(released: Released, width: int) -> dict[str, int]:
     if width in _PAIRS:
         clip = _PAIRS[width]
         released.guessed.append(
-            f"order of features: CLIP ({clip}) before SlowFast ({_SLOWFAST_WIDTH}), as lighthouse has them; "
+            f"order of features: CLIP ({clip}) before SlowFast ({_SLOWFAST_WIDTH}), as in lighthouse; "
             f"for a checkpoint of the authors' program: --stream {MOTION}={_SLOWFAST_WIDTH} "
             f"--stream {PICTURES}={clip}"
         )

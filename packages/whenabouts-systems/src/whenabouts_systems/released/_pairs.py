@@ -1,4 +1,4 @@
-"""Settings of checkpoints of CONQUER's and SQuiDNet's programs, and what both programs do otherwise."""
+"""CONQUER's and SQuiDNet's programs: settings of their checkpoints, and departures of both from papers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _HEAD_WIDTH = 64
 
 
 def sizes_of(released: Released, videos: str, query: str, convolved: str) -> dict[str, Any]:
-    """Sizes and weights that both programs name alike.
+    """Sizes and weights whose names are the same in both programs.
 
-    `videos` and `query` are the prefixes of their encoders, `convolved` is the first convolution of a border.
+    `videos` and `query` are the prefixes of the encoders, `convolved` names a border's first convolution.
     """
     hidden = released.size(f"{query}linear.net.1.weight", 0)
     inner = "transformer.encoder.layer.{}.intermediate.dense.weight"
@@ -43,7 +43,7 @@ def sizes_of(released: Released, videos: str, query: str, convolved: str) -> dic
 
 
 def settings_of(released: Released, config: Mapping[str, Any], program: str, nms: float) -> Settings:
-    """Settings with inputs and decoding as in the `program`, which normalises features of pictures only."""
+    """Settings with inputs and decoding as in `program`; only features of pictures are normalised."""
     widths = config["streams"]
     released.refuse_encoders(QUERY, *widths)
     released.refuse_tef(program)
@@ -66,7 +66,7 @@ class PaddedPairs(PairModel):
     """
 
     def __init__(self, config: Any) -> None:
-        super().__init__(config)  # type: ignore[call-arg]  # the system's own, which follows in the order
+        super().__init__(config)  # type: ignore[call-arg]  # the system's, which is next in the order
         compute_padding(self)
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:

@@ -1,4 +1,4 @@
-"""CG-DETR as lighthouse trains it: checkpoints, and the program's departures from the paper."""
+"""CG-DETR as lighthouse trains it: checkpoints, departures from the paper. Loaded by name (`released`)."""
 
 from __future__ import annotations
 
@@ -37,21 +37,23 @@ def settings(released: Released) -> Settings:
 class AsReleased(_detr.PairsInBatch, Model):
     """CG-DETR as its program computes it: `PairsInBatch`, and four more departures.
 
-    - Queries with and without a wrong query are averaged separately. A single one without would count as much
-      as all others, but a slip drops its contrast. In the contrast of attention those without never count.
-    - The class of dummy sentences is the first that is not the own: 0 for all queries, 1 for the first.
-    - The cross-entropy of membership ends at 100.
+    - Queries with and without a wrong query are averaged separately. A single query without one would count
+      as much as all others together, but by a slip its contrast is dropped. In the contrast of attention,
+      queries without one never count.
+    - The class of dummy sentences is the first that is not the query's own: 0, but 1 for the first query.
+    - The cross-entropy of membership is at most 100.
     - Padded words count in the distillation.
     """
 
     def _contrast(
         self, scores: Tensor, others: Tensor | None, labels: Tensor, mask: Tensor, negative: Tensor
     ) -> Tensor:
-        total, lone = scores.new_zeros(()), ~negative
+        total, without = scores.new_zeros(()), ~negative
         if others is not None:
             total = self._contrast_of_attention(scores, others, labels, mask, negative)
-        if others is None or lone.sum() > 1:
-            total = total + rating_contrast(scores[lone], labels[lone], mask[lone], self.config.temperature)
+        if others is None or without.sum() > 1:
+            kept = scores[without], labels[without], mask[without]
+            total = total + rating_contrast(*kept, self.config.temperature)
         return total
 
     def _contrast_of_attention(

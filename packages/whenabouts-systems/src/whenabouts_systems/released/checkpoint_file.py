@@ -1,7 +1,7 @@
 """Reads tensors and plain settings from files of `torch.save`, old and new, without running their code.
 
-The released programs save `{"model": state_dict, "model_cfg": settings, "epoch": number}`; the DETR family
-has "opt" in place of "model_cfg". The settings are an object of a package (easydict) that need not be
+The released programs save `{"model": state_dict, "model_cfg": settings, "epoch": number}`; in the DETR family
+the key of the settings is "opt". The settings are an object of easydict, a package that need not be
 installed. PyTorch writes a zip file with a pickle and an entry for each tensor's storage. Before version 1.6
 it wrote several pickles, followed by the storages.
 """
@@ -77,7 +77,7 @@ _CALLS = frozenset(
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Contents of a file: `tensors` by name (float32), `settings` with plain values, the epoch if any."""
+    """Content of a file: `tensors` by name (float32), `settings` with plain values, the epoch if known."""
 
     path: Path
     tensors: Mapping[str, Tensor]
@@ -87,7 +87,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class _Storage:
-    """`count` values of a type; `key` is their name in the file."""
+    """`count` values of a type, stored in the file under `key`."""
 
     key: str
     dtype: torch.dtype
@@ -96,7 +96,7 @@ class _Storage:
 
 @dataclass(frozen=True)
 class _View:
-    """The place of a parameter's values in a storage; offset and strides count values."""
+    """Where a parameter's values are in a storage; offset and strides count values."""
 
     storage: _Storage
     offset: int
@@ -107,8 +107,8 @@ class _View:
 def read_checkpoint(path: Path) -> Checkpoint:
     """The tensors and settings of a file of `torch.save`.
 
-    Raises FormatError for a file that is missing, damaged or not of `torch.save`. Also for one with a call
-    that is not allowed (no call is made), with a parameter that is not a tensor, or with tensors larger than
+    Raises FormatError for a file that is missing, damaged or not written by `torch.save`, and if it asks for
+    a call that is not allowed (no call is made), has a parameter that is not a tensor, or tensors larger than
     the file.
     """
     try:
@@ -121,7 +121,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
             stream.seek(0)
             return _read_pickles(path, stream)
     except PickleRefused as error:
-        raise FormatError(path, f"{error}; nothing of it was run", accepted=ACCEPTED) from None
+        raise FormatError(path, f"{error}; no code of the file was run", accepted=ACCEPTED) from None
     except OSError as error:
         raise FormatError(path, f"cannot be read: {error.strerror or error}") from None
 
@@ -133,7 +133,7 @@ def _read_zip(path: Path, stream: IO[bytes]) -> Checkpoint:
             names = archive.namelist()
             pickles = [name for name in names if name.endswith("/data.pkl")]
             if len(pickles) != 1:
-                raise FormatError(path, "is a zip file of something else", accepted=ACCEPTED)
+                raise FormatError(path, "is a zip file, but not of torch.save", accepted=ACCEPTED)
             root = pickles[0].removesuffix("data.pkl")
             byte_order = f"{root}byteorder"
             _check_byte_order(path, byte_order not in names or _entry(path, archive, byte_order) == b"little")
@@ -159,7 +159,7 @@ def _entry(path: Path, archive: zipfile.ZipFile, name: str, most: int | None = N
         raise FormatError(path, f"lacks its entry {name!r}: it is damaged; fetch it again") from None
     if info.compress_type != zipfile.ZIP_STORED:
         raise FormatError(
-            path, f"has a packed entry {name!r}, which torch.save does not write", accepted=ACCEPTED
+            path, f"has a compressed entry {name!r}, which torch.save does not write", accepted=ACCEPTED
         )
     if most is not None and info.file_size > most:
         raise FormatError(path, f"has {info.file_size} bytes of pickle in {name!r}; at most {most} are read")
@@ -171,7 +171,7 @@ def _read_pickles(path: Path, stream: IO[bytes]) -> Checkpoint:
     if read_pickle(stream, ()) != _LEGACY_MAGIC:
         raise FormatError(path, "is a pickle, but not of torch.save", accepted=ACCEPTED)
     if read_pickle(stream, ()) != _LEGACY_PROTOCOL:
-        raise FormatError(path, "was written by a version of PyTorch that is not known", accepted=ACCEPTED)
+        raise FormatError(path, "was written by an unknown version of PyTorch", accepted=ACCEPTED)
     system = read_pickle(stream, ())
     _check_byte_order(path, isinstance(system, dict) and system.get("little_endian") is True)
     contents = _Contents(path, read_pickle(stream, _CALLS))
@@ -180,7 +180,7 @@ def _read_pickles(path: Path, stream: IO[bytes]) -> Checkpoint:
     values: dict[str, Tensor] = {}
     for key in keys if isinstance(keys, list) else ():
         if not isinstance(key, str) or key not in storages:
-            raise FormatError(path, "has a storage that no tensor is of", accepted=ACCEPTED)
+            raise FormatError(path, "has a storage that no tensor uses", accepted=ACCEPTED)
         storage = storages[key]
         head = stream.read(8)
         if len(head) < 8 or struct.unpack("<q", head)[0] != storage.count:
@@ -191,7 +191,7 @@ def _read_pickles(path: Path, stream: IO[bytes]) -> Checkpoint:
 
 def _check_byte_order(path: Path, is_little: bool) -> None:
     if not is_little:
-        raise FormatError(path, "was written on a machine of the other byte order; save it anew on this one")
+        raise FormatError(path, "was written on a machine of the other byte order; save it again on this one")
 
 
 def _values(path: Path, storage: _Storage, data: bytes) -> Tensor:
@@ -207,13 +207,13 @@ def _values(path: Path, storage: _Storage, data: bytes) -> Tensor:
 
 
 class _Contents:
-    """The main pickle: the places of parameters in storages, the plain settings, the epoch."""
+    """What the main pickle holds: the places of parameters in storages, the plain settings, the epoch."""
 
     def __init__(self, path: Path, value: Any) -> None:
         self._path, self._file_bytes = path, path.stat().st_size
         if not isinstance(value, dict):
             raise FormatError(
-                path, f"holds a {type(value).__name__}, no parameters by name", accepted=ACCEPTED
+                path, f"holds a {type(value).__name__}, not parameters by name", accepted=ACCEPTED
             )
         parameters = value.get("model", value)
         if not isinstance(parameters, dict) or not parameters:
@@ -241,7 +241,7 @@ class _Contents:
                 tensor = values[view.storage.key].as_strided(view.size, view.stride, view.offset)
                 tensors[name] = tensor.to(torch.float32, copy=True).contiguous()
             except (RuntimeError, OverflowError):  # an empty tensor with other sizes out of range
-                raise self._fault(name, "has a size or stride that makes no tensor") from None
+                raise self._fault(name, "has a size or stride that no tensor can have") from None
         return Checkpoint(self._path, tensors, self._settings, self._epoch)
 
     def _refuse_copies(self) -> None:
@@ -250,7 +250,7 @@ class _Contents:
         if count > self._file_bytes:  # tied weights of two bytes a value pass
             raise FormatError(
                 self._path,
-                f"has parameters of {count} values together; the file has {self._file_bytes} bytes",
+                f"has parameters of {count} values together, but only {self._file_bytes} bytes",
             )
 
     def _fault(self, name: str, problem: str, accepted: str = "") -> FormatError:
@@ -262,32 +262,32 @@ class _Contents:
             value = value.arguments[0]
         if not (isinstance(value, Call) and value.path in _TENSOR_CALLS and len(value.arguments) >= 4):
             kind = value.path if isinstance(value, Call | ForeignObject | Name) else type(value).__name__
-            raise self._fault(name, f"is no tensor but {kind}", ACCEPTED)
+            raise self._fault(name, f"is not a tensor but {kind}", ACCEPTED)
         persistent, offset, size, stride = value.arguments[:4]
         storage = self._storage(name, persistent)
         counts = [offset, *size, *stride] if isinstance(size, tuple) and isinstance(stride, tuple) else [None]
         are_plain = all(type(count) is int and 0 <= count < _LARGEST for count in counts)
         if not are_plain or len(size) != len(stride) or len(size) > _MOST_DIMENSIONS:
-            raise self._fault(name, "has a size or stride that makes no tensor")
+            raise self._fault(name, "has a size or stride that no tensor can have")
         last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
         if prod(size) > storage.count or (prod(size) and last >= storage.count):
-            raise self._fault(name, f"is of size {size}, but {storage.count} values are kept for it")
+            raise self._fault(name, f"has size {size}, but the file has {storage.count} values for it")
         return _View(storage, offset, size, stride)
 
     def _storage(self, name: str, value: Any) -> _Storage:
-        """The storage of a persistent id ("storage", type, key, device, count); old files append a view."""
+        """The storage with a persistent id ("storage", type, key, device, count); old files append a view."""
         id = value.id if isinstance(value, Persistent) else None
         if not isinstance(id, tuple) or len(id) < 5 or id[0] != "storage" or not isinstance(id[1], Name):
             raise self._fault(name, "has no values in this file", ACCEPTED)
         dtype, key, count = _STORAGES.get(id[1].path), id[2], id[4]
         if dtype is None or not isinstance(key, str) or type(count) is not int or count < 0:
             raise self._fault(
-                name, f"is kept as {id[1].path}", "torch.FloatStorage and the other plain types"
+                name, f"is stored as {id[1].path}", "torch.FloatStorage and the other plain types"
             )
         if len(id) > 5 and id[5] is not None:
-            raise self._fault(name, "is a view of a kept storage, which is not read")
+            raise self._fault(name, "is a view of another storage; such parameters are not read")
         if count * dtype.itemsize > self._file_bytes:
-            raise self._fault(name, f"is said to have {count} values; the file has {self._file_bytes} bytes")
+            raise self._fault(name, f"claims {count} values, but the file has {self._file_bytes} bytes")
         return _Storage(key, dtype, count)
 
 

@@ -1,7 +1,7 @@
-"""How released programs average rows of features and turn seconds into clips, where an experiment says so.
+"""How released programs average rows of features and turn seconds into clips; an experiment may choose it.
 
-They differ from `features.resample` and `whenabouts.clips` at the end of a video: averaging usually leaves
-out the last row, and the last clip of a moment is exclusive.
+The results differ from `features.resample` and `whenabouts.clips` at ends: averaging usually leaves out the
+last row of a video, and the last clip of a moment is exclusive.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Indices = NDArray[np.int64]
 def average_to_length(rows: Rows, count: int) -> NDArray[np.float32]:
     """(count, D) float32: T rows averaged to `count`, as ReLoCLNet, TVR-Ranking, MS-SL and MMN do.
 
-    Borders of stretches are held at T-1. So the last row is left out wherever its stretch holds another.
+    Borders of segments are at most T-1. So the last row is left out unless it is alone in its segment.
     Raises UsageError without rows or for a count below 1.
     """
     check_counts(len(rows), count)
@@ -32,7 +32,7 @@ def average_to_length(rows: Rows, count: int) -> NDArray[np.float32]:
 def clip_spans(start: ArrayLike, end: ArrayLike, clip_seconds: ArrayLike) -> tuple[Indices, Indices]:
     """floor(start / clip) and ceil(end / clip), as in the programs of XML, ReLoCLNet and TVR-Ranking.
 
-    The last clip is exclusive there, and floats are not rounded to instants.
+    The last clip is exclusive, and seconds are not rounded.
     """
     clip = np.asarray(clip_seconds, np.float64)
     first, last = np.floor(np.asarray(start) / clip), np.ceil(np.asarray(end) / clip)

@@ -1,8 +1,9 @@
-"""CONQUER's program: checkpoints and departures.
+"""CONQUER's program: checkpoints, and departures from the paper. Loaded by name (`released/__init__.py`).
 
-The tensors give all sizes, the streams, and whether the model scores videos (measure "exclusive"). The
-measures "general" and "disjoint" have the same parameters; without an option it is "general", which counts a
-retriever's score once (`alpha`). Of a list such as HERO's give the logarithms of its scores.
+The tensors tell all sizes, the streams, and whether the model scores videos (measure "exclusive"). The
+measures "general" and "disjoint" have the same parameters; without an option "general" is assumed, which
+counts a retriever's score once (`alpha`). For a retriever's list such as HERO's, give the logarithms of its
+scores.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _CONVOLVED = "moment_localization_head.begin_score_modeling.clip_score_predictor
 
 
 def settings(released: Released) -> Settings:
-    """Settings as the tensors and the program's options have them."""
+    """Settings from the checkpoint's tensors and options."""
     config = _config(released)
     return settings_of(released, config, "CONQUER", nms=0.7)
 
@@ -42,7 +43,7 @@ def _config(released: Released) -> dict[str, Any]:
 
 
 def _streams(released: Released) -> dict[str, int]:
-    """The streams that have a projection, and their widths."""
+    """The streams with a projection, and their widths."""
     widths = {
         stream: released.size(f"{_VIDEO}{name}.net.1.weight", 1)
         for stream, name in _PROJECTIONS
@@ -54,7 +55,7 @@ def _streams(released: Released) -> dict[str, int]:
 
 
 def _measure(released: Released) -> str:
-    """The measure; "general" where the tensors and the options leave it open."""
+    """The measure; "general" if tensors and options leave it open."""
     has_video_score = released.has("video_scoring_head.video_score_predictor.0.weight")
     measure = released.setting("measure", "exclusive" if has_video_score else "")
     if not measure:
@@ -64,7 +65,7 @@ def _measure(released: Released) -> str:
     if measure not in fitting:
         raise FormatError(
             released.checkpoint.path,
-            f"has {'a' if has_video_score else 'no'} video score of its own, the settings say",
+            f"has {'a' if has_video_score else 'no'} video score of its own, but the settings say",
             field="measure",
             value=measure,
             accepted=" or ".join(fitting),

@@ -1,17 +1,17 @@
-"""CroCs' program: its losses, faults included.
+"""CroCs' losses as its program computes them, faults included. Loaded by name (`released/__init__.py`).
 
 - A filtered pair is not excluded from the sum: its cosine becomes 0, so it adds exp(0) = 1. On the moments'
-  side this includes a sentence's own pair if its own video counts as similar, as true similarities do; then
-  only the margin is left of it in the denominator.
-- All logits of a denominator, the positive's included, are multiplied by the number of all pairs over that of
-  the kept pairs; the numerator is not.
-- In the loss of drawn queries the matrices of one positive sentence and of all sentences are broadcast: the
+  side this also happens to a sentence's own pair if its own video counts as similar, as with true
+  similarities; in the denominator only the margin is then left of the pair.
+- All logits of a denominator, the positive's included, are multiplied by (number of all pairs) / (number of
+  kept pairs); the numerator is not.
+- In the loss of drawn queries, the matrices of one positive sentence and of all sentences are broadcast: the
   mean is over as many rows as there are sentences, but only the first is the paper's loss.
 - The mean cross-entropy of negatives is divided once more by the number of maps. The first stage has none.
 - MMN's departures (`released/mmn.py`).
 
-The program also builds a cross-entropy with a weight of 50 that it never calls. None of its files calls the
-loss of either stage, and it has no sampler. Its checkpoints are read by the importer of MMN.
+The program also makes a cross-entropy with a weight of 50 that it never calls. None of its files calls the
+loss of either stage, and it has no sampler. Its checkpoints are read by MMN's importer.
 
 Shapes as in `parts/mutual_matching.py`.
 """
@@ -70,10 +70,10 @@ class AsReleased(crocs.Model):
         rule, count = self.rule, len(batch)
         moments = videos.contrast[batch.video_of[:, None], positive_cells(truth, rule.positives).chosen]
         drawn = drawn_queries(batch, len(sentences))
-        own = torch.einsum("skd,sd->sk", moments, sentences[:count])[..., None]
-        matched = torch.cat([own, moments @ sentences[count:].T], 2)
-        there = torch.cat([drawn.new_ones((count, 1)), drawn], 1)
-        return drawn_sentences(matched.float(), there, rule).mean()
+        own_cosines = torch.einsum("skd,sd->sk", moments, sentences[:count])[..., None]
+        matched = torch.cat([own_cosines, moments @ sentences[count:].T], 2)
+        allowed = torch.cat([drawn.new_ones((count, 1)), drawn], 1)
+        return drawn_sentences(matched.float(), allowed, rule).mean()
 
 
 def filtered_matching(
@@ -86,11 +86,11 @@ def filtered_matching(
     """
     positives = positive_cells(truth, rule.positives)
     matched = (cells[truth.video_of[:, None], positives.chosen] @ sentences.T).float()
-    own = own_sentence(matched)
-    numerator = (own - rule.margin) / rule.moment_temperature
-    of_moments = _filtered_moments(matched, own, truth, rule, filtered) - numerator
-    numerator = (own - rule.margin) / rule.sentence_temperature
-    of_sentences = _filtered_sentences(sentences, cells, own, truth, rule, filtered) - numerator
+    own_cosines = own_sentence(matched)
+    numerator = (own_cosines - rule.margin) / rule.moment_temperature
+    of_moments = _filtered_moments(matched, own_cosines, truth, rule, filtered) - numerator
+    numerator = (own_cosines - rule.margin) / rule.sentence_temperature
+    of_sentences = _filtered_sentences(sentences, cells, own_cosines, truth, rule, filtered) - numerator
     return positives.mean(of_moments), positives.mean(of_sentences)
 
 
@@ -98,9 +98,9 @@ def _filtered_moments(matched: Tensor, own: Tensor, truth: Truth, rule: Rule, fi
     """(S, K) logarithms of the moments' denominators; `matched` (S, K, S), `own` (S, K)."""
     zero = filtered[:, truth.video_of].T
     weight = zero.numel() / (~zero).sum().clamp(min=1) / rule.moment_temperature
-    there = allowed_sentences(truth, rule, Keep(), len(matched))
-    there = there & ~torch.eye(len(there), dtype=torch.bool, device=there.device)
-    others = (matched.masked_fill(zero[:, None], 0.0) * weight).masked_fill(~there[:, None], _ABSENT)
+    allowed = allowed_sentences(truth, rule, Keep(), len(matched))
+    allowed = allowed & ~torch.eye(len(allowed), dtype=torch.bool, device=allowed.device)
+    others = (matched.masked_fill(zero[:, None], 0.0) * weight).masked_fill(~allowed[:, None], _ABSENT)
     # A filtered own pair keeps only its margin.
     itself = (own.masked_fill(zero.diagonal()[:, None], 0.0) - rule.margin) * weight
     return torch.logaddexp(itself, others.logsumexp(2))
@@ -111,32 +111,32 @@ def _filtered_sentences(
 ) -> Tensor:
     """(S, K) logarithms of the sentences' denominators."""
     at = torch.arange(len(sentences), device=cells.device)
-    mine = torch.zeros_like(filtered).index_put((at, truth.video_of), filtered.new_ones(()))
-    pairs = (~mine).float() @ truth.cells.sum(1, dtype=torch.float32)
-    kept = (~mine & ~filtered).float() @ truth.cells.sum(1, dtype=torch.float32)
+    own_video = torch.zeros_like(filtered).index_put((at, truth.video_of), filtered.new_ones(()))
+    pairs = (~own_video).float() @ truth.cells.sum(1, dtype=torch.float32)
+    kept = (~own_video & ~filtered).float() @ truth.cells.sum(1, dtype=torch.float32)
     weight = pairs.sum() / kept.sum().clamp(min=1) / rule.sentence_temperature
     weight = torch.where(pairs.sum() > 0, weight, 1 / rule.sentence_temperature)
     cosines = torch.einsum("sd,vpd->svp", sentences, cells).float()
-    near = torch.zeros_like(cosines, dtype=torch.bool).index_put(
+    overlapping = torch.zeros_like(cosines, dtype=torch.bool).index_put(
         (at, truth.video_of), truth.iou >= rule.negative_iou
     )
-    zero = near | (filtered & ~mine)[..., None]
+    zero = overlapping | (filtered & ~own_video)[..., None]
     logits = (cosines.masked_fill(zero, 0.0) * weight).masked_fill(~truth.cells, _ABSENT)
     others = torch.logaddexp(logits.flatten(1).logsumexp(1), logits.new_tensor(ReleasedRule.epsilon).log())
     return torch.logaddexp((own - rule.margin) * weight, others[:, None])
 
 
-def drawn_sentences(matched: Tensor, there: Tensor, rule: Rule) -> Tensor:
+def drawn_sentences(matched: Tensor, allowed: Tensor, rule: Rule) -> Tensor:
     """(S,) the moments' term of the second stage over all rows; only the first row is the paper's loss.
 
     `matched` (S, K, 1 + M): cosines of a sentence's moments with the sentence, then with the M queries drawn
-    for its video. `there` (S, 1 + M) bool, the first true.
+    for its video. `allowed` (S, 1 + M) bool, the first true.
     """
-    logits = (matched / rule.moment_temperature).masked_fill(~there[:, None], -torch.inf)
+    logits = (matched / rule.moment_temperature).masked_fill(~allowed[:, None], -torch.inf)
     less = logits - rule.margin / rule.moment_temperature
     # Each column in turn is the positive, whose margin is subtracted in the sum.
     highest = logits.amax(2, keepdim=True)
     powers = (logits - highest).exp()
     sums = powers.sum(2, keepdim=True) - powers + (less - highest).exp()
-    rows = (sums.log() + highest - less[..., :1]).masked_fill(~there[:, None], 0.0)
-    return rows.sum((1, 2)) / (there.sum(1) * matched.shape[1])
+    rows = (sums.log() + highest - less[..., :1]).masked_fill(~allowed[:, None], 0.0)
+    return rows.sum((1, 2)) / (allowed.sum(1) * matched.shape[1])

@@ -1,4 +1,4 @@
-"""EaTR as lighthouse trains it: checkpoints, and its departures from the paper."""
+"""EaTR as lighthouse trains it: checkpoints, and departures from the paper. Loaded by name (`released`)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from whenabouts_systems.released.settings import Released, Settings
 TITLE = "EaTR, imported from a checkpoint of lighthouse"
 _INSIDE = "transformer.decoder."
 _TWICE = ("event_span_embed.", "moment_span_embed.")
-"""Heads that the file has twice: the decoder shares them."""
+"""Heads that are in the file twice, because the decoder shares them."""
 
 
 def settings(released: Released) -> Settings:
-    """Settings as the tensors and the checkpoint's options have them.
+    """Settings from the checkpoint's tensors and options.
 
     Raises FormatError if the two copies of a head differ.
     """
     weight = released.setting("event_coef", 3.0)
-    own = _detr.settings(released, "transformer.decoder.slot_atten.slots", weight_event=weight)
+    common = _detr.settings(released, "transformer.decoder.slot_atten.slots", weight_event=weight)
     tensors = released.checkpoint.tensors
     copies = [name for name in tensors if name.startswith(tuple(_INSIDE + head for head in _TWICE))]
     for name in copies:
@@ -33,10 +33,10 @@ def settings(released: Released) -> Settings:
         if head is not None and not torch.equal(head, tensors[name]):
             raise FormatError(
                 released.checkpoint.path,
-                f"{name.removeprefix(_INSIDE)!r} and {name!r} are one parameter, and differ here; import the "
-                "file that the program wrote",
+                f"{name.removeprefix(_INSIDE)!r} and {name!r} are one parameter, but have different values; "
+                "import the file that the program wrote",
             )
-    return replace(own, unused=own.unused | frozenset(copies))
+    return replace(common, unused=common.unused | frozenset(copies))
 
 
 class AsReleased(Model):

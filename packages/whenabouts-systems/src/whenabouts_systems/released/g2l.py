@@ -1,4 +1,4 @@
-"""G2L with MMN's program as its network; the authors' program of G2L was not used."""
+"""G2L with the network of MMN's program, not of its authors' program. Loaded by name (`released`)."""
 
 from __future__ import annotations
 

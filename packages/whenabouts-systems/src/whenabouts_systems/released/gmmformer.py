@@ -1,6 +1,6 @@
-"""GMMFormer's program: its checkpoints, and its departures from the paper.
+"""GMMFormer's program: checkpoints, and departures from the paper. Loaded by name (`released/__init__.py`).
 
-Its windows (0.5, 1, 5 and none) are constants in its code.
+The windows (0.5, 1, 5 and none) are constants in its code.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ TITLE = "GMMFormer, imported from a checkpoint of the authors' program"
 
 
 def settings(released: Released) -> Settings:
-    """Settings as the tensors and the program's options have them."""
+    """Settings from the checkpoint's tensors and options."""
     return settings_of(released, "GMMFormer")
 
 
 class _PaddedAttention(GaussianAttention):
-    """Windows over the padded batch: the window of row t is centred at t / T, but row k is at k / (T - 1)."""
+    """Windows over padded rows: the window of row t has its centre at t / T, but row k is at k / (T - 1)."""
 
     def near(self, lengths: Tensor, steps: int) -> Tensor:
         """(B, T, T): the same window for every sequence."""
@@ -32,7 +32,7 @@ class _PaddedAttention(GaussianAttention):
 
 
 class AsReleased(Model):
-    """GMMFormer as its program computes it: padding counts, and other answers are negatives."""
+    """GMMFormer as its program computes it: padding counts, and other answers of a query are negatives."""
 
     attention = _PaddedAttention
     borders = staticmethod(held_borders)

@@ -1,8 +1,8 @@
-"""HERO's program: its checkpoints (fine-tuned on TVR or DiDeMo, or pre-trained), and its departures.
+"""HERO's program: checkpoints (fine-tuned on TVR or DiDeMo, or pre-trained), and departures from the paper.
 
-The tensors give all sizes; parameters for pre-training are left out. The features of ResNet and SlowFast side
-by side are one stream. Words are ids of RoBERTa's tokenizer (`--encoder query=NAME` names its folder or
-repository).
+Loaded by name (`released/__init__.py`). The tensors tell all sizes; parameters that only pre-training uses
+are left out. The features of ResNet and SlowFast, joined, are one stream. Words are ids of RoBERTa's
+tokenizer (`--encoder query=NAME` names its folder or repository).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TOKENIZER = "roberta-base"
 
 
 def settings(released: Released) -> Settings:
-    """Settings as the tensors and the program's options have them."""
+    """Settings from the checkpoint's tensors and options."""
     config = _config(released)
     decoding = released.decoding("as-released")
     # A target's end is the last frame of the moment.
@@ -78,7 +78,7 @@ def _config(released: Released) -> dict[str, Any]:
 
 
 def _layers(released: Released, place: str, heads: int) -> dict[str, int]:
-    """Layers, heads and inner width of the transformer there."""
+    """Number of layers, heads and inner width of the transformer with the prefix `place`."""
     return {
         "layers": released.count(re.escape(place) + r"encoder\.layer\.\d+\.intermediate\.dense\.weight"),
         "heads": heads,
@@ -87,7 +87,7 @@ def _layers(released: Released, place: str, heads: int) -> dict[str, int]:
 
 
 def _inputs(released: Released, config: dict[str, Any]) -> Inputs:
-    """How features are prepared: not at all."""
+    """Inputs; features are not changed."""
     released.refuse_encoders(QUERY, "video")
     released.refuse_tef("HERO")
     clip = released.overrides.clip_seconds or released.setting("vfeat_interval", 1.5)
@@ -106,15 +106,15 @@ def _inputs(released: Released, config: dict[str, Any]) -> Inputs:
 class ReleasedPretraining(Pretraining):
     """The program's losses of pre-training.
 
-    Padded clips are negatives of hidden clips. Regression takes distances, not their squares. An untrained
-    vector is added to clips that are not hidden.
+    Padded clips are negatives of hidden clips. The error of regression is the distance, not its square. A
+    vector that is not trained is added to clips that are not hidden.
     """
 
     def others(self, mask: Tensor, hidden: Tensor) -> Tensor:
         return ~hidden
 
-    def error(self, apart: Tensor) -> Tensor:
-        distances: Tensor = apart.norm(dim=1)
+    def error(self, difference: Tensor) -> Tensor:
+        distances: Tensor = difference.norm(dim=1)
         return distances
 
     def marks(self, hidden: Tensor, table: nn.Embedding) -> Tensor:
@@ -125,9 +125,9 @@ class ReleasedPretraining(Pretraining):
 class AsReleased(Model):
     """HERO as its program computes it.
 
-    Padding is computed and convolved, so the last frames' logits depend on it. The convolutions of borders
-    begin at random. Only a query's own video is spared as a negative; known positives are not. Places begin
-    at the rows of RoBERTa's table that are padding.
+    Padding is computed and convolved, so the last frames' logits depend on it. The initial weights of the
+    borders' convolutions are random. Only a query's own video is excluded from its negatives; other known
+    positives are not. Places use RoBERTa's table from its first row, although rows for padding come first.
     """
 
     counts_padding = True

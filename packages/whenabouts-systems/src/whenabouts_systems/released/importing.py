@@ -1,4 +1,4 @@
-"""Import a released checkpoint as a trained system, with a check of every parameter's name and shape."""
+"""Import a released checkpoint as a trained system; every parameter's name and shape is compared."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from whenabouts_systems.released.checkpoint_file import Checkpoint, read_checkpo
 from whenabouts_systems.released.settings import Overrides, Released, Settings
 
 OPTIONS = "opt.json"
-"""The file of options that programs write beside a checkpoint."""
+"""The name of the file of options that programs write next to a checkpoint."""
 _MOST_NAMED = 6
 # The prefix of names in a model that was trained on several GPUs.
 _PARALLEL = "module."
@@ -63,20 +63,20 @@ class Imported:
 def check_free(folder: Path) -> None:
     """Raise UsageError if a folder exists and is not empty, or if a parent is not a folder."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UsageError(f"{folder}: is there already; name a folder that is new or empty")
+        raise UsageError(f"{folder}: exists already; name a folder that is new or empty")
     inside = next(parent for parent in folder.absolute().parents if parent.exists())
     if not inside.is_dir():
-        raise UsageError(f"{folder}: {inside} is no folder; name a folder in one")
+        raise UsageError(f"{folder}: {inside} is not a folder; name a path inside a folder")
 
 
 def import_checkpoint(
     program: str, path: Path, overrides: Overrides | None = None, options: Path | None = None
 ) -> Imported:
-    """Import a checkpoint as a trained system that computes what the program does.
+    """Import a checkpoint as a trained system that computes the same as the program.
 
-    `options` is the program's opt.json (default: the one beside the file, if any). Raises UsageError for an
-    unknown program. Raises FormatError, with the parameters that are missing, left over or of another shape,
-    for a file that is not its checkpoint.
+    `options` is the program's opt.json (default: the one in the file's folder, if any). Raises UsageError for
+    an unknown program; FormatError for a file that is not a checkpoint of the program, naming the parameters
+    that are missing, left over or of another shape.
     """
     if program not in program_names():
         raise UsageError(f"{program!r}: no such program; known: {', '.join(program_names())}")
@@ -99,7 +99,7 @@ def import_checkpoint(
         "title": importer.TITLE,
         IMPORTED_FROM: path.name,
         "SHA-256 of that file": _digest(path),
-        "not told by the file": "; ".join(released.guessed) or "nothing",
+        "guessed settings": "; ".join(released.guessed) or "none",
         **({} if checkpoint.epoch is None else {"epoch": checkpoint.epoch}),
     }
     trained = Trained(program, model.eval(), settings.inputs, settings.decoding, settings.labels, about)
@@ -107,7 +107,7 @@ def import_checkpoint(
 
 
 def _model(program: str, checkpoint: Checkpoint, settings: Settings) -> Any:
-    """The system with the weights of the checkpoint, whose shapes are compared before memory is taken."""
+    """The system with the checkpoint's weights; shapes are compared before memory is allocated."""
     try:
         config = config_of(program, settings.config)
         shapes = shapes_of(program, config, len(checkpoint.tensors))
@@ -116,7 +116,7 @@ def _model(program: str, checkpoint: Checkpoint, settings: Settings) -> Any:
         with torch.random.fork_rng(devices=[]):
             model = new_model(program, config)
     except (TypeError, ValueError, RuntimeError, UsageError) as error:
-        raise FormatError(checkpoint.path, f"its settings make no model: {error}") from None
+        raise FormatError(checkpoint.path, f"no model can be made with its settings: {error}") from None
     model.load_state_dict(weights)
     return model
 
@@ -138,28 +138,28 @@ def _is_like(program: str, checkpoint: Checkpoint) -> bool:
     importer: Any = importlib.import_module(f"whenabouts_systems.released.{program}")
     try:
         settings: Settings = importer.settings(Released(checkpoint, {}, Overrides()))
-        theirs = set(_names(program, config_of(program, settings.config), checkpoint).values())
+        expected = set(_names(program, config_of(program, settings.config), checkpoint).values())
     except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError, WhenaboutsError):
         return False
-    return theirs <= set(checkpoint.tensors) <= theirs | settings.unused
+    return expected <= set(checkpoint.tensors) <= expected | settings.unused
 
 
 def _refuse_streams(given: Mapping[str, int], settings: Settings) -> None:
-    """Raise UsageError if the caller's streams differ from those that the parameters tell."""
-    own = {name: stream.width for name, stream in settings.inputs.streams.items()}
-    if given and list(given.items()) != list(own.items()):
-        streams = ", ".join(f"{name} ({width})" for name, width in own.items())
-        raise UsageError(f"the checkpoint tells its streams itself: {streams}; leave --stream")
+    """Raise UsageError if the caller's streams differ from the checkpoint's."""
+    streams = {name: stream.width for name, stream in settings.inputs.streams.items()}
+    if given and list(given.items()) != list(streams.items()):
+        listed = ", ".join(f"{name} ({width})" for name, width in streams.items())
+        raise UsageError(f"the checkpoint's streams are {listed}; leave out --stream")
 
 
 def _read_options(path: Path, named: Path | None) -> Mapping[str, Any]:
-    """The program's options, from the `named` file or the one beside the checkpoint; else none."""
+    """The program's options, from the `named` file or the one in the checkpoint's folder; else none."""
     file = named or path.with_name(OPTIONS)
     if named is None and not file.is_file():
         return {}
     options = read_json(file)
     if not isinstance(options, dict):
-        raise FormatError(file, "holds no options", accepted="a JSON object, as the programs write it")
+        raise FormatError(file, "does not hold options", accepted="a JSON object, as the programs write it")
     return options
 
 
@@ -182,7 +182,7 @@ def _renamed(
     parameters: Mapping[str, tuple[int, ...]],
     unused: Set[str],
 ) -> dict[str, Tensor]:
-    """The tensors for our `parameters` and their shapes. Raises FormatError with all that do not fit."""
+    """The tensors by our names; `parameters` are our shapes. FormatError names all that do not fit."""
     tensors = checkpoint.tensors
     released = [names[name] for name in parameters]
     missing = [name for name in released if name not in tensors]
@@ -192,7 +192,7 @@ def _renamed(
         for ours, theirs in zip(parameters, released, strict=True)
         if theirs in tensors and tensors[theirs].shape != parameters[ours]
     ]
-    faults = (("lacks", missing), ("has left over", surplus), ("misshaped:", misshaped))
+    faults = (("missing:", missing), ("left over:", surplus), ("of another shape:", misshaped))
     if problems := "; ".join(f"{fault} {_listed(which)}" for fault, which in faults if which):
         raise FormatError(
             checkpoint.path, f"does not fit: {problems}", accepted="a checkpoint of the named program"

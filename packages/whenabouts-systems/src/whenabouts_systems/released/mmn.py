@@ -1,7 +1,7 @@
-"""MMN's program: its checkpoints, which CroCs' resemble, and its departures from the paper.
+"""MMN's program: checkpoints (CroCs' have the same form), and departures from the paper.
 
-The tensors give all sizes but two: the clips per cell, and the cells of the map. Both follow from the data
-set (`--dataset`), which is guessed if it is not given.
+Loaded by name (`released/__init__.py`). The tensors tell all sizes but two: the clips per cell, and the cells
+of the map. Both follow from the data set (`--dataset`), which is guessed if it is not given.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from whenabouts_systems.released.settings import Released, Settings
 TITLE = "MMN, imported from a checkpoint of the authors' program (or of CroCs')"
 
 _BERT = "text_encoder.bert."
-# Older versions of the text encoder's library keep this table of numbers among the parameters.
+# Older versions of the text encoder's library store this table of numbers as a parameter.
 _UNUSED = frozenset({f"{_BERT}embeddings.position_ids"})
 _WORDS = f"{_BERT}embeddings.word_embeddings.weight"
 _TEXT_ENCODER = "distilbert-base-uncased"
@@ -35,7 +35,7 @@ _HEAD_WIDTH = 64
 
 @dataclass(frozen=True)
 class _DataSet:
-    """The program's settings for a data set; no tensor tells them."""
+    """The program's settings for a data set, which are not in its tensors."""
 
     clips: int
     clips_per_cell: int
@@ -71,7 +71,7 @@ _DATA_SETS = {
 
 
 def settings(released: Released) -> Settings:
-    """Settings as the tensors and the data set have them."""
+    """Settings from the checkpoint's tensors and the data set."""
     data = _data_set(released)
     counts = _counts(released, data)
     text = _text(released)
@@ -110,7 +110,7 @@ def settings(released: Released) -> Settings:
 
 
 def _data_set(released: Released) -> _DataSet:
-    """The data set's settings; guessed by the shape of the convolution and the file's name."""
+    """The data set's settings; if it is not given, the convolution's width and the file's name decide."""
     name = released.overrides.dataset or released.setting("dataset", "")
     if not name:
         path = str(released.checkpoint.path).lower()
@@ -118,14 +118,14 @@ def _data_set(released: Released) -> _DataSet:
         name = "activitynet" if nine_wide else "tacos" if "tacos" in path else "charades"
         released.guessed.append(f"the data set: {name} (--dataset)")
     if name not in _DATA_SETS:
-        raise UsageError(f"--dataset {name!r}: there are {', '.join(_DATA_SETS)}")
+        raise UsageError(f"--dataset {name!r}: unknown; accepted: {', '.join(_DATA_SETS)}")
     return _DATA_SETS[name]
 
 
 def _counts(released: Released, data: _DataSet) -> tuple[int, ...]:
-    """Pooling counts: from the widths of the map's convolutions if there are any, else from the data set.
+    """Pooling counts: from the widths of the map's convolutions if it has any, else from the data set.
 
-    The first convolution of each group but the first has width 3, all others have width 2.
+    A convolution of width 3 begins a new group; all others have width 2.
     """
     if not released.has("feat2d.convs.0.weight"):
         return data.counts
@@ -154,8 +154,9 @@ def _text(released: Released) -> dict[str, int]:
 class ReleasedRule(Rule):
     """The program's sum over the negatives of a sentence.
 
-    Cells of its own video with an IoU of `negative_iou` or more stay in the sum: each adds exp(0) = 1. A
-    positive cell with a lower IoU, as of a moment shorter than a cell, is also a negative. 1e-6 is added.
+    Cells of the sentence's own video with an IoU of `negative_iou` or more stay in the sum: each adds
+    exp(0) = 1. A positive cell with a lower IoU (the moment is shorter than a cell) is also a negative. 1e-6
+    is added to the sum.
     """
 
     epsilon = 1e-6

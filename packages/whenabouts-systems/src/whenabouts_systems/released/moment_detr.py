@@ -1,4 +1,4 @@
-"""Checkpoints of Moment-DETR as lighthouse trains it."""
+"""Checkpoints of Moment-DETR as lighthouse trains it. Loaded by name (`released/__init__.py`)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ TITLE = "Moment-DETR, imported from a checkpoint of lighthouse"
 
 
 def settings(released: Released) -> Settings:
-    """Settings as the tensors and the checkpoint's options have them."""
+    """Settings from the checkpoint's tensors and options."""
     return _detr.settings(released)
 
 
 class AsReleased(Model):
-    """The same system: the program's departures lie outside the model."""
+    """The same system: the program departs from the paper only outside the model."""

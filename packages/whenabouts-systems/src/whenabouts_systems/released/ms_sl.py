@@ -1,8 +1,8 @@
-"""MS-SL's program: its checkpoints, which GMMFormer's resemble, and its departures from the paper.
+"""MS-SL's program: checkpoints (GMMFormer's have the same form), and departures from the paper.
 
-The tensors give all sizes but the number of clips that a video is averaged to: the table of the clips' places
-is as long as that of the frames, and only its first rows are used. Videos are averaged and normalised by the
-system, words are normalised when they are read.
+Loaded by name (`released/__init__.py`). The tensors tell all sizes but the number of clips that a video is
+averaged to: the table of clips' places is as long as that of frames, and only its first rows are used. Videos
+are averaged and normalised by the system, words are normalised when they are read.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _MOST_ROWS = 1024
 
 
 def settings(released: Released) -> Settings:
-    """Settings as the tensors and the program's options have them."""
+    """Settings from the checkpoint's tensors and options."""
     return settings_of(released, "MS-SL")
 
 
 def settings_of(released: Released, program: str) -> Settings:
-    """The settings of either `program`."""
+    """The settings for MS-SL or GMMFormer; `program` is the name in messages."""
     hidden, query_width, tokens = released.sizes("hidden_size", "query_input_size", "max_desc_l")
     stream, width = STREAMS[0], released.size("clip_input_proj.net.1.weight", 1)
     clips = min(released.setting("map_size", _PRESET.clips), released.size(_CLIP_PLACES, 0))
@@ -63,7 +63,7 @@ def settings_of(released: Released, program: str) -> Settings:
 
 
 def _shares(released: Released) -> dict[str, float]:
-    """Weights of the best clip and of the frames in a score, which depend on the data set."""
+    """Weights of the best clip and of the frames in a score; they depend on the data set."""
     shares = released.options(_PRESET, _SHARES)
     if not all(map(released.has_setting, _SHARES.values())):
         clip, frames = shares.values()
@@ -74,18 +74,18 @@ def _shares(released: Released) -> dict[str, float]:
 
 
 def held_borders(numbers: Tensor, lengths: Tensor, counts: Tensor) -> Tensor:
-    """`even_borders` clamped to the last row, which is thus excluded unless it is its segment's only row.
+    """`even_borders`, at most the last row, which is thus excluded unless it is its segment's only row.
 
-    The program divides first; the order of operations matters for halves. So does GMMFormer's.
+    The programs of MS-SL and GMMFormer divide first; this order of operations matters for halves.
     """
     return (numbers / counts * lengths).round().minimum(lengths - 1)
 
 
 class AsReleased(Model):
-    """MS-SL as its program computes it: other answers are negatives, in the frame branch all others.
+    """MS-SL as its program computes it: other answers of a query are negatives.
 
-    Not reproduced: the program passes an argument (`cross`) that its own functions refuse, and fails for a
-    batch of one query or one video.
+    In the frame branch all other videos are negatives. Not reproduced: the program passes an argument
+    (`cross`) that its own functions refuse, and fails for a batch of one query or one video.
     """
 
     borders = staticmethod(held_borders)

@@ -1,4 +1,7 @@
-"""The programs of ReLoCLNet and of TVR-Ranking, which extends it: checkpoints and departures."""
+"""ReLoCLNet's program and TVR-Ranking's, which extends it: checkpoints, and departures from the paper.
+
+Loaded by name (`released/__init__.py`).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _OPTIONS = {
 
 
 def settings(released: Released) -> Settings:
-    """Settings as the tensors and the program's options have them."""
+    """Settings from the checkpoint's tensors and options."""
     released.refuse_others("conv_stride", 1)
     preset, span_kernel = Config(), released.size("merged_st_predictor.weight", 2)
     return Settings(
@@ -31,9 +34,10 @@ def settings(released: Released) -> Settings:
 
 
 class AsReleased(Model):
-    """ReLoCLNet as its program computes it: padding counts, and only the diagonal is positive.
+    """ReLoCLNet as its program computes it.
 
-    The convolutions of borders begin at random. Each query has a column, even if two have the same video.
+    Padding counts. The initial weights of the borders' convolutions are random. Only the diagonal is
+    positive: each query has a column, even if two have the same video.
     """
 
     counts_padding = True

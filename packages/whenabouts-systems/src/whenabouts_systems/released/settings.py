@@ -1,8 +1,9 @@
 """The settings of a released checkpoint, for importers: from its tensors, its options and the caller.
 
-Shapes and names of tensors give widths, kernels, lengths of position tables and the parts of the model. The
-rest (heads, alpha, preparation of features) comes from the caller's overrides, else from `model_cfg` in the
-checkpoint, else from the program's `opt.json`, else it is that of the release: the default of our `Config`.
+Shapes and names of tensors tell widths, kernels, lengths of position tables and the parts of the model. Other
+settings (heads, alpha, preparation of features) come from the first that has them: the caller's overrides,
+`model_cfg` in the checkpoint, the program's `opt.json`, and the defaults of our `Config`, which are those of
+the release.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _SHAPES = {
     "max_desc_l": (_PLACES.format(QUERY), 0),
     "max_ctx_l": (_PLACES.format("ctx"), 0),
 }
-# The options that several programs call alike.
+# Options whose names are the same in several programs.
 OF_LOSSES = {
     "input_dropout": "input_drop",
     "dropout": "drop",
@@ -78,8 +79,8 @@ class Overrides:
 class Settings:
     """Our settings for a checkpoint: of the system, its inputs and its decoding.
 
-    `labels` is the meaning of an end label (`models.trained`). Names of parameters are the program's:
-    `used_rows` -> how many first rows are used; `unused` may be left over.
+    `labels` is the meaning of an end label (`models.trained`). Of parameters, by the program's names:
+    `used_rows` is how many of the first rows are used, and `unused` are ones that no system needs.
     """
 
     config: Mapping[str, Any]
@@ -91,17 +92,17 @@ class Settings:
 
 
 class Released:
-    """A checkpoint and its settings, by the names in the released programs."""
+    """A checkpoint and its settings, under the names of the released programs."""
 
     def __init__(self, checkpoint: Checkpoint, options: Mapping[str, Any], overrides: Overrides) -> None:
         self.checkpoint, self.overrides = checkpoint, overrides
         self._settings = {**options, **checkpoint.settings}
         self.guessed: list[str] = []
-        """Messages for the user on settings that neither file nor caller gives."""
+        """Messages for the user about settings that neither file nor caller gives."""
         self._check_settings()
 
     def sizes(self, *names: str) -> tuple[int, ...]:
-        """Sizes by the names that the programs' options have for them."""
+        """Sizes, by the names of the programs' options for them."""
         return tuple(self.size(*_SHAPES[name]) for name in names)
 
     @property
@@ -122,7 +123,7 @@ class Released:
         """The length of a parameter's axis; FormatError if parameter or axis are missing."""
         if not self.has(name):
             raise FormatError(
-                self.checkpoint.path, f"lacks parameter {name!r}: it is no checkpoint of this program"
+                self.checkpoint.path, f"lacks parameter {name!r}: it is not a checkpoint of this program"
             )
         shape = tuple(self.checkpoint.tensors[name].shape)
         if axis >= len(shape):
@@ -137,13 +138,13 @@ class Released:
         """Raise UsageError for encoders of streams that the system does not read."""
         unknown = sorted(set(self.overrides.encoders) - set(but))
         if unknown:
-            raise UsageError(f"encoder of {unknown[0]!r}: there are {', '.join(but)}")
+            raise UsageError(f"encoder of {unknown[0]!r}: unknown; accepted: {', '.join(but)}")
 
     def refuse_tef(self, program: str) -> None:
         """Raise UsageError if the caller sets temporal endpoint features."""
         if self.overrides.tef:
             raise UsageError(
-                f"{self.checkpoint.path}: {program} has no temporal endpoint features; leave --tef"
+                f"{self.checkpoint.path}: {program} has no temporal endpoint features; leave out --tef"
             )
 
     def has_setting(self, name: str) -> bool:
@@ -151,7 +152,7 @@ class Released:
         return name in self._settings
 
     def setting(self, name: str, default: Value) -> Value:
-        """A setting of the type of its default; FormatError for another type."""
+        """A setting, which has the type of its default. Raises FormatError for another type."""
         value = self._settings.get(name, default)
         if isinstance(default, float) and type(value) is int:
             value = float(value)
@@ -166,11 +167,11 @@ class Released:
         return value
 
     def options(self, preset: Any, names: Mapping[str, str]) -> dict[str, Any]:
-        """Our settings from the program's options of these `names`, or `preset`'s where one is missing."""
+        """Our settings from the program's options (`names`: ours -> program's), else from `preset`."""
         return {ours: self.setting(theirs, getattr(preset, ours)) for ours, theirs in names.items()}
 
     def texts(self, name: str) -> list[str]:
-        """A setting that is a list of texts; empty for anything else."""
+        """A setting that is a list of texts; empty if it is not one."""
         value = self._settings.get(name)
         is_texts = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
         return list(value) if is_texts and value else []
@@ -181,11 +182,11 @@ class Released:
         if value not in offered:
             accepted = ", ".join(map(repr, offered))
             raise FormatError(
-                self.checkpoint.path, "is not offered here:", field=name, value=value, accepted=accepted
+                self.checkpoint.path, "is not supported:", field=name, value=value, accepted=accepted
             )
 
     def heads(self, hidden: int, default: int, reason: str = "the program's default") -> int:
-        """Heads of attention, which no tensor tells; UsageError if they do not divide `hidden`."""
+        """Heads of attention, not known from tensors. Raises UsageError if they do not divide `hidden`."""
         if self.overrides.heads is None and not self.has_setting("n_heads"):
             self.guessed.append(f"heads of attention: {default}, {reason} (--heads)")
         heads = self.overrides.heads or self.setting("n_heads", default)
@@ -205,7 +206,7 @@ class Released:
         return StreamInput(width, normalise, *_identity(encoder, is_query=name == QUERY))
 
     def shared(self, preset: FusionSettings) -> dict[str, Any]:
-        """Settings that XML and ReLoCLNet share; `preset` are those of the release."""
+        """Settings that XML and ReLoCLNet share; `preset` holds the release's values."""
         streams = self.streams
         hidden, width, tokens, clips = self.sizes(*_SHAPES)
         return {
@@ -224,7 +225,7 @@ class Released:
     ) -> Decoding:
         """Decoding as in the programs; arguments are the program's defaults.
 
-        Their mask excludes spans whose ends lie `max_pred_l` clips apart.
+        The programs' mask excludes spans whose last clip is `max_pred_l` clips after their first.
         """
         longest, nms = self.setting("max_pred_l", lengths[1]), self.setting("nms_thd", nms)
         return Decoding(
@@ -275,22 +276,22 @@ class Released:
     def _check_settings(self) -> None:
         """Raise FormatError if sizes in the settings differ from the tensors: an opt.json of another run."""
         for name, (parameter, axis) in _SHAPES.items():
-            if not self.has(parameter):  # another program's; who needs it will miss it
+            if not self.has(parameter):  # of another program; an importer that needs it reports it
                 continue
             size = self.size(parameter, axis)
             if self._settings.get(name, size) != size:
                 raise FormatError(
                     self.checkpoint.path,
-                    f"parameter {parameter!r} has {size} there; the settings (model_cfg, or opt.json) say",
+                    f"parameter {parameter!r} has size {size}, but the settings (model_cfg, opt.json) say",
                     field=name,
                     value=self._settings[name],
                 )
 
 
 def _identity(name: str, *, is_query: bool) -> tuple[str, str]:
-    """Name and fingerprint of an encoder in a local folder, as in a corpus.
+    """Name and fingerprint of an encoder, as in a corpus.
 
-    For other encoders the given name, and "" as fingerprint.
+    If it is not in a local folder, the given name and "".
     """
     folder = name.partition(":")[2] or name
     if not name or not Path(folder).expanduser().is_dir():

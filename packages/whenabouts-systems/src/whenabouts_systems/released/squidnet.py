@@ -1,8 +1,8 @@
-"""SQuiDNet's program, and TVR-Ranking's with the same parameters: checkpoints and departures.
+"""SQuiDNet's program, and TVR-Ranking's with the same parameters: checkpoints, departures from the paper.
 
-The tensors give all sizes. The options tell the losses, "moment_video" or "moment"; the video score exists
-with both and counts with "moment_video". A search also needs a list of videos: the program's own
-(`…/bmr_prd_val_tvr`) is read like HERO's.
+Loaded by name (`released/__init__.py`). The tensors tell all sizes. The options tell the losses,
+"moment_video" or "moment"; there is a video score with both, but it counts only with "moment_video". A search
+also needs a list of videos: the program's (`…/bmr_prd_val_tvr`) has the same format as HERO's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _VIDEO_SCORE = frozenset(f"CMP.video_predictor.{at}.weight" for at in (0, 2, 4))
 
 
 def settings(released: Released) -> Settings:
-    """Settings as the tensors and the program's options have them."""
+    """Settings from the checkpoint's tensors and options."""
     config = _config(released)
     unused = _VIDEO_SCORE if config["measure"] == "moment" else frozenset()
     return replace(settings_of(released, config, "SQuiDNet", nms=-1.0), unused=unused)
@@ -42,7 +42,7 @@ def _config(released: Released) -> dict[str, Any]:
 
 
 def _measure(released: Released) -> str:
-    """The losses; by default "moment_video", as in the program's script."""
+    """Which losses; by default "moment_video", as in the program's script."""
     if not released.has_setting("loss_measure"):
         released.guessed.append("the losses: moment_video (loss_measure in opt.json)")
     released.refuse_others("loss_measure", "moment_video", "moment")

@@ -1,4 +1,4 @@
-"""TR-DETR as lighthouse trains it: checkpoints, and the program's departures from the paper."""
+"""TR-DETR as lighthouse trains it: checkpoints, departures from the paper. Loaded by name (`released`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TITLE = "TR-DETR, imported from a checkpoint of lighthouse"
 
 
 def settings(released: Released) -> Settings:
-    """Settings as the tensors and the checkpoint's options have them."""
+    """Settings from the checkpoint's tensors and options."""
     return _detr.settings(
         released,
         text_layers=_detr.layers_of(released, "transformer.t2v_encoder"),
@@ -25,9 +25,10 @@ def settings(released: Released) -> Settings:
 class AsReleased(_detr.PairsInBatch, Model):
     """TR-DETR as its program computes it: `PairsInBatch`, and two more departures.
 
-    - Padding counts in the first saliency and in means over words. Windows are in clips of the longest video
-      of the batch, and the network reads on to that length.
-    - A window that begins before its video is sliced from the end, as Python slices; mostly it is empty.
+    - Padding counts in the first saliency and in means over words. Windows are fractions of the batch's
+      longest video, and the network reads all videos to that length.
+    - A window that begins before its video has a negative start, which Python counts from the end; usually
+      the slice is empty.
     """
 
     def _counted(self, mask: Tensor) -> Tensor:

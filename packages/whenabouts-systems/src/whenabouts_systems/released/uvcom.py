@@ -1,4 +1,4 @@
-"""UVCOM as lighthouse trains it: checkpoints, and its departures from the paper."""
+"""UVCOM as lighthouse trains it: checkpoints, and departures from the paper. Loaded by name (`released`)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _UNUSED = "global_rep_token"
 
 
 def settings(released: Released) -> Settings:
-    """Settings as the tensors and the checkpoint's options have them; the walk is lighthouse's."""
+    """Settings from the checkpoint's tensors and options; the walk is lighthouse's."""
     released.refuse_others("cross_fusion", False)
     released.guessed.append(
         "the random walk is lighthouse's; for a checkpoint of the authors' program, set whole_walk to true "
         "in config.json"
     )
-    own = _detr.settings(
+    common = _detr.settings(
         released,
         encoder="CIM.GKA_Module",
         decoder="CIM.decoder",
@@ -39,7 +39,7 @@ def settings(released: Released) -> Settings:
         weight_similarity=released.setting("sim_loss_coef", 1.0),
         whole_walk=False,
     )
-    return replace(own, unused=own.unused | {_UNUSED} & released.checkpoint.tensors.keys())
+    return replace(common, unused=common.unused | {_UNUSED} & released.checkpoint.tensors.keys())
 
 
 class AsReleased(_detr.PairsInBatch, Model):
@@ -47,9 +47,9 @@ class AsReleased(_detr.PairsInBatch, Model):
 
     - The walk uses a matrix in place of its inverse.
     - Padding counts in the clusters, the means, the convolutions, the walk and the slots.
-    - The loss of clips knows only the first of several windows, in whole clips, and counts padding.
+    - The loss of clips uses only the first of several windows, in whole clips, and counts padding.
 
-    A video's own sentence may be its wrong one, if it is the least alike.
+    A video's own sentence may be chosen as its wrong one, if it is the least similar.
     """
 
     shares_padding = True

@@ -1,4 +1,7 @@
-"""The XML program of the TVR authors: checkpoints and departures from the paper."""
+"""The XML program of the TVR authors: checkpoints, and departures from the paper.
+
+Loaded by name (`released/__init__.py`).
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ MODULAR = "modular_vector_mapping.weight"
 
 
 def settings(released: Released) -> Settings:
-    """Settings as the tensors and the program's options have them."""
+    """Settings from the checkpoint's tensors and options."""
     released.refuse_others("encoder_type", "transformer", "cnn")
     released.refuse_others("stack_conv_predictor_conv_kernel_sizes", -1, [-1], (-1,))
     released.refuse_others("conv_stride", 1)
     depthwise = "query_encoder.conv.depthwise_conv.weight"
-    is_merged = any(released.has(f"merged_st_predictor.{rest}") for rest in ("weight", "0.weight"))
+    is_merged = any(released.has(f"merged_st_predictor.{name}") for name in ("weight", "0.weight"))
     group = "merged" if is_merged else next(iter(released.streams))
     convolved = f"{group}_st_predictor.weight"
     parts = {
@@ -44,7 +47,7 @@ def settings(released: Released) -> Settings:
 class AsReleased(Model):
     """XML as its program computes it.
 
-    - Padding is computed and convolved; the convolutions of borders begin at random.
+    - Padding is computed and convolved; the initial weights of the borders' convolutions are random.
     - Only the diagonal is positive: each query has a column, even if two have the same video.
     - In the ranked setting (paper 004) the similarity of query and caption multiplies only the span loss (in
       the paper the whole loss), and known positives are drawn as negatives (in the paper they are summed in

@@ -1,1 +1,1 @@
-"""Routes that trained systems add to the server."""
+"""Routes that trained systems add to the server, through the entry points `whenabouts.routes`."""

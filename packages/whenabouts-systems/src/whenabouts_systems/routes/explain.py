@@ -65,7 +65,7 @@ def _body(query: str, model: str, moment: Moment, explained: Explained) -> Expla
 
 
 def _sentences(borders: Borders, moment: Moment) -> list[str]:
-    """The borders in sentences and, where streams are weighed, how much each counts there."""
+    """The borders in sentences, and the weights of streams if the system gives them."""
     sentences = [f"It {line}." for line in borders.lines(moment)]
     share = borders.share_line(moment)
     return [*sentences, f"What counts there: {share}."] if share else sentences

@@ -1,4 +1,4 @@
-"""The route for what is most worth seeing in a video."""
+"""The route for the highlights of a video."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def highlights(
     place = service.model(parameters.model)
 
     def read(corpus: Corpus) -> dict[str, Any]:
-        from whenabouts_systems.highlights import highlights_of  # it needs PyTorch, as systems do
+        from whenabouts_systems.highlights import highlights_of  # loads PyTorch
 
         record_of(corpus, video_id)
         best = highlights_of(corpus, video_id, place, parameters.query or "", parameters.k)

@@ -396,17 +396,17 @@ def check_features(trained_on: StreamInput, encoder: str, fingerprint: str, widt
     Both are "" if the features fit. The hashes of the weights decide if both sides have one, else the names
     of the encoders.
     """
-    theirs, ours = _weights_of(trained_on.fingerprint), _weights_of(fingerprint)
+    trained_weights, weights = _weights_of(trained_on.fingerprint), _weights_of(fingerprint)
     trained_with = f"{trained_on.encoder or 'an encoder without a name'} ({trained_on.width} wide"
-    trained_with += f", weights {theirs[:12]}…)" if theirs else ")"
-    corpus_encoder = f"{encoder} ({width} wide" + (f", weights {ours[:12]}…)" if ours else ")")
+    trained_with += f", weights {trained_weights[:12]}…)" if trained_weights else ")"
+    corpus_encoder = f"{encoder} ({width} wide" + (f", weights {weights[:12]}…)" if weights else ")")
     both = f"trained on {trained_with}, here it is {corpus_encoder}"
     if trained_on.width != width:
         return both, ""
     if trained_on.fingerprint and trained_on.fingerprint == fingerprint:
         return "", ""
-    if theirs and ours:
-        return ("", "") if theirs == ours else (both, "")
+    if trained_weights and weights:
+        return ("", "") if trained_weights == weights else (both, "")
     if trained_on.encoder:
         return ("", "") if trained_on.encoder == encoder else (both, "")
     return "", f"the system does not say which encoder it was trained with; taken for {encoder}"

@@ -200,8 +200,10 @@ class TrainedSearch:
             background = self._chance(corpus, confidence) if confidence.definition == "margin" else None
         except UsageError as error:
             return RankedMoments(moments, [*notes, f"no confidence: {error}"])
-        sure = confidence.of_scores([moment.score for moment in moments], background).tolist()
-        moments = [replace(moment, confidence=share) for moment, share in zip(moments, sure, strict=True)]
+        confidences = confidence.of_scores([moment.score for moment in moments], background).tolist()
+        moments = [
+            replace(moment, confidence=share) for moment, share in zip(moments, confidences, strict=True)
+        ]
         measured = f"confidence was measured on {confidence.about['split']}, not on this corpus"
         return RankedMoments(moments, [*notes, measured], confidence.thresholds)
 

@@ -261,8 +261,8 @@ class Examples:
         drawn = None if self._negatives is None else self._negatives.drawn(query, video, videos, epoch)
         if drawn is not None:
             videos = drawn.videos
-        own = video_of[:, None] == np.arange(len(videos))
-        positives = own if self._positives is None else own | self._positives.block(query, videos)
+        is_own = video_of[:, None] == np.arange(len(videos))
+        positives = is_own if self._positives is None else is_own | self._positives.block(query, videos)
         read = self.video_batch(videos)
         return Batch(
             queries=self.query_batch(query),

@@ -286,8 +286,8 @@ class _Reader:
             for pair in pairs:
                 rank = self._ranks[pair : pair + 1]
                 reach = self._reach(np.where(rank == _NOT_LISTED, _RANK_OF_UNLISTED, rank), query)[0]
-                near = listed[:reach]
-                kept = near[(near >= 0) & (near != self._own[pair] % self._videos)]
+                in_reach = listed[:reach]
+                kept = in_reach[(in_reach >= 0) & (in_reach != self._own[pair] % self._videos)]
                 self._starts[pair], self._sizes[pair] = len(self._kept) // 4, len(kept)
                 self._kept += kept.astype(np.int32).tobytes()
 

@@ -108,13 +108,16 @@ def test_pieces_of_bytes_are_told_by_their_characters(tmp_path: Path) -> None:
 def test_a_damaged_tokenizer_is_named(files: dict[str, str], tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(UsageError, match=rf"{next(iter(files))}: is damaged, .*fetch the tokenizer again"):
+    with pytest.raises(UsageError, match=rf"{next(iter(files))}: damaged, .*fetch the tokenizer again"):
         Tokens(str(tmp_path))
 
 
 def test_words_that_a_tokenizer_cannot_tell_are_refused(tmp_path: Path) -> None:
     tokenizers: Any = pytest.importorskip("tokenizers")
-    for model, problem in ((tokenizers.models.WordLevel({"door": 0}), "an unknown word"), (None, "'zebra'")):
+    for model, problem in (
+        (tokenizers.models.WordLevel({"door": 0}), "cannot encode a word"),
+        (None, "'zebra'"),
+    ):
         made = tokenizers.Tokenizer(model or tokenizers.models.BPE({"d": 0}, []))
         made.save(str(tmp_path / "tokenizer.json"))
         with pytest.raises(UsageError, match=problem):
@@ -148,7 +151,7 @@ def test_padding_and_what_stands_in_it_move_no_sentence(folder: Path) -> None:
 
 def test_other_sizes_than_the_settings_say_are_named(folder: Path) -> None:
     encoder = TextEncoder(5, 6, {**SIZES, "hidden_dim": 20})
-    with pytest.raises(UsageError, match=r"has hidden_dim = 12; \[model\.text\] says 20"):
+    with pytest.raises(UsageError, match=r"has hidden_dim = 12, but \[model\.text\] says 20"):
         read_pretrained(encoder.bert, str(folder))
 
 
@@ -160,9 +163,9 @@ def test_a_text_encoder_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_ids_without_a_text_encoder_and_features_with_one_are_refused() -> None:
     mask = torch.ones(1, 3, dtype=torch.bool)
-    with pytest.raises(UsageError, match="words are ids; this system has no text encoder"):
+    with pytest.raises(UsageError, match="words are ids, but this system has no text encoder"):
         TextEncoder(5, 6).features(QueryBatch(torch.zeros(1, 3, dtype=torch.int64), mask))
-    with pytest.raises(UsageError, match="words are features; this system has a text encoder"):
+    with pytest.raises(UsageError, match="words are features, but this system has a text encoder"):
         TextEncoder(5, 6, SIZES).features(QueryBatch(torch.zeros(1, 3, 5), mask))
 
 

@@ -67,7 +67,7 @@ class SentenceModel:
                     trust_remote_code=False,
                     model_kwargs={
                         "use_safetensors": True,
-                        "dtype": on_torch.choose_dtype(settings, device),
+                        "dtype": on_torch.model_dtype(folder.path, settings, device),
                     },
                 )
         self._special = special_tokens(self.model)

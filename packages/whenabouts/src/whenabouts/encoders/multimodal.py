@@ -98,7 +98,7 @@ class _SeeingEncoder(SentenceTransformersEncoder):
 
     def __init__(self, model: weight_files.ModelFolder, settings: EncoderSettings) -> None:
         device = on_torch.choose_device(settings)
-        loaded = load(model.path, device, _dtype(model.path, settings, device))
+        loaded = load(model.path, device, on_torch.model_dtype(model.path, settings, device))
         default = _BATCH_ON_CPU if device.type == "cpu" else _BATCH_ON_ACCELERATOR
         super().__init__(model, loaded, settings.batch_size or default)
         self._device_type = device.type
@@ -161,14 +161,3 @@ def _video(clip: VideoClip) -> dict[str, Any]:
         "frames_indices": list(range(len(frames))),
     }
     return {"video": {"array": np.stack(frames), "video_metadata": metadata}}
-
-
-def _dtype(folder: Path, settings: EncoderSettings, device: torch.device) -> torch.dtype:
-    """The settings' precision; models made in bfloat16 overflow in float16, so they use bfloat16 instead."""
-    import torch
-
-    config = weight_files.model_config(folder) or {}
-    parts = (config, config.get("text_config") or {})
-    dtype = on_torch.choose_dtype(settings, device)
-    is_brain = any("bfloat16" in (part.get("dtype"), part.get("torch_dtype")) for part in parts)
-    return torch.bfloat16 if dtype == torch.float16 and is_brain else dtype

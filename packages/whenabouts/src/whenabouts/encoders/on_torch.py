@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.encoders.protocol import EncoderSettings, EncoderUnavailable, unit_length
-from whenabouts.encoders.weight_files import is_out_of_memory, out_of_memory
+from whenabouts.encoders.weight_files import is_out_of_memory, model_config, out_of_memory
 
 if TYPE_CHECKING:
     import torch
@@ -47,6 +48,17 @@ def choose_dtype(settings: EncoderSettings, device: torch.device) -> torch.dtype
 
     half = device.type == "cuda" if settings.half_precision is None else settings.half_precision
     return torch.float16 if half else torch.float32
+
+
+def model_dtype(folder: Path, settings: EncoderSettings, device: torch.device) -> torch.dtype:
+    """The settings' precision; models made in bfloat16 overflow in float16, so they use bfloat16 instead."""
+    import torch
+
+    config = model_config(folder) or {}
+    parts = (config, config.get("text_config") or {})
+    dtype = choose_dtype(settings, device)
+    is_brain = any("bfloat16" in (part.get("dtype"), part.get("torch_dtype")) for part in parts)
+    return torch.bfloat16 if dtype == torch.float16 and is_brain else dtype
 
 
 def in_batches(

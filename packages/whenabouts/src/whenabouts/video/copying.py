@@ -14,6 +14,7 @@ from whenabouts.video.encoding import Span
 from whenabouts.video.files import printable
 from whenabouts.video.frames import SEEK_EARLIER, seek_margin
 from whenabouts.video.headers import edit_starts
+from whenabouts.video.opened import packets_of
 from whenabouts.video.probe import MediaError, open_media, picture_stream
 from whenabouts.video.spans import sound_stream
 from whenabouts.video.timecode import border
@@ -143,7 +144,7 @@ class _Copying:
         best: Fraction | None = None
         for earlier in SEEK_EARLIER:
             self._rewind(max(Fraction(0), self._span.start - earlier))
-            for packet in self._source.demux(self._leading):
+            for packet in packets_of(self._source, self._leading):
                 if packet.pts is None:
                     continue
                 at = self._time(packet)
@@ -160,7 +161,7 @@ class _Copying:
             self._rewind(Fraction(0))
             key_frames = (
                 self._time(p)
-                for p in self._source.demux(self._leading)
+                for p in packets_of(self._source, self._leading)
                 if p.pts is not None and p.is_keyframe
             )
             best = next(key_frames, None)
@@ -199,7 +200,7 @@ class _Copying:
         last = border(self._span.end)
         open_streams = {stream.index for stream in self._streams}
         has_begun = False
-        for packet in self._source.demux(self._streams):
+        for packet in packets_of(self._source, self._streams):
             if packet.pts is None or packet.stream_index not in open_streams:
                 continue
             at = self._time(packet)

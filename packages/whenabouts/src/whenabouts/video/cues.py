@@ -19,6 +19,7 @@ from whenabouts.video.cue import Cue, Marks
 from whenabouts.video.encodings import decode_text
 from whenabouts.video.files import printable
 from whenabouts.video.objects import open_source
+from whenabouts.video.opened import packets_of
 from whenabouts.video.probe import Probe, SubtitleTrack, base_language, open_media
 from whenabouts.video.speakers import marks_of
 
@@ -471,7 +472,7 @@ def _read_packets(container: Any, raw: dict[int, list[_RawCue]], origin: Fractio
     undecodable = 0
     streams = [container.streams[index] for index in raw]
     try:
-        for packet in container.demux(*streams):
+        for packet in packets_of(container, streams):
             if packet.size == 0 or packet.pts is None:
                 continue
             try:

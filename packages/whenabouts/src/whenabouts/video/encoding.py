@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from whenabouts.types import UsageError
 from whenabouts.video.files import TRANSCRIPT_SUFFIXES, printable
+from whenabouts.video.opened import packets_of
 from whenabouts.video.probe import (
     MediaError,
     frame_matrix,
@@ -196,10 +197,11 @@ def _first_frame(container: InputContainer, stream: VideoStream) -> VideoFrame |
     import av
 
     stream.thread_type = "SLICE"  # frame threads delay pictures by the number of threads
-    for packet in container.demux(stream):
+    for packet in packets_of(container, stream):
         with contextlib.suppress(av.error.FFmpegError):
-            for frame in packet.decode():
-                return frame
+            frames: list[VideoFrame] = packet.decode()
+            if frames:
+                return frames[0]
     return None
 
 

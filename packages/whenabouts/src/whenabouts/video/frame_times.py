@@ -12,6 +12,7 @@ import numpy as np
 
 from whenabouts.video.files import printable
 from whenabouts.video.frames import Clock
+from whenabouts.video.opened import packets_of
 from whenabouts.video.probe import MediaError, open_media, picture_stream, stream_rate
 from whenabouts.video.timecode import FrameTimes, nearest_rate
 
@@ -80,7 +81,7 @@ def _stamps(container: InputContainer, stream: VideoStream) -> Iterator[tuple[in
     import av
 
     try:
-        for packet in container.demux(stream):
+        for packet in packets_of(container, stream):
             if packet.size and not packet.is_discard:
                 yield packet.pts, packet.dts, packet.duration or 0
     except av.error.FFmpegError:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from whenabouts.types import UsageError
 from whenabouts.video.files import printable
 from whenabouts.video.headers import missing_bytes
+from whenabouts.video.opened import packets_of
 from whenabouts.video.probe import (
     BrokenMedia,
     check_pixels,
@@ -255,7 +256,7 @@ class FrameReader:
 
         assert self._container is not None
         try:
-            yield from self._container.demux(stream)
+            yield from packets_of(self._container, stream)
         except av.error.FFmpegError as error:
             at = self.last_time
             self.damage = f"cannot be read beyond {at:.1f} s ({error.strerror}); copy the file again"

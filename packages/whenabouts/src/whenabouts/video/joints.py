@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from whenabouts.intake.notes import Notes
 from whenabouts.video.headers import flac_lengths, is_chained
 from whenabouts.video.objects import source_path
-from whenabouts.video.opened import open_container
+from whenabouts.video.opened import open_container, packets_of
 from whenabouts.video.time_limit import FREE_GAP_SECONDS, TimeLimit
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class _Joined:
         own = self._container.streams
         places = [stream.index for each in streams for stream in (each if isinstance(each, list) else [each])]
         numbers: dict[int, int] = {}
-        for packet in source.demux([source.streams[place] for place in places or range(len(own))]):
+        for packet in packets_of(source, [source.streams[place] for place in places or range(len(own))]):
             place = packet.stream_index
             packet.stream = own[place]
             number = numbers.get(place, 0)
@@ -170,7 +170,7 @@ def _joints(path: Path, *state: int) -> _Joints | None:
         names = set(container.format.name.split(","))
         scan = _Scan(container.size, stores_decoding="matroska" not in names)
         try:
-            for packet in container.demux():
+            for packet in packets_of(container, list(container.streams)):
                 if packet.size:
                     scan.add(packet)
         except av.error.FFmpegError:
@@ -299,9 +299,10 @@ class _Scan:
             return stream.part
         if self._goes_on(stream, at):
             assert stream.before is not None
+            (part, _), stream.before = stream.before, None
             stream.stretches[-1] = (stream.stretches[-1][0], -1)
             self.parts.pop()
-            return stream.before[0]
+            return part
         stream.before = (stream.part, stream.last)
         self.parts.append(_Part(at))
         for words, number, start in self._words:

@@ -9,6 +9,7 @@ open descriptor that was checked to be a regular file. And every other request t
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
@@ -76,6 +77,18 @@ def open_container(path: Path) -> InputContainer:
         if stream.codec_context is not None:
             stream.codec_context.options = limit
     return container
+
+
+def packets_of(container: InputContainer, streams: Any) -> Iterator[Any]:
+    """The packets of a stream, or of several, in stored order.
+
+    PyAV raises IndexError behind the last one if a stream appeared that the header did not name, as where
+    broadcasts are joined. Raises `av.error.FFmpegError`.
+    """
+    try:
+        yield from container.demux(streams)
+    except IndexError:
+        return
 
 
 def open_picture(data: IO[bytes], kind: str) -> InputContainer:

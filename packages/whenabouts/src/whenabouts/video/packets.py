@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from whenabouts.video.opened import packets_of
 from whenabouts.video.probe import open_media, picture_stream
 
 
@@ -23,7 +24,7 @@ def packet_damage(path: Path) -> str | None:
         if picture is not None:
             picture.codec_context.skip_frame = "ALL"
         try:
-            for packet in container.demux(streams):
+            for packet in packets_of(container, streams):
                 is_bad = packet.is_corrupt or (packet.stream is picture and not _can_be_parsed(packet))
                 at = max(at, _seconds(packet))
                 if is_bad:

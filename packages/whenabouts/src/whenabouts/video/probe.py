@@ -19,7 +19,7 @@ from whenabouts.video.files import printable
 from whenabouts.video.headers import counts_frames, edit_starts, lacks_index, missing_bytes, track_matrices
 from whenabouts.video.joints import on_one_clock
 from whenabouts.video.objects import open_source
-from whenabouts.video.opened import most_pixels, open_container
+from whenabouts.video.opened import most_pixels, open_container, packets_of
 from whenabouts.video.time_limit import FREE_GAP_SECONDS, TimeLimit, most_idle_seconds
 
 if TYPE_CHECKING:
@@ -358,7 +358,7 @@ def _scanned_duration(path: Path) -> float | None:
         rate = stream_rate(stream) if stream is not None else None
         extent = _Extent(container.size)
         try:
-            for packet in container.demux():
+            for packet in packets_of(container, list(container.streams)):
                 if packet.size == 0 or packet.is_discard or packet.stream.type not in ("video", "audio"):
                     continue
                 stamp = packet.pts if packet.pts is not None else packet.dts

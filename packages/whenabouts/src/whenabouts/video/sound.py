@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from whenabouts.types import number_of
 from whenabouts.video.files import printable
+from whenabouts.video.opened import packets_of
 from whenabouts.video.probe import BrokenMedia, chosen_sound, open_media, sounds_of
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _blocks(
     resampler = Resampler("flt", "mono", rate)
     lost = 0
     try:
-        for packet in container.demux(stream):
+        for packet in packets_of(container, stream):
             try:
                 frames = packet.decode()
             except av.error.EOFError:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from whenabouts.video.files import printable
 from whenabouts.video.frames import Clock, FrameGrid, FrameReader, seek_margin
+from whenabouts.video.opened import packets_of
 from whenabouts.video.probe import MediaError, open_media
 from whenabouts.video.sound import Resampler
 from whenabouts.video.timecode import border
@@ -272,6 +273,6 @@ class SoundSpan:
         import av
 
         try:
-            yield from container.demux(stream)
+            yield from packets_of(container, stream)
         except av.error.FFmpegError as error:
             _log.info("%s: sound cannot be read to its end (%s)", printable(self._path), error)

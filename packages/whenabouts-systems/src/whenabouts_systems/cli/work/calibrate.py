@@ -24,7 +24,7 @@ _POOL_SIZE = 50
 
 
 def run(options: argparse.Namespace) -> int:
-    """Calibrate a trained system on a split, keep the calibration in the checkpoint's folder, show it."""
+    """Calibrate a trained system on a split; write the calibration to the checkpoint's folder and show it."""
     _check(options)
     report, notes = _calibrated(options)
     files: list[Path] = []
@@ -97,7 +97,7 @@ def _calibrated(options: argparse.Namespace) -> tuple[TrainedReport, list[str]]:
 
 
 def _notes(options: argparse.Namespace, pools: Annotations) -> list[str]:
-    """What of the pools was not as asked, or odd."""
+    """Notes on pools that differ from what was asked for, or are unusual."""
     if options.pools:
         return [f"{options.pools}: {what}: {times:,}" for what, times in pools.counts.items()]
     size, videos = _pool_size(options), len(pools.videos)

@@ -24,7 +24,7 @@ _OF_A_SPLIT = ("features", "split", "data", "experiment", "query_id", "other_fea
 
 
 def run(options: argparse.Namespace) -> int:
-    """Ask, tell, draw."""
+    """Explain the answer, print and draw it."""
     if (options.checkpoint is None) == (options.model is None):
         raise UsageError(
             "which system? Give --checkpoint RUN --features DIR for a query of a data set, "

@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _settings(options: argparse.Namespace, name: str) -> RunOptions:
-    """The options as the ranking takes them."""
+    """The options, converted for ranking."""
     if options.confidence and name != "jsonl":
         raise UsageError(f"--confidence: format {name} has no place for it; write JSON lines (run.jsonl)")
     if options.confidence and options.segments is not None:
@@ -112,7 +112,7 @@ def _retriever(
     chooser: str | None,
     localizer: OpenedSystem,
 ) -> OpenedSystem | RankedVideos | None:
-    """What chooses the videos in place of the localizer, opened; None where nothing does."""
+    """Open the system or file that chooses videos for the localizer; None if there is none."""
     of_file = chooser is not None and is_run(chooser)
     if options.retriever_scores != "stored" and not of_file:
         raise UsageError(f"--retriever-scores {options.retriever_scores} is for a --retriever that is a file")
@@ -129,14 +129,15 @@ def _retriever(
 def _keep_what_is_read(
     options: argparse.Namespace, experiment: Experiment, truth: Path, systems: tuple[str | None, str]
 ) -> None:
-    """Raise FormatError where the run would be written over what is read, UsageError over another."""
+    """Raise FormatError if the run would overwrite a file that is read, UsageError for another file."""
     out, chooser = Path(options.out), systems[0]
     for place in (options.checkpoint, *systems):
         refuse_overwriting(out, *(files_of_system(place) if place else ()))
     refuse_overwriting(out, *files_of_features(experiment, options.features))
     if chooser is not None and (Path(chooser).expanduser() / EXPERIMENT).is_file():
-        theirs = experiment_of(chooser, None, options.data)
-        refuse_overwriting(out, *files_of_features(theirs, options.retriever_features or options.features))
+        trained_by = experiment_of(chooser, None, options.data)
+        features = options.retriever_features or options.features
+        refuse_overwriting(out, *files_of_features(trained_by, features))
     named = [truth, *(Path(path) for path in (options.pools, options.retriever) if path)]
     read = [path for path in named if path.is_file() or (path / "qrels.jsonl").exists()]
     refuse_overwriting(out, *(file for path in read for file in files_of(path)))
@@ -150,20 +151,20 @@ def _truth(options: argparse.Namespace, system: OpenedSystem) -> Path:
 
 
 def _chooses_alone(options: argparse.Namespace, chooser: str | None) -> bool:
-    """Whether a trained retriever answers by itself: videos are asked for, and no localizer is needed."""
+    """Whether a trained retriever answers alone: only videos are asked for, so no localizer is needed."""
     plain = options.task == "vr" and options.segments is None and not options.confidence
     return plain and chooser is not None and not is_run(chooser)
 
 
 def _answered_split(options: argparse.Namespace, examples: Examples) -> Split:
-    """The queries to answer: all of the split, or those with a pool in the file that was named."""
+    """The queries to answer: all of the split, or those with a pool in the file of --pools."""
     if options.pools is None:
         return examples
     return pooled_split(examples, formats.read_annotations(options.pools))
 
 
 def _format(options: argparse.Namespace) -> str:
-    """The format named, or that of the suffix."""
+    """The format of --format, or else that of the file's suffix."""
     names = formats.format_names("write_run")
     if options.format and options.format not in names:
         raise UsageError(f"--format {options.format!r}: accepted: {', '.join(names)}")
@@ -175,7 +176,7 @@ def _format(options: argparse.Namespace) -> str:
 def _report(
     options: argparse.Namespace, experiment: Experiment, answers: SplitRun, name: str, truth: Path
 ) -> dict[str, Any]:
-    """What was done, for people and programs."""
+    """A summary of the run, for people and programs."""
     split, ranker = answers.split, answers.ranker
     protocol = experiment.training.protocol or protocol_for(split.annotations).name
     if options.pools:
@@ -231,7 +232,7 @@ def _show(options: argparse.Namespace, report: dict[str, Any]) -> None:
 
 
 class _Display:
-    """How far it is, on standard error, where somebody looks."""
+    """The progress on standard error, if it is a terminal."""
 
     def __init__(self, quiet: bool) -> None:
         self._wanted = sys.stderr.isatty() and not quiet
@@ -257,7 +258,7 @@ class _Display:
             self._bar.stop()
 
     def counted(self, what: str) -> Any:
-        """What is called with the number done and the number of all."""
+        """A function that takes the number done and the number of all."""
         if self._bar is None:
             return None
         job = self._bar.add_task(what, total=None)

@@ -1,4 +1,4 @@
-"""`whenabouts train`: train as an experiment says, show the progress and the results."""
+"""`whenabouts train`: train by an experiment, and show progress and results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from whenabouts_systems.training.stages import StagedExperiment, StagedResult, l
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train and show."""
+    """Train, and show the results."""
     use_large_pages()
     options.experiment = experiment_file(options.experiment)
     if has_stages(options.experiment):
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run_stages(options: argparse.Namespace) -> int:
-    """Train one stage after the other, and show."""
+    """Train one stage after the other, and show the results."""
     staged, seeds = _stages(options), _seeds(options)
     setup = open_device(options.device, options.processes)
     with _Display(setup.writes) as display:
@@ -118,7 +118,7 @@ def _show(results: list[TrainingResult], of_seeds: bool) -> None:
 
 
 class _Display:
-    """How far it is, on standard error: a bar where somebody looks, and a line for each evaluation."""
+    """The progress on standard error: a bar if it is a terminal, and a line for each evaluation."""
 
     def __init__(self, is_shown: bool) -> None:
         from rich.console import Console
@@ -148,12 +148,12 @@ class _Display:
             self._bar.stop()
 
     def log(self, line: str) -> None:
-        """A line on the data."""
+        """Print a line about the data."""
         if self._is_shown:
             self._console.print(for_terminal(line), style="dim", markup=False, soft_wrap=True)
 
     def show(self, progress: Progress) -> None:
-        """A step, or an evaluation."""
+        """Show a step or an evaluation."""
         if progress.validation is not None:
             self._console.print(for_terminal(_line(progress)), markup=False, soft_wrap=True)
         if self._bar is None:
@@ -171,7 +171,7 @@ class _Display:
 
 
 def _line(progress: Progress) -> str:
-    """An evaluation for people."""
+    """A line about an evaluation, for people."""
     validation, state = progress.validation, progress.state
     assert validation is not None
     line = state.curves[-1]

@@ -1,1 +1,1 @@
-"""Layouts of features on disk, a file a layout; `features.Layout` says what each declares."""
+"""Layouts of features on disk, one in each file, loaded by `features`; see `features.Layout`."""

@@ -1,4 +1,4 @@
-"""HDF5 opened without trusting it: no links, no data outside the file, nothing kept in memory."""
+"""Reading HDF5 files without trusting them: no links, no data outside the file, nothing kept in memory."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _MOST_FACTS, _LARGEST_FACT = 1_000, 1 << 16
 
 
 def open_hdf5(path: Path) -> Any:
-    """The file, for reading. Raises FormatError for what is no HDF5 file or is cut off; ReaderMissing."""
+    """The file, open for reading. FormatError: not an HDF5 file, or cut off. ReaderMissing: no h5py."""
     try:
         import h5py
     except ImportError:
         raise ReaderMissing(path, "HDF5", "h5py") from None
     try:
-        # "core", the driver that some releases use, would read the whole file into memory. Locks fail on
-        # many network file systems, and reading needs none.
+        # Not the driver "core" that some releases use: it reads the whole file into memory. No locks: they
+        # fail on many network file systems, and reading needs none.
         with regular_name(path) as name:
             return _with_any_lock(lambda locking: h5py.File(name, "r", locking=locking))
     except _FAULTS as error:
-        raise FormatError(path, f"is no whole HDF5 file ({_reason(error)}); fetch it again") from None
+        raise FormatError(path, f"is not a complete HDF5 file ({_reason(error)}); fetch it again") from None
 
 
 def _with_any_lock(open_file: Callable[[Any], Any]) -> Any:
-    """A file opened without locks, or with those that this process uses on it already."""
+    """A file opened without locks, or with the kind of lock with which this process has it open already."""
     for locking in (False, "best-effort"):
         try:
             return open_file(locking)
@@ -52,13 +52,13 @@ def _with_any_lock(open_file: Callable[[Any], Any]) -> Any:
 
 
 def outline(path: Path) -> tuple[str, ...]:
-    """`hdf5` and the name of the first entry; of a group, `hdf5 group`, its name and those within."""
+    """`hdf5` and the name of the first entry; for a group `hdf5 group`, its name and names of its entries."""
     with open_hdf5(path) as file:
         try:
             name = next(iter(file), None)
             if name is None:
                 return ("hdf5 without entries",)
-            # A link is not followed: what it leads to may lie in another file.
+            # A link is not followed, because it may lead to another file.
             is_here = _is_hard_link(file.id, name)
             entry = file[name] if is_here else ()
             if hasattr(entry, "keys"):
@@ -69,7 +69,7 @@ def outline(path: Path) -> tuple[str, ...]:
 
 
 class Hdf5Source(FeatureSource):
-    """Features in the data sets of an HDF5 file; a layout says how they are named."""
+    """Features in the data sets of an HDF5 file. Layouts extend it with the names of data sets."""
 
     def __init__(self, location: FeatureLocation, options: OpenOptions) -> None:
         super().__init__(location.path, options)
@@ -83,7 +83,7 @@ class Hdf5Source(FeatureSource):
         return key
 
     def _inner(self) -> str | None:
-        """Name of the data set within an entry, where entries are groups."""
+        """The name of the data set in each entry if entries are groups, else None."""
         return None
 
     def _items_by_id(self) -> Mapping[str, Any]:
@@ -115,7 +115,7 @@ class Hdf5Source(FeatureSource):
             raise FormatError(self.path, problem, accepted="a file whose attributes are whole") from None
 
     def _inspect(self, item: str, where: Any) -> UnreadArray:
-        # The lower half of h5py opens an item in a third of the time: it counts with 100,000 of them.
+        # h5py's low-level interface opens an item in a third of the time, which matters for 100,000 items.
         try:
             data = self._entry(item, self._file.id, where)
             inner = self._inner()
@@ -139,7 +139,7 @@ class Hdf5Source(FeatureSource):
             self._refuse(item, f"is damaged ({_reason(error)}); fetch the file again")
 
     def _type_of(self, data: Any) -> tuple[np.dtype[Any], bool]:
-        """An item's dtype, and whether its bytes are those of NumPy; a file rarely has more than one."""
+        """An item's dtype, and whether NumPy can read its bytes; a file rarely has more than one type."""
         held = data.get_type()
         for earlier, dtype, as_in_memory in self._types:
             if held.equal(earlier):
@@ -151,12 +151,12 @@ class Hdf5Source(FeatureSource):
 
     @cached_property
     def _bytes(self) -> NDArray[np.uint8]:
-        """The file, mapped: the very one that is open, whatever has its name by now."""
+        """The file that is open, mapped; another file may have its name by now."""
         handle = self._file.id.get_vfd_handle()
         return np.frombuffer(mmap.mmap(handle, 0, access=mmap.ACCESS_READ), np.uint8)
 
     def _mapped_rows(self, item: str, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        """Rows that lie in one piece and unpacked: a view of the file, nothing is copied."""
+        """Rows stored in one piece and not compressed: a view of the file, nothing is copied."""
         size = math.prod(shape) * dtype.itemsize
         content = self._bytes[offset : offset + size]
         if len(content) != size:
@@ -188,7 +188,7 @@ class Hdf5Source(FeatureSource):
 
 
 def _names(data: Any) -> list[str]:
-    """What a group holds; nothing of a data set."""
+    """Names of a group's entries; none for a data set."""
     names = itertools.islice(data, 5) if hasattr(data, "links") else ()
     return [name.decode("utf-8", "replace") for name in names]
 
@@ -200,7 +200,7 @@ def _is_hard_link(group: Any, name: str | bytes) -> bool:
 
 
 def _text(name: str | bytes) -> str:
-    """A name of the file as text; h5py gives one that is not UTF-8 as bytes."""
+    """A name in the file as text; h5py returns bytes for a name that is not UTF-8."""
     return name if isinstance(name, str) else name.decode("utf-8", "surrogateescape")
 
 

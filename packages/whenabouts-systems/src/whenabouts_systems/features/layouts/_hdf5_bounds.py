@@ -1,7 +1,7 @@
-"""What reading an item of an HDF5 file may cost, checked by its header before anything is read.
+"""Limits on the cost of reading an item of an HDF5 file, checked in its header before anything is read.
 
-A few hundred bytes can describe gigabytes: chunks that unpack to a thousand times their size, chunks that
-were never written, millions of tiny chunks, or one data set under a hundred names.
+A file of a few hundred bytes can describe gigabytes: chunks that unpack to a thousand times their size,
+chunks that were never written, millions of tiny chunks, or one data set under a hundred names.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ UNPACKED = "items as `h5repack -f NONE OLD.h5 NEW.h5` writes them"
 
 _GZIP, _SHUFFLE, _CHECKSUM, _LZF = 1, 2, 3, 32_000
 _PACKINGS = [(), (_SHUFFLE,), (_GZIP,), (_LZF,), (_SHUFFLE, _GZIP), (_SHUFFLE, _LZF)]
-"""Filters of a chunk in the order of writing, without checksums."""
+"""Accepted filters of a chunk, in the order of writing, without checksums."""
 _CHECKSUM_BYTES = 4
 _MOST_DEFLATED = 1032
-"""Bytes that one byte of gzip can stand for; of LZF it is 88."""
+"""Most bytes that one byte of gzip unpacks to; for LZF it is 88."""
 _FREE_CHUNK_BYTES = most_unpacked(0)
 _MOST_CHUNKS = 10_000
 
 
 class Costly(ValueError):
-    """An item that would cost far more than its bytes in the file; the message is part of a line."""
+    """An item whose reading costs far more than its bytes in the file; the message becomes part of a line."""
 
 
 class Bounds:
-    """What the packed items of a file of `file_bytes` may cost, each and all together."""
+    """Limits on the packed items of a file of `file_bytes`, each and all together."""
 
     def __init__(self, file_bytes: int) -> None:
         self._file_bytes = file_bytes
@@ -39,7 +39,7 @@ class Bounds:
         self._total = 0
 
     def check(self, item: str, data: Any) -> None:
-        """Raise Costly for a data set, given by h5py's lower half, that is not read."""
+        """Raise Costly if a data set (an object of h5py's low-level interface) exceeds a limit."""
         from h5py import h5d
 
         plan = data.get_create_plist()
@@ -66,7 +66,7 @@ class Bounds:
         filters = [plan.get_filter(number)[0] for number in range(plan.get_nfilters())]
         packing = tuple(code for code in filters if code != _CHECKSUM)
         if packing not in _PACKINGS or len(filters) > len(packing) + 1:
-            raise Costly(f"is packed by the filters {filters}, and only shuffle with gzip or LZF is read")
+            raise Costly(f"is packed by the filters {filters}; only shuffle with gzip or LZF is read")
         if _GZIP not in filters or data.get_storage_size() * _MOST_DEFLATED <= _FREE_CHUNK_BYTES:
             return
         skips_gzip = 1 << filters.index(_GZIP)

@@ -1,4 +1,4 @@
-"""NumPy's own files, read without trusting them: no pickles, no sizes that the file does not have."""
+"""Reading NumPy's files without trusting them: no pickles, no sizes larger than the file."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _FAULTS = (
 )
 
 
-# NumPy reads headers by `ast.literal_eval`, which in CPython 3.11 counts the depth of all threads together
-# and raises SystemError where two read at once.
+# NumPy reads headers with `ast.literal_eval`, which in CPython 3.11 counts the depth of all threads together
+# and raises SystemError if two read at once.
 _HEADERS = threading.Lock()
 
 
 def inspect_npy(path: Path, item: str) -> UnreadArray:
-    """A .npy file, memory-mapped. Raises FormatError for what is damaged or holds Python objects."""
+    """A .npy file, memory-mapped. Raises FormatError if it is damaged or holds Python objects."""
     try:
         with open_regular(path) as stream:
             shape, fortran, dtype = _header(stream)
@@ -56,9 +56,9 @@ def inspect_npy(path: Path, item: str) -> UnreadArray:
 def inspect_npz(
     archive: Path | bytes, item: str, names: Sequence[str] | None, path: Path | None = None
 ) -> UnreadArray:
-    """One array of an npz archive, a file or its bytes: the first of `wanted` that is there.
+    """One array of an npz archive, a file or its bytes: the first of `names` that it has.
 
-    `wanted` None takes the only one. `path` is what errors name where the archive is bytes.
+    If `names` is None, its only array. `path` is named in errors if the archive is bytes.
     """
     path_to_name = archive if isinstance(archive, Path) else path
     assert path_to_name is not None
@@ -69,14 +69,14 @@ def inspect_npz(
                 shape, _, dtype = _header(stream)
                 held = packed.getinfo(name).file_size
             if not dtype.hasobject and held < math.prod(shape) * dtype.itemsize:
-                raise ValueError(f"shape {shape} needs more than the {held} bytes that are there")
+                raise ValueError(f"shape {shape} needs more bytes than the file's {held}")
     except _FAULTS as error:
         raise _fault(path_to_name, item, "npz", error) from None
     return UnreadArray(shape, dtype, lambda: _read_member(archive, name, item, path_to_name))
 
 
 def array_names(path: Path) -> tuple[str, ...]:
-    """Names of the arrays of an npz file; none where it is not one."""
+    """Names of the arrays of an npz file; none if it is not one."""
     try:
         with _unzipped(path) as packed:
             return _names(packed.namelist())
@@ -97,7 +97,7 @@ def _choose(path: Path, item: str, members: Sequence[str], keys: Sequence[str] |
             return f"{name}.npy"
     raise FormatError(
         path,
-        f"has the arrays {', '.join(map(repr, names[:5])) or 'of none'}",
+        f"has the arrays {', '.join(map(repr, names[:5]))}" if names else "has no arrays",
         field=f"item {item!r}",
         accepted=f"an array named {' or '.join(map(repr, keys))}"
         if keys
@@ -115,14 +115,14 @@ def _unzipped(archive: Path | bytes) -> Iterator[zipfile.ZipFile]:
 
 
 def _member(packed: zipfile.ZipFile, name: str) -> IO[bytes]:
-    """A member, open for reading. Python bounds the memory of unpacking only where it is deflated."""
+    """A member, open for reading. Only for deflated ones does Python limit the memory of unpacking."""
     if packed.getinfo(name).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError("its arrays are packed otherwise than by numpy.savez_compressed")
+        raise ValueError("its arrays are not packed as numpy.savez_compressed does")
     return packed.open(name)
 
 
 def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether in Fortran's order, dtype."""
+    """Shape, whether the array is in Fortran's order, and dtype."""
     version = np.lib.format.read_magic(stream)
     with _HEADERS:
         if version == (1, 0):
@@ -145,14 +145,14 @@ def _read_member(archive: Path | bytes, name: str, item: str, place: Path) -> ND
         with _unzipped(archive) as packed, _member(packed, name) as stream:
             shape, fortran, dtype = _header(stream)
             size = math.prod(shape) * dtype.itemsize
-            # No member is larger than what lies before the directory, whatever that says.
+            # A member cannot be larger than what precedes the archive's directory, even if that says so.
             stored = min(packed.getinfo(name).compress_size, packed.start_dir)
             if size > min(MOST_BYTES, most_unpacked(stored)):
                 raise ValueError(f"claims {size:,} bytes from {stored:,}")
-            # One more byte than needed: only at the end of a member is its checksum looked at.
+            # One more byte than needed: a member's checksum is compared only at its end.
             data = stream.read(size + 1)
         if len(data) != size:
-            raise ValueError(f"holds {len(data)} bytes where its shape {shape} needs {size}")
+            raise ValueError(f"holds {len(data)} bytes, but its shape {shape} needs {size}")
         return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
     except _FAULTS as error:
         raise _fault(place, item, "npz", error) from None
@@ -168,12 +168,12 @@ def _fault(path: Path, item: str, kind: str, error: Exception) -> FormatError:
         )
     reason = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0]
     return FormatError(
-        path, f"is cut off, damaged or no {kind} ({reason[:120]}); fetch it again", field=f"item {item!r}"
+        path, f"is cut off, damaged or not {kind} ({reason[:120]}); fetch it again", field=f"item {item!r}"
     )
 
 
 class FolderSource(FeatureSource):
-    """One file an item; what made them stands in `fingerprint.json` beside them."""
+    """A folder with one file for each item, and `fingerprint.json`, which tells how they were made."""
 
     def __init__(self, location: FeatureLocation, options: OpenOptions) -> None:
         super().__init__(location.path, options)
@@ -183,7 +183,7 @@ class FolderSource(FeatureSource):
         return self._location.stated_facts()
 
     def _by_id(self, pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
-        """File names by id. Raises FormatError where two files have one id."""
+        """File names by id. Raises FormatError if two files have the same id."""
         names: dict[str, str] = {}
         for item, name in pairs:
             if item in names:
@@ -197,7 +197,7 @@ class FolderSource(FeatureSource):
         return names
 
     def _file_of(self, name: str, item: str) -> Path:
-        """A file of the folder. Raises FormatError for a link that leads out of it."""
+        """The path of a file in the folder. Raises FormatError for a link that leads out of the folder."""
         path = self.path / name
         if path.is_symlink():
             try:

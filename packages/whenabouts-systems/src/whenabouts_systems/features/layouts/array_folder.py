@@ -1,4 +1,4 @@
-"""A folder of NumPy files, one an item: `id.npy` (memory-mapped), or `id.npz` with one array in it."""
+"""A folder of NumPy files, one for each item: `id.npy` (memory-mapped), or `id.npz` with one array."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from whenabouts_systems.features.source import UnreadArray
 
 NAME = "arrays"
 SUMMARY = "folder of id.npy, or of id.npz with one array"
-# One array of another name than those of Moment-DETR.
+# The name of the npz's one array is not one of Moment-DETR's.
 OUTLINE = r"npy\n.*|npz\n(?!(?:features|last_hidden_state|pooler_output)$)[^\n]+"
 
 _SUFFIXES = (".npy", ".npz")
 
 
 class Source(FolderSource):
-    """One file an item."""
+    """One file for each item."""
 
     layout = NAME
 
@@ -34,4 +34,4 @@ class Source(FolderSource):
 
 
 open_source = Source
-"""`key` names the array where an npz holds several."""
+"""`key` names the array if an npz holds several."""

@@ -1,8 +1,8 @@
-"""HDF5 with one data set an item at its root: TVR's releases, and 2D-TAN's for Charades.
+"""HDF5 with one data set for each item at its root: TVR's releases, and 2D-TAN's for Charades.
 
 `vid_name` -> (clips, D), `str(desc_id)` -> (tokens, 768), `vid` -> (T, 4096) in `vgg_rgb_features.hdf5`.
-A data set of one vector (D,) an item is a file of pooled sentences. The releases write the length of a clip
-nowhere but into the file's name (`..._cl-1.5.h5`).
+In a file of pooled sentences each item is one vector (D,). The releases give the length of a clip only in
+the file's name (`..._cl-1.5.h5`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CLIP_LENGTH = re.compile(r"cl-(\d+(?:\.\d+)?)(?=\D|$)")
 
 
 class Source(Hdf5Source):
-    """One data set an item."""
+    """One data set for each item."""
 
     layout = NAME
     has_keys = False

@@ -12,7 +12,7 @@ OUTLINE = rf"(?s)hdf5 group\n.*\n{_KEY}(\n.*)?"
 
 
 class Source(Hdf5Source):
-    """One group an item."""
+    """One group for each item."""
 
     layout = NAME
 

@@ -1,7 +1,7 @@
 """HDF5 of 2D-TAN and MMN for TACoS: `s13-d21.avi` -> (T, 4096) in `tall_c3d_features.hdf5`.
 
-The id is the name without `.avi`, as in the annotations' video names of other releases; in TACoS' own
-annotation files the names end in `.avi` too, so `get` takes both.
+The id is the name without `.avi`, as other releases' annotations name videos. In TACoS' own annotation files
+names end in `.avi`, so `get` accepts both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SUFFIX = ".avi"
 
 
 class Source(Hdf5Source):
-    """One data set an item, under the name of the video's file."""
+    """One data set for each item, under the name of the video's file."""
 
     layout = NAME
     has_keys = False

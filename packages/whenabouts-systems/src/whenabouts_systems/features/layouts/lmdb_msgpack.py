@@ -1,8 +1,8 @@
 """LMDB of CONQUER and HERO: id -> msgpack of {"features": array}, or the bytes of an npz with `features`.
 
 In CONQUER's release videos are msgpack (with the extension of msgpack-numpy), sentences and subtitles are
-npz. HERO packs some values with LZ4 first; those are read too. Arrays are taken apart here: the package
-msgpack-numpy would load a pickle where a file asks for it.
+npz. HERO also packs some values with LZ4, which are read too. Arrays are decoded here, because the package
+msgpack-numpy would load a pickle if a file asks for it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FLOAT = re.compile(r"[<>=|]?f[248]")
 
 
 class Source(FeatureSource):
-    """One record an item."""
+    """One record for each item."""
 
     layout = NAME
 
@@ -61,7 +61,7 @@ class Source(FeatureSource):
 
     def _decoded(self, item: str, data: bytes) -> Any:
         try:
-            # Everything as bytes: writers differ in which strings they mark as text.
+            # All strings as bytes, because writers differ in which they mark as text.
             return self._msgpack.unpackb(data, raw=True, strict_map_key=False)
         except (ValueError, self._msgpack.UnpackException) as error:
             reason = str(error) or type(error).__name__
@@ -91,7 +91,7 @@ class Source(FeatureSource):
         needed = math.prod(shape) * dtype.itemsize
         if not isinstance(data, bytes) or len(data) != needed:
             held = f"{len(data)} bytes" if isinstance(data, bytes) else f"a {type(data).__name__}"
-            self._refuse(item, f"holds {held} where its shape {shape} needs {needed}")
+            self._refuse(item, f"holds {held}, but its shape {shape} needs {needed}")
         return UnreadArray(tuple(shape), dtype, lambda: np.frombuffer(data, dtype).reshape(shape))
 
     def _unpacked(self, item: str, data: bytes) -> bytes:
@@ -104,7 +104,7 @@ class Source(FeatureSource):
         except (OSError, pyarrow.ArrowException) as error:
             self._refuse(item, f"is damaged LZ4 ({str(error)[:120]})")
         if len(whole) > most:
-            self._refuse(item, f"unpacks to too much from {len(data):,} bytes", f"at most {most:,} bytes")
+            self._refuse(item, f"has {len(data):,} bytes that unpack to too many", f"at most {most:,} bytes")
         return whole
 
     def _release(self) -> None:

@@ -1,8 +1,8 @@
-"""A folder of npz files as Moment-DETR and lighthouse have them.
+"""A folder of npz files as in Moment-DETR and lighthouse.
 
 `{vid}.npz` holds `features` (T, D) of a video; `qid{qid}.npz` holds `last_hidden_state` (tokens, D) and
-`pooler_output` of a sentence, and its id is the bare qid. Clips are 2 s long in QVHighlights and 1 s in
-other data sets of the same layout: no file says which, so the caller has to.
+`pooler_output` of a sentence, and its id is the qid alone. Clips are 2 s long in QVHighlights and 1 s in
+other data sets of this layout: no file says which, so the caller must.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _QUERY = re.compile(r"qid(\d+)")
 
 
 class Source(FolderSource):
-    """One npz an item."""
+    """One npz for each item."""
 
     layout = NAME
 

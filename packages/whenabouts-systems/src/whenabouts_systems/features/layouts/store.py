@@ -1,11 +1,10 @@
-"""Our own store: a folder with all rows in one memory-mapped file, ids and lengths beside it.
+"""Our own layout: a folder with all rows in one memory-mapped file, and files of ids and lengths.
 
     features.npy      (N, D) rows of all items, one after the other, as NumPy writes them
     index.json        format, version, and in the order of the rows: ids, lengths
-    fingerprint.json  what made the features, and the hash of ids and rows
+    fingerprint.json  how the features were made, and the hash of ids and rows
 
-Any program that reads .npy and JSON reads it. An item is a slice: opening maps the file, `get` copies
-nothing.
+Any program that reads .npy and JSON can read it. An item is a slice of the mapped file: `get` copies nothing.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ OUTLINE = r"store\n.*"
 
 DTYPES = ("float16", "float32", "float64")
 FORMAT, VERSION = "whenabouts-features", 1
-# The project was called cuepoint until 0.x: its stores are read, and its name stays in the hash of the
-# content, so that features have the same fingerprint whichever version wrote them.
+# The project was called cuepoint until 0.x: stores of that name are read, and the name stays in the hash of
+# the content, so that features have the same fingerprint whichever version wrote them.
 _FORMER_FORMAT = "cuepoint-features"
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenStore:
-    """What was written: items, rows, bytes on disk, rows that are not finite, and the hash of the content."""
+    """The store that was written: `bytes` on disk, and `content`, the hash of ids and rows."""
 
     path: Path
     items: int
@@ -108,7 +107,7 @@ class Source(FeatureSource):
             item: slice(*ends) for item, *ends in zip(ids, starts, self._ends.tolist(), strict=True)
         }
         self._stated = location.stated_facts()
-        self._checked_item(ids[0])  # all items are one array: what is wrong with it is wrong with the first
+        self._checked_item(ids[0])  # all items are slices of one array, so a fault shows in the first
 
     def _content(self) -> str | None:
         content = self._stated.get("content")
@@ -174,24 +173,26 @@ def convert_to_store(
 ) -> WrittenStore:
     """Write a source as our own store; one item is in memory at a time.
 
-    Numbers stay as they are unless `dtype` names another type. `facts` are added to the source's
-    fingerprint: names of its fields, or others. Raises UsageError where something is at `path` already, or
-    where a fact contradicts what the source says of itself; then nothing is written.
+    Numbers are unchanged unless `dtype` names another type. `facts` are added to the source's fingerprint;
+    their names are its fields or others. Raises UsageError, and writes nothing, if `path` exists already or a
+    fact contradicts the source's fingerprint.
     """
     if dtype is not None and dtype not in DTYPES:
         raise UsageError(f"dtype {dtype!r} is not stored; accepted: {', '.join(DTYPES)}")
     stated = source.fingerprint
     for name, value in (facts or {}).items():
-        own = getattr(stated, name, None) if name not in stated.extra else stated.extra[name]
-        if own is not None and name != "extra" and own != value:
-            raise UsageError(f"{source.path}: {name} is {own!r} there, not {value!r}; leave it out")
+        stated_value = getattr(stated, name, None) if name not in stated.extra else stated.extra[name]
+        if stated_value is not None and name != "extra" and stated_value != value:
+            raise UsageError(
+                f"{source.path}: {name} is {stated_value!r} in the source, not {value!r}; leave it out"
+            )
     fingerprint = stated.with_facts(facts or {}, "--set")
     rows = ((item, source.get(item)) for item in source)
     return write_store(Path(path), rows, fingerprint, None if dtype is None else np.dtype(dtype))
 
 
 def content_hash(items: Iterable[tuple[str, Rows]]) -> str:
-    """SHA-256 of ids and rows; the same in whatever order the items come and whatever layout they lie in."""
+    """SHA-256 of ids and rows; it does not depend on the order of the items or the layout."""
     return _joined((item, _digest(rows)) for item, rows in items)
 
 
@@ -284,11 +285,14 @@ def _joined(digests: Iterable[tuple[str, bytes]]) -> str:
 
 
 def _check_id(path: Path, item: Any) -> None:
-    """Refuse an id that would be a way out of a folder if it became a file's name, or no text at all."""
+    """Raise FormatError for an id that is not text, or that as a file's name would lead out of a folder."""
     good = isinstance(item, str) and item and item.isprintable() and not item.startswith("/")
     if not good or {"..", "."} & set(item.replace("\\", "/").split("/")):
         raise FormatError(
-            path, "is no id", field=f"item {item!r}", accepted="printable text that is no path (../, /)"
+            path,
+            "is not an id",
+            field=f"item {item!r}",
+            accepted="printable text that is not a path (../, /)",
         )
 
 
@@ -309,7 +313,7 @@ def _read_index(path: Path) -> tuple[list[str], NDArray[np.int64]]:
     ids, lengths = index.ids, index.lengths
     if len(ids) != len(lengths):
         raise FormatError(
-            path, "are no two lists of one length", field="ids, lengths", accepted="one length an id"
+            path, "have different lengths", field="ids, lengths", accepted="one length for each id"
         )
     for item in ids:
         _check_id(path, item)

@@ -1,8 +1,8 @@
-"""Where a moment begins and where it ends: logits for every clip of a video.
+"""Predictors of borders: logits that a moment starts, and that it ends, at each clip of a video.
 
-A predictor of queries and clips serves one stream, or several whose similarities are averaged first
-("merged"): it is given a sequence of queries' vectors and one of clips, one of each for every stream it
-serves. `BorderNetworks` reads clips that have seen the query already.
+`BorderConvolution` and `BorderLinear` compare queries with clips, in one stream, or in several whose
+similarities are averaged first ("merged"): queries and clips are sequences with one tensor for each stream.
+`BorderNetworks` and `BorderScore` read clips that have already been mixed with the query.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ class BorderConvolution(nn.Module):
     """Two convolutions without bias over the similarity of query and clips, one for each border.
 
     The similarity is the dot product. That of padded clips counts as zero, so that the logits of the last
-    clips do not depend on how far a video is padded; with `convolve_padding` what was made of padding counts.
+    clips do not depend on the length of the padding; with `convolve_padding` the computed value counts.
 
-    Fresh kernels answer to edges: a start is where the similarity rises (negative before, positive from there
-    on), an end where it falls. The released programs draw them at random, and with the released learning rate
-    they hardly move from there: by less than 0.2 in 3,000 steps at 1e-4, where they begin within 0.45. How
-    well such a training localizes is then decided by ten numbers of its seed
-    (`benchmarks/results/simulated_studies.md`).
+    Fresh kernels detect edges: a start is where the similarity rises (weights negative before, positive from
+    there on), an end where it falls. The released programs draw kernels at random, within 0.45, and at the
+    released learning rate of 1e-4 they change by less than 0.2 in 3,000 steps. So ten random numbers decide
+    how well a trained system localizes (`benchmarks/results/simulated_studies.md`).
     """
 
     def __init__(self, kernel: int, *, convolve_padding: bool = False) -> None:
@@ -40,7 +39,7 @@ class BorderConvolution(nn.Module):
         self.convolve_padding = convolve_padding
 
     def begin_at_edges(self) -> None:
-        """Fresh kernels that answer to edges, in place of those that were drawn."""
+        """Replace the kernels by ones that detect edges."""
         step = _step(self.start.kernel_size[0])
         self.start.weight.data.copy_(step)
         self.end.weight.data.copy_(step.flip(0))
@@ -62,15 +61,15 @@ class BorderConvolution(nn.Module):
         """(2, Q, M) logits of every query at the start and the end of M moments.
 
         `places` are the moments' videos (M,) and first and last clips (M, 2). Convolution and dot product
-        change places: the clips about each border are weighted and added first, and one product of
-        Q x D with D x M is left.
+        are swapped: the clips around each border are weighted and added first, then one product of Q x D with
+        D x M follows.
         """
         videos, spans = places
         reach = self.start.kernel_size[0] // 2
         kernels = torch.stack([self.start.weight[0, 0], self.end.weight[0, 0]])
         near = spans[:, :, None] + torch.arange(-reach, reach + 1, device=spans.device)
         steps = clips[0].shape[1]
-        # What lies outside the batch has similarity 0; so have padded clips, which are zero.
+        # Clips beyond the ends of the batch have similarity 0; so have padded clips, which are zero.
         weights = kernels * ((near >= 0) & (near < steps))
         near = near.clamp(0, steps - 1)
         logits = [
@@ -127,9 +126,9 @@ class BorderLinear(nn.Module):
 
 
 class BorderNetworks(nn.Module):
-    """A convolution over clips to `inner` values, ReLU, a linear layer to the logit; of each border its own.
+    """A network for each border: a convolution over clips to `inner` values, ReLU, linear layer to a logit.
 
-    Both networks are computed together. What lies behind the end of a video counts as zero.
+    Both are computed together. Clips after the end of a video count as zero.
     """
 
     def __init__(self, width: int, inner: int, kernel: int) -> None:
@@ -167,20 +166,20 @@ class BorderScore(nn.Module):
 
 
 def _step(length: int) -> Tensor:
-    """(length,): a step up in the middle, of sum 0: -1 / before, then 1 / (middle and after)."""
+    """(length,) with sum 0: -1 / (number before the middle), then 1 / (number from the middle on)."""
     before = length // 2
     return torch.tensor([-1.0 / before] * before + [1.0 / (length - before)] * (length - before))
 
 
 def begin_at_edges(model: nn.Module) -> None:
-    """Let all convolutions of borders in a fresh model begin as edges."""
+    """Let all convolutions of borders in a fresh model detect edges."""
     for module in model.modules():
         if isinstance(module, BorderConvolution):
             module.begin_at_edges()
 
 
 def log_probabilities(logits: Tensor) -> Tensor:
-    """The logarithm of a border's probability over the clips of a video (last axis), padding at -1e10."""
+    """Log-softmax over the clips of a video (last axis); logits of padding are -1e10."""
     return logits.float().log_softmax(-1)
 
 

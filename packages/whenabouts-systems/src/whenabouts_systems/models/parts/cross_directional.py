@@ -1,27 +1,27 @@
-"""CroCs: which videos and queries are negatives at all, and how often each is drawn (papers 001, 002).
+"""CroCs: which videos and queries are negatives, and how often each is drawn (papers 001, 002).
 
-Equation 1 leaves out videos that may answer a query; equations 2 and 3 draw the rest by how close their
-matching score comes to that of the truth. The sentences are not clear everywhere. How they are read here:
+Equation 1 excludes videos that may answer a query; equations 2 and 3 draw the others by the distance of their
+matching score from that of the true pairs. The text is not always clear. We read it as follows:
 
 - Equation 1, V-(q) = {v | s_te(q, v) < t_tr}, is `[data] positives = "similar"`: s_te(q, v) is the largest
-  similarity of q with any sentence of v (section 4.1), also with those that are not in the batch. "Above the
-  threshold" and "< t" disagree on equality; the equation counts: a similarity of exactly t is no negative.
-- r(q, v) is the matching score s = s_iou * s_rmm (equation 6) of the video's best moment (equation 3), also
-  for the query's own video: r(q, v+) is that of its best moment, not of the annotated one.
+  similarity of q with any sentence of v (section 4.1), even outside of the batch. "Above the threshold" and
+  "< t" disagree on equality; we follow the equation: a similarity of exactly t is not a negative.
+- r(q, v) is the matching score s = s_iou * s_rmm (equation 6) of the video's best moment (equation 3). For
+  the query's own video, too, r(q, v+) is that of the best moment, not of the annotated one.
 - "Mean matching scores for all golden positive moments and queries" can be a mean per query, per video, or
   over the whole training set. Equation 2 writes r(q, m+) and r(q+, m), which depend on q and on m: "own" is
   the mean over the query's own videos, or over the video's own queries. "global" is the other reading, which
   the sentence below it allows ("the average matching score of golden query-moment pairs").
-- Equations 2 and 3 have no temperature. Scores lie in [0, 1], so that exp(-(r - mean)^2) lies in [0.37, 1]:
-  as published no negative is 2.8 times as likely as another, and drawing is nearly uniform. No reading of r
-  is more peaked: a product of the two cosines, as equation 6 may be read, spreads less. SimANS, from which
-  the equations are taken, has a factor of 0.5 before the square, but its scores are dot products of any size,
-  and it draws from the passages that a retriever ranks highest. The released settings TAU of 0.5 and PRE_TOPK
-  of 100, which no released file reads, look like these two. `temperature` divides the square (SimANS's factor
-  is one over it), `highest` leaves only the candidates of the highest scores.
-- "The number of negatives to calculate p'(v|q)" is how many are drawn without replacement.
+- Equations 2 and 3 have no temperature. Scores lie in [0, 1], so exp(-(r - mean)^2) lies in [0.37, 1]: as
+  published, no negative is 2.8 times as likely as another, and drawing is nearly uniform. Other readings of r
+  are no more peaked: the product of two cosines, as equation 6 may be read, varies less. SimANS, the source
+  of the equations, has a factor of 0.5 before the square, but its scores are dot products of any size, and it
+  draws from the passages that a retriever ranks highest. The released settings TAU = 0.5 and PRE_TOPK = 100,
+  which no released file reads, look like these two. `temperature` divides the square (SimANS's factor is its
+  inverse); `highest` keeps only the candidates with the highest scores.
+- "The number of negatives to calculate p'(v|q)" is the number drawn without replacement.
 
-Shapes: Q queries, V videos, P cells of a map; N rows that draw (queries, or videos), M that can be drawn.
+Shapes: Q queries, V videos, P cells of a map; N rows to draw for (queries or videos), M columns to draw from.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from torch import Tensor
 from torch.nn import functional
 
 MeanOf = Literal["own", "global"]
-"""Over what the matching scores of true pairs are averaged."""
+"""Average the matching scores of true pairs over each row, or over the training set."""
 
 
 def golden_means(values: Tensor, rows: Tensor, count: int, over: MeanOf = "own") -> Tensor:
-    """(count,) the mean matching score of true pairs: of each row's own, or of all rows together.
+    """(count,) the mean matching score of true pairs, of each row ("own") or of all rows ("global").
 
-    `values` (K,) are the scores of the true pairs, `rows` (K,) int64 whose they are: a query's for p'(v|q), a
-    video's for p'(q|v). A row without a true pair has the mean of all.
+    `values` (K,) are the scores of the true pairs, `rows` (K,) int64 their queries for p'(v|q), or their
+    videos for p'(q|v). A row without a true pair gets the mean of all.
     """
     overall = (values.mean() if len(values) else values.new_zeros(())).expand(count)
     if over == "global":
@@ -53,10 +53,10 @@ def golden_means(values: Tensor, rows: Tensor, count: int, over: MeanOf = "own")
 def draw_logits(
     scores: Tensor, means: Tensor, candidates: Tensor, temperature: float = 1.0, highest: int | None = None
 ) -> Tensor:
-    """(N, M) logarithms of weights, equations 2 and 3: -(r - mean)^2 / temperature, -inf where no candidate.
+    """(N, M) logarithms of weights, equations 2 and 3: -(r - mean)^2 / temperature, -inf for non-candidates.
 
-    Their softmax over a row is p'(v|q), or p'(q|v) where videos are the rows. `means` (N,); `candidates` (N,
-    M) bool; `highest`: only so many candidates of a row, those of the highest scores.
+    The softmax over a row is p'(v|q), or p'(q|v) if rows are videos. `means` (N,); `candidates` (N, M) bool;
+    `highest` keeps this many candidates of a row, those with the highest scores.
     """
     kept = candidates
     if highest is not None and highest < scores.shape[1]:
@@ -66,10 +66,10 @@ def draw_logits(
 
 
 def draw(logits: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """(N, count) int64 columns drawn from each row without replacement; -1 where a row has no more.
+    """(N, count) int64: columns drawn from each row without replacement, in order, filled up with -1.
 
-    The `count` largest of logit + Gumbel noise are a draw of that many, one after the other, each with a
-    probability proportional to exp(logit) among those that are left. The first drawn stands first.
+    The `count` largest values of logit + Gumbel noise are such a draw: each column is drawn with a
+    probability proportional to exp(logit) among the remaining ones.
     """
     noise = torch.empty(logits.shape, dtype=logits.dtype).exponential_(generator=generator).to(logits.device)
     keys = logits - noise.clamp(min=torch.finfo(noise.dtype).tiny).log()
@@ -79,7 +79,7 @@ def draw(logits: Tensor, count: int, generator: torch.Generator) -> Tensor:
 
 
 def chosen_pairs(rows: Tensor, columns: int) -> Tensor:
-    """(N, columns) bool of lists (N, M) of columns, in which -1 is none."""
+    """(N, columns) bool: the columns in lists (N, M), in which -1 is filler."""
     chosen = torch.zeros(len(rows), columns + 1, dtype=torch.bool, device=rows.device)
-    # Those that are none fall into a column of their own, which is cut off.
+    # Fillers fall into an extra column, which is dropped.
     return chosen.scatter(1, rows.where(rows >= 0, columns), True)[:, :columns]

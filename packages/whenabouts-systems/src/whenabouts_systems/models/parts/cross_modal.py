@@ -1,11 +1,11 @@
 """HERO's encoders (Li et al., EMNLP 2020, section 3.1): sentences with their clips, then whole videos.
 
 The cross-modal transformer reads one sequence for each sentence: the clips that the sentence covers, then its
-words. What it made of the clips is added to what the clips are by themselves, and passes through the temporal
-transformer, which sees all clips of a video. Clips outside of every sentence skip the first one.
+words. Its outputs for clips are added to the projected clips, and the temporal transformer encodes the sums
+of a whole video. Clips outside of all sentences skip the first transformer.
 
-Words and clips carry the same type (the second of two; the first is never used), and places that begin at 0
-in each sequence, each kind by a table of its own.
+Words and clips have the same type embedding (the second of two; the first is never used). Their positions
+begin at 0 in each sequence, with separate tables for words and clips.
 
 Shapes: V videos, T clips, S sentences of a video, R sentences of a batch, L words, M places of a sequence,
 D width.
@@ -43,16 +43,15 @@ TEMPORAL: Mapping[str, int] = {"layers": 3, "heads": 12, "feedforward": 3072, "p
 """Sizes of the released temporal transformer."""
 
 _EPSILON = 1e-12
-"""Of the LayerNorms inside encoder layers, as RoBERTa has it; all others have PyTorch's 1e-5."""
+"""Epsilon of the LayerNorms inside encoder layers, as in RoBERTa; all others have PyTorch's 1e-5."""
 _TYPE = 1
 _SETTING = "model.cross_modal."
 
 
 def sizes_of(given: Mapping[str, int], released: Mapping[str, int], width: int, place: str) -> dict[str, int]:
-    """All sizes of a transformer: those given, else the released ones.
+    """All sizes of a transformer: the given ones over the released ones.
 
-    Raises UsageError, naming the `place`, for a size that there is not, and for heads that do not divide the
-    `width`.
+    Raises UsageError, naming the `place`, for an unknown size, and for heads that do not divide the `width`.
     """
     for name in sorted(set(given) - set(released)):
         raise UsageError(f"{place} has no size {name!r}; it has {', '.join(released)}")
@@ -64,11 +63,12 @@ def sizes_of(given: Mapping[str, int], released: Mapping[str, int], width: int, 
 
 @dataclass(frozen=True)
 class Sequences:
-    """R sentences with their clips, laid out one after the other: the clips first, then the words.
+    """R sentences with their clips as sequences: first the clips, then the words.
 
-    `owner` (R, 2): video and sentence. `clips` (V, T): row of the sequence that a clip stands in, -1 where
-    none; `clip_places` (V, T) its place there. `words` (R, L) ids with `word_mask`; the first is a token that
-    begins the sentence. `before` (R,): how many clips stand before the words.
+    - `owner` (R, 2): video and sentence.
+    - `clips` (V, T): the sequence of each clip, -1 without one; `clip_places` (V, T): its position there.
+    - `words` (R, L): ids with `word_mask`; the first is a token that begins the sentence.
+    - `before` (R,): the number of clips before the words.
     """
 
     owner: Tensor
@@ -83,19 +83,19 @@ class Sequences:
 
     @property
     def mask(self) -> Tensor:
-        """(R, M): which places are taken."""
+        """(R, M): the used positions."""
         lengths = self.before + self.word_mask.sum(1)
         steps = torch.arange(int(lengths.max()) if len(self) else 1, device=lengths.device)
         return steps < lengths[:, None]
 
     @property
     def word_places(self) -> Tensor:
-        """(R, L): where each word stands in its sequence."""
+        """(R, L): the position of each word in its sequence."""
         return self.before[:, None] + torch.arange(self.words.shape[1], device=self.words.device)
 
 
 def with_context(words: Tensor, mask: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Each sentence's words (V, S, L) behind those of the `count` sentences before it, and their mask."""
+    """The words (V, S, L) of each sentence after those of the `count` sentences before it, and their mask."""
     shifted = [(_later(words, by), _later(mask, by)) for by in range(count, -1, -1)]
     words, mask = (torch.cat(parts, 2) for parts in zip(*shifted, strict=True))
     order = mask.logical_not().argsort(dim=2, stable=True)
@@ -111,10 +111,10 @@ def sequences_of(
     without_clips: bool = False,
     with_words: bool = False,
 ) -> Sequences:
-    """The sentences that have clips, in order; those `without_clips` too, if they have words.
+    """The sequences of sentences that have clips, in order.
 
-    `begin` is the id of the token before the words; `context` as in `with_context`. `with_words`: only those
-    that have some.
+    `without_clips` adds sentences with words but no clips; `with_words` drops sentences without words.
+    `begin` is the id of the token before the words; `context` is as `count` in `with_context`.
     """
     words, mask = sentences.words, sentences.mask
     if context:
@@ -145,7 +145,7 @@ def sequences_of(
 
 
 class CrossModalTransformer(PackedModule):
-    """Clips and words of one sentence see each other; or words alone, those of a query."""
+    """Encodes the clips and words of a sentence together, or only the words of a query."""
 
     def __init__(self, features: int, width: int, dropout: float, sizes: Mapping[str, int]) -> None:
         super().__init__()
@@ -188,7 +188,7 @@ class CrossModalTransformer(PackedModule):
         return rows
 
     def joint(self, features: Tensor, sequences: Sequences) -> Tensor:
-        """(R, M, D): clips and words of each sequence in their places; zeros behind the end."""
+        """(R, M, D): clips and words of each sequence at their positions; zeros in padding."""
         mask = sequences.mask
         words = self.embedded_words(sequences.words)
         inside = sequences.clips >= 0
@@ -205,17 +205,17 @@ class CrossModalTransformer(PackedModule):
         return self.encoded(self.joint(features, sequences), sequences.mask)
 
     def encoded(self, joint: Tensor, mask: Tensor) -> Tensor:
-        """(R, M, D) through the layers; what is masked is not computed."""
+        """(R, M, D) through the layers; padding is not computed."""
         packing = Packing.of(mask)
         return packing.unpack(self.encoder(packing.pack(joint), packing))
 
     def read(self, words: Tensor, mask: Tensor) -> Tensor:
-        """(Q, L, D): words (Q, L) alone, as a query has them."""
+        """(Q, L, D) from only words (Q, L), for queries."""
         return self.encoded(self.embedded_words(words), mask)
 
 
 class TemporalTransformer(nn.Module):
-    """What clips are by themselves and among their words, in their places, through all layers."""
+    """Encodes the sums of projected clips and their cross-modal outputs, with positions."""
 
     def __init__(
         self, features: int, width: int, input_dropout: float, dropout: float, sizes: Mapping[str, int]
@@ -228,12 +228,12 @@ class TemporalTransformer(nn.Module):
         )
 
     def joined(self, features: Tensor, among_words: Tensor, mask: Tensor) -> Tensor:
-        """(V, T, D): what clips are among words is added to the projected features (V, T, F)."""
+        """(V, T, D): projected features (V, T, F) plus the cross-modal outputs (V, T, D)."""
         projected: Tensor = self.projection(features, mask)
         return projected + among_words
 
     def forward(self, clips: Tensor, mask: Tensor) -> Tensor:
-        """(V, T, D) from what `joined` made, with the mask (V, T)."""
+        """(V, T, D) from the result of `joined`, with the mask (V, T)."""
         packing = self.encoder.packing(mask)
         rows = self.positions(packing.pack(clips), packing)
         encoded: Tensor = packing.unpack(self.encoder(rows, packing))
@@ -241,7 +241,7 @@ class TemporalTransformer(nn.Module):
 
 
 class HierarchicalEncoder(nn.Module):
-    """Both transformers: videos as features with sentences become clips that know what is said."""
+    """Both transformers: encodes the features and sentences of videos."""
 
     def __init__(
         self,
@@ -257,7 +257,7 @@ class HierarchicalEncoder(nn.Module):
         self.temporal = TemporalTransformer(features, width, input_dropout, dropout, temporal)
 
     def among_words(self, features: Tensor, sequences: Sequences) -> Tensor:
-        """(V, T, D): each clip as its sentence's sequence has it; zeros for those in none."""
+        """(V, T, D): each clip's output in its sentence's sequence; zeros for clips without one."""
         inside = sequences.clips >= 0
         if not bool(inside.any()):
             return features.new_zeros((*features.shape[:2], self.cross_modal.words.embedding_dim))
@@ -274,7 +274,7 @@ class HierarchicalEncoder(nn.Module):
 
 
 def _later(values: Tensor, by: int) -> Tensor:
-    """(V, S, L) moved on by so many sentences; zeros come in."""
+    """(V, S, L) shifted by `by` sentences, filled up with zeros."""
     if not by:
         return values
     moved = torch.zeros_like(values)

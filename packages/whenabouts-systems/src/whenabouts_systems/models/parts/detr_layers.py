@@ -1,7 +1,8 @@
-"""The layers of the DETR family: places by sines, transformer layers to which places are added, heads.
+"""The layers of the DETR family: sine positions, transformer layers with positions, and decoders.
 
-Places are added to what seeks and to what is sought, never to what is passed on; LayerNorm stands behind each
-part. Shapes: P pairs, T clips, L words, N predicted windows, D width.
+Positions are added to the queries and keys of attention, never to the values. LayerNorm follows each part.
+
+Shapes: P pairs, T clips, L words, N predicted windows, S steps of a sequence, K keys, D width.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ _TEMPERATURE = 10_000.0
 
 
 def sines(angles: Tensor, width: int) -> Tensor:
-    """(..., width) of (...,): sines at even and cosines at odd places, of ever slower turns.
+    """(..., width) of angles (...): sines at even and cosines at odd columns, with falling frequencies.
 
-    Place k turns as angle / 10000^(2 floor(k / 2) / width).
+    Column k has the angle / 10000^(2 floor(k / 2) / width).
     """
     turns = torch.arange(width, device=angles.device, dtype=torch.float32) // 2 * 2 / width
     turned = angles.to(torch.float32)[..., None] / _TEMPERATURE**turns
@@ -31,15 +32,15 @@ def sines(angles: Tensor, width: int) -> Tensor:
 
 
 def places_of(mask: Tensor, width: int) -> Tensor:
-    """(V, T, width): the sines of each clip's place among the clips of its video, from 0 to a full turn."""
+    """(V, T, width): sine positions of clips; the angle rises to a full turn at the video's last clip."""
     count = mask.cumsum(1, dtype=torch.float32)
     return sines(count / (count[:, -1:] + 1e-6) * (2 * math.pi), width)
 
 
 class Projection(nn.Sequential):
-    """Several times LayerNorm, dropout, linear layer and ReLU; behind the last linear layer is no ReLU.
+    """`layers` times LayerNorm, dropout, linear layer and ReLU, without the last ReLU.
 
-    `bare`: behind which one there is none instead, counted from 0 (there may be no such layer).
+    `bare` is the number (from 0) of the layer without ReLU instead; there may be no such layer.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Projection(nn.Sequential):
 
 
 class FeedForward(nn.Module):
-    """Two linear layers; `learned`: PReLU between them instead of ReLU."""
+    """Two linear layers with ReLU between them, or PReLU if `learned`."""
 
     def __init__(self, width: int, inner: int, dropout: float, *, learned: bool = False) -> None:
         super().__init__()
@@ -71,7 +72,7 @@ class FeedForward(nn.Module):
 
 
 class LearnedReLU(nn.PReLU):
-    """`nn.PReLU` of one weight, whose backward pass takes a quarter of the time on a CPU."""
+    """`nn.PReLU` with one weight; its backward pass takes a quarter of the time on a CPU."""
 
     def forward(self, values: Tensor) -> Tensor:
         """The same shape."""
@@ -93,14 +94,14 @@ class _LearnedReLU(torch.autograd.Function):
         negative = values.clamp(max=0)
         if values.dtype == torch.float32:
             below = torch.dot(gradient.flatten(), negative.flatten())
-        else:  # the sum of millions, not in half precision
+        else:  # sum millions of values in full precision
             below = (gradient * negative).sum(dtype=weight.dtype)
         onward = torch.ops.aten.leaky_relu_backward(gradient, values, float(weight), False)
         return onward, below.expand_as(weight)
 
 
 class Attention(nn.MultiheadAttention):
-    """PyTorch's attention with its weights by their names, quicker in training on a CPU (`layers.attend`)."""
+    """PyTorch's attention with the same names of weights, faster in training on a CPU (`layers.attend`)."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__(width, heads, dropout, batch_first=True)
@@ -113,9 +114,9 @@ class Attention(nn.MultiheadAttention):
         mask: Tensor | None = None,
         unseen: Tensor | None = None,
     ) -> Tensor:
-        """(P, S, D) of queries (P, S, D), keys and values (P, K, D) with their mask (P, K).
+        """(P, S, D) from queries (P, S, D), and keys and values (P, K, D) with their mask (P, K).
 
-        `unseen` (P * heads, S, K): keys that are not seen beside those of the padding.
+        `unseen` (P * heads, S, K) bool are keys to mask in addition to the padding.
         """
         weights = zip(self.in_proj_weight.chunk(3), self.in_proj_bias.chunk(3), strict=True)
         queries, keys, values = (
@@ -133,14 +134,14 @@ class Attention(nn.MultiheadAttention):
 
 
 class DropPath(nn.Module):
-    """Drops what a layer adds, for some sequences of a batch as a whole (stochastic depth)."""
+    """Drops the output of a residual branch for whole sequences of a batch (stochastic depth)."""
 
     def __init__(self, p: float) -> None:
         super().__init__()
         self.p = p
 
     def forward(self, added: Tensor) -> Tensor:
-        """(P, S, D); those that are kept in training are scaled up."""
+        """(P, S, D); in training, the kept sequences are scaled up."""
         if not self.training or not self.p:
             return added
         kept = torch.rand((len(added), 1, 1), device=added.device) >= self.p
@@ -148,9 +149,9 @@ class DropPath(nn.Module):
 
 
 class Summing(nn.Module):
-    """What stands behind the attention of a layer: LayerNorm, a feed-forward part, LayerNorm.
+    """The part of a layer after its attention: LayerNorm, a feed-forward part, LayerNorm.
 
-    `learned`: PReLU instead of ReLU. `path`: what the parts add is dropped as a whole (`DropPath`).
+    `learned` uses PReLU instead of ReLU. `path` drops residual branches as wholes (`DropPath`).
     """
 
     def __init__(self, width: int, inner: int, dropout: float, *, learned: bool, path: bool) -> None:
@@ -161,13 +162,13 @@ class Summing(nn.Module):
         self.dropout = DropPath(dropout) if path else Dropout(dropout)
 
     def summed(self, rows: Tensor, mixed: Tensor) -> Tensor:
-        """(P, S, D) rows and what attention mixed for them, to (P, S, D)."""
+        """(P, S, D) from rows (P, S, D) and the attention's output for them."""
         rows = self.attention_norm(rows + self.dropout(mixed))
         encoded: Tensor = self.feedforward_norm(rows + self.dropout(self.feedforward(rows)))
         return encoded
 
     def informed(self, rows: Tensor, mixed: Tensor) -> Tensor:
-        """As `summed`, but what the feed-forward part adds to is not normalised (QD-DETR)."""
+        """As `summed`, but the feed-forward part is added to rows before LayerNorm (QD-DETR)."""
         rows = rows + self.dropout(mixed)
         widened = self.dropout(self.feedforward(self.attention_norm(rows)))
         encoded: Tensor = self.feedforward_norm(rows + widened)
@@ -191,19 +192,19 @@ class SelfLayer(Summing):
         self.attention = Attention(width, heads, dropout)
 
     def forward(self, rows: Tensor, places: Tensor, mask: Tensor) -> Tensor:
-        """(P, S, D) with their places and mask to (P, S, D)."""
+        """(P, S, D) rows with their places and mask to (P, S, D)."""
         seeking = rows + places
         return self.summed(rows, self.attention.mixed(seeking, seeking, rows, mask))
 
 
 class SelfLayers(nn.ModuleList):
-    """Several of them, one after the other; `sizes` and `options` are those of each."""
+    """A stack of `SelfLayer`; `sizes` and `options` are passed to each."""
 
     def __init__(self, layers: int, *sizes: Any, **options: bool) -> None:
         super().__init__(SelfLayer(*sizes, **options) for _ in range(layers))
 
     def forward(self, rows: Tensor, places: Tensor, mask: Tensor) -> Tensor:
-        """(P, S, D) with their places and mask to (P, S, D)."""
+        """(P, S, D) rows with their places and mask to (P, S, D)."""
         for layer in self:
             rows = layer(rows, places, mask)
         return rows
@@ -211,7 +212,7 @@ class SelfLayers(nn.ModuleList):
     def with_token(
         self, token: Tensor, place: Tensor, rows: Tensor, places: Tensor, mask: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """(P, D) a token (P, 1, D) or (D,) with its `place`, and (P, S, D) rows, encoded together."""
+        """Encode a token (P, 1, D) or (D,) together with rows (P, S, D); returns (P, D) and (P, S, D)."""
         single = (len(rows), 1, -1)
         joined = torch.cat([token.expand(*single), rows], 1)
         joined_places = torch.cat([place.expand(*single), places], 1)
@@ -221,14 +222,17 @@ class SelfLayers(nn.ModuleList):
     def with_words(
         self, clips: Tensor, mask: Tensor, words: Tensor, word_mask: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows of clips (P, T, D), then words (P, L, D), encoded together; their places (words: 0), mask."""
+        """Encode clips (P, T, D) and words (P, L, D) as one sequence; returns rows, places and mask.
+
+        Words have place 0.
+        """
         both = torch.cat([mask, word_mask], 1)
         places = torch.cat([places_of(mask, clips.shape[-1]), torch.zeros_like(words)], 1)
         return self(torch.cat([clips, words], 1), places, both), places, both
 
 
 class TextToVideoLayer(SelfLayer):
-    """Clips look at the words of a query (QD-DETR)."""
+    """Clips attend to the words of a query (QD-DETR)."""
 
     def inform(
         self,
@@ -239,9 +243,9 @@ class TextToVideoLayer(SelfLayer):
         unseen: Tensor | None = None,
         word_places: Tensor | None = None,
     ) -> Tensor:
-        """(P, T, D) clips with their places, and words (P, L, D) with their mask, to (P, T, D).
+        """(P, T, D) from clips (P, T, D) with their places, and words (P, L, D) with their mask.
 
-        `unseen` (P * heads, T, L): words that a clip does not see beside those of the padding.
+        `unseen` (P * heads, T, L) bool are words to mask in addition to the padding.
         """
         seeking = clips + places
         sought = words if word_places is None else words + word_places
@@ -250,36 +254,36 @@ class TextToVideoLayer(SelfLayer):
 
 
 class TextToVideo(nn.ModuleList):
-    """Several of them, one after the other."""
+    """A stack of `TextToVideoLayer`."""
 
     def __init__(self, layers: int, *sizes: Any) -> None:
         super().__init__(TextToVideoLayer(*sizes, learned=True) for _ in range(layers))
 
     def inform(self, clips: Tensor, *words: Any) -> Tensor:
-        """(P, T, D) to (P, T, D); the arguments are those of `TextToVideoLayer.inform`."""
+        """(P, T, D) to (P, T, D); arguments as in `TextToVideoLayer.inform`."""
         for layer in cast("Iterable[TextToVideoLayer]", self):
             clips = layer.inform(clips, *words)
         return clips
 
 
 def mean_of_rows(rows: Tensor, mask: Tensor | None) -> Tensor:
-    """(P, D) the mean of rows (P, S, D) with a mask (P, S); None: of all."""
+    """(P, D): the mean of rows (P, S, D) over a mask (P, S), or over all rows (None)."""
     if mask is None:
         return rows.mean(1)
     return (rows * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
 
 
 def padding_of_others(clips: Tensor, words: Tensor, heads: int) -> Tensor:
-    """(P * heads, T, L) bool, of the masks of clips and words: what the heads of released programs leave out.
+    """(P * heads, T, L) bool, from the masks of clips and words: the words that released programs mask.
 
-    The programs lay heads beside pairs where PyTorch expects pairs beside heads, so that a head takes the
-    padding of another pair (both as a clip and as a word) for that of its own.
+    The programs order the first axis by head, then pair, but PyTorch expects pair, then head. So a head masks
+    the padding (of clips and of words) of another pair in place of its own.
     """
     return (~clips[:, :, None] & ~words[:, None]).repeat(heads, 1, 1)
 
 
 class WindowLayer(SelfLayer):
-    """Windows look at each other, then at the clips and words (Moment-DETR)."""
+    """Windows attend to each other, then to the clips and words (Moment-DETR)."""
 
     def __init__(self, width: int, heads: int, inner: int, dropout: float) -> None:
         super().__init__(width, heads, inner, dropout)
@@ -287,7 +291,7 @@ class WindowLayer(SelfLayer):
         self.memory_norm = nn.LayerNorm(width)
 
     def seek(self, windows: Tensor, queries: Tensor, memory: Tensor, places: Tensor, mask: Tensor) -> Tensor:
-        """(P, N, D) windows with the places `queries`, and a memory (P, S, D) with its own, to (P, N, D)."""
+        """(P, N, D) from windows (P, N, D) with positions `queries`, and memory (P, S, D) with its places."""
         seeking = windows + queries
         mixed = self.attention.mixed(seeking, seeking, windows)
         windows = self.attention_norm(windows + self.dropout(mixed))
@@ -298,7 +302,7 @@ class WindowLayer(SelfLayer):
 
 
 class _Mixing(nn.Module):
-    """Attention whose scores add what is there and where it is; both have linear layers of their own."""
+    """Attention with separate linear layers for contents and positions, which its scores combine."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -310,7 +314,7 @@ class _Mixing(nn.Module):
         self.output = nn.Linear(width, width)
 
     def mix(self, queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
-        """(P, N, D) of queries and keys in heads, and values (P, K, D)."""
+        """(P, N, D) from queries and keys split into heads, and values (P, K, D)."""
         dropout = self.dropout if self.training else 0.0
         mixed = attend(queries, keys, in_heads(values, self.heads), seen, dropout)
         joined: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
@@ -318,14 +322,14 @@ class _Mixing(nn.Module):
 
 
 class AnchorSelfAttention(_Mixing):
-    """Windows look at each other (DAB-DETR)."""
+    """Windows attend to each other (DAB-DETR)."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__(width, heads, dropout)
         self.place_query = nn.Linear(width, width)
 
     def forward(self, windows: Tensor, places: Tensor) -> Tensor:
-        """(P, N, D) with the places of their anchors to (P, N, D)."""
+        """(P, N, D) windows with the positions of their anchors to (P, N, D)."""
         queries = self.content_query(windows) + self.place_query(places)
         keys = self.content_key(windows) + self.place_key(places)
         everything = torch.ones(
@@ -337,9 +341,9 @@ class AnchorSelfAttention(_Mixing):
 
 
 class AnchorMemoryAttention(_Mixing):
-    """Windows look at clips; the sines of their anchors are compared with the places of clips beside.
+    """Windows attend to clips; the sines of anchors and the positions of clips are compared as extra columns.
 
-    The `first` layer, whose windows hold nothing yet, also adds places to what is there.
+    The `first` layer, whose windows are still empty, also adds positions to contents.
     """
 
     def __init__(self, width: int, heads: int, dropout: float, *, first: bool) -> None:
@@ -350,7 +354,7 @@ class AnchorMemoryAttention(_Mixing):
     def forward(
         self, windows: Tensor, anchors: Tensor, turned: Tensor, memory: Tensor, places: Tensor, mask: Tensor
     ) -> Tensor:
-        """(P, N, D); `anchors`, `turned` (P, N, D) the anchors' places and sines, `memory` (P, T, D)."""
+        """(P, N, D); `anchors` and `turned` (P, N, D): positions and sines of anchors; `memory` (P, T, D)."""
         queries, keys = self.content_query(windows), self.content_key(memory)
         where = self.place_key(places)
         if self.place_query is not None:
@@ -363,7 +367,7 @@ class AnchorMemoryAttention(_Mixing):
 
 
 class AnchorLayer(Summing):
-    """A layer of DAB-DETR's decoder on spans; `path` and `learned` as in `Summing`."""
+    """A layer of DAB-DETR's decoder for spans; `path` and `learned` as in `Summing`."""
 
     def __init__(
         self,
@@ -388,14 +392,14 @@ class AnchorLayer(Summing):
         return self.seek(self.compare(windows, anchors), anchors, turned, memory, places, mask)
 
     def compare(self, windows: Tensor, anchors: Tensor) -> Tensor:
-        """(P, N, D) windows that have looked at each other."""
+        """(P, N, D): windows after attention to each other."""
         compared: Tensor = self.attention_norm(windows + self.dropout(self.attention(windows, anchors)))
         return compared
 
     def seek(
         self, windows: Tensor, anchors: Tensor, turned: Tensor, memory: Tensor, places: Tensor, mask: Tensor
     ) -> Tensor:
-        """(P, N, D) windows that have looked at the memory too."""
+        """(P, N, D): windows after attention to the memory."""
         mixed = self.memory_attention(windows, anchors, turned, memory, places, mask)
         windows = self.memory_norm(windows + self.dropout(mixed))
         outcome: Tensor = self.feedforward_norm(windows + self.dropout(self.feedforward(windows)))
@@ -403,10 +407,10 @@ class AnchorLayer(Summing):
 
 
 class AnchorDecoder(nn.Module):
-    """DAB-DETR's decoder on spans: each window has an anchor (centre, width) that every layer mends.
+    """DAB-DETR's decoder for spans: each window has an anchor (centre, width), which every layer refines.
 
-    One LayerNorm stands behind all layers. The first does not scale the sines of anchors by what the windows
-    hold.
+    All layers share one final LayerNorm. The first layer does not scale the sines of anchors by the contents
+    of windows.
     """
 
     def __init__(
@@ -435,10 +439,10 @@ class AnchorDecoder(nn.Module):
     def forward(
         self, memory: Tensor, places: Tensor, mask: Tensor, windows: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Windows (layers, P, N, D), and anchors (1 + layers, P, N, 2) before and behind each layer.
+        """Windows (layers, P, N, D), and anchors (1 + layers, P, N, 2) before and after each layer.
 
-        `windows` (P, N, D) is what they hold before the first layer (None: nothing).
-        An anchor's gradient reaches the layer that mended it, and no layer before.
+        `windows` (P, N, D) are the contents before the first layer (None: zeros). An anchor's gradient
+        reaches only the layer that refined it.
         """
         pairs = len(memory)
         anchors = self.anchors.weight.sigmoid().expand(pairs, -1, -1)
@@ -460,12 +464,12 @@ class AnchorDecoder(nn.Module):
 
 
 def anchor_sines(anchors: Tensor, width: int) -> Tensor:
-    """(..., width) of anchors (..., 2): the sines of the centre, then those of the width, half each."""
+    """(..., width) of anchors (..., 2): sines of the centre in the first half, of the width in the second."""
     half = sines(anchors * (2 * math.pi), width // 2)
     return half.flatten(-2)
 
 
 def inverse_sigmoid(shares: Tensor) -> Tensor:
-    """The logit of shares in [0, 1], kept off both ends by a thousandth."""
+    """The logit of shares in [0, 1], kept 0.001 away from both ends."""
     shares = shares.clamp(0, 1)
     return (shares.clamp(min=1e-3) / (1 - shares).clamp(min=1e-3)).log()

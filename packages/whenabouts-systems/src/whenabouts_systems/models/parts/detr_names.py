@@ -1,4 +1,4 @@
-"""What the parts of the DETR family are called here -> what the released programs call them.
+"""Patterns that turn our names of the DETR family's parameters into those of the released programs.
 
 See `renaming`: patterns are applied in order.
 """
@@ -18,7 +18,7 @@ def _layer_names(ours: str, theirs: str, steps: Mapping[int, int]) -> Patterns:
 
 
 def projection_names(layers: int, of_clips: int | None = None) -> Patterns:
-    """What `Projection` calls its parts -> what the released programs do; `of_clips`: its layers there."""
+    """For the parts of `Projection`, with `layers`; `of_clips` is the number for clips, if it differs."""
     names = []
     for ours, theirs, count in (
         ("clip_projection", "input_vid_proj", layers if of_clips is None else of_clips),
@@ -33,7 +33,7 @@ def projection_names(layers: int, of_clips: int | None = None) -> Patterns:
 
 
 def detr_names(model: Callable[[Any], nn.Module], *patterns: tuple[str, str]) -> ReleasedNames:
-    """`released_names` of a system of the family, as its authors' program has them."""
+    """`released_names` for a system of the family."""
     return lambda config: renamed_parameters(
         lambda: model(config), (*projection_names(config.projections), *patterns)
     )
@@ -52,7 +52,7 @@ OF_SELF_LAYERS: Patterns = (
     (r"\.feedforward\.activation\.", ".activation."),
     (r"\.feedforward_norm\.", ".norm2."),
 )
-"""What `detr_layers` calls the parts of a layer -> what the programs do; those of decoders come before."""
+"""For the parts of a layer of `detr_layers`; patterns of decoders must come before."""
 
 OF_ANCHOR_DECODER: Patterns = (
     (r"^decoder\.anchors\.", "query_embed."),
@@ -77,7 +77,7 @@ OF_ANCHOR_DECODER: Patterns = (
     (r"(decoder\..*)\.attention\.value\.", r"\1.sa_v_proj."),
     (r"(decoder\..*)\.attention\.output\.", r"\1.self_attn.out_proj."),
 )
-"""What `AnchorDecoder` calls its parts -> what the programs do. `OF_SELF_LAYERS` comes behind."""
+"""For the parts of `AnchorDecoder`. `OF_SELF_LAYERS` must come after."""
 
 OF_CONTRASTED: Patterns = (
     *perceptron_names("span", "span_embed", 3),
@@ -90,7 +90,7 @@ OF_CONTRASTED: Patterns = (
     *OF_ANCHOR_DECODER,
     *OF_SELF_LAYERS,
 )
-"""Names of QD-DETR's parts in its program, and of the same parts of its successors."""
+"""For QD-DETR's parts, also in its successors."""
 
 OF_SLOT_ATTENTION: Patterns = (
     (r"(slot_atten|processer_for_tgt)\.(rows|slots|perceptron)_norm\.", r"\1.norm_\2."),
@@ -103,4 +103,4 @@ OF_SLOT_ATTENTION: Patterns = (
     (r"\.project_value\.", ".project_v."),
     *((rf"\.perceptron\.{2 * layer}\.", f".mlp.layers.{layer}.") for layer in range(3)),
 )
-"""What `SlotAttention` calls its parts -> what the programs do."""
+"""For the parts of `SlotAttention`."""

@@ -1,6 +1,6 @@
-"""What XML and ReLoCLNet share: settings, and a vector of each query for each stream ("late fusion").
+"""Base class of XML and ReLoCLNet: each query has a vector for each stream ("late fusion").
 
-Queries and videos meet in dot products only. Shapes as in `protocol`; M streams.
+Only dot products compare queries and videos. Shapes as in `protocol`; M streams.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class FusionSettings(ProgramSetting):
     dropout: Share = 0.1
     span_kernel: Size = 5
     span_start: Literal["edges", "random"] = "edges"
-    """How the borders' convolutions begin; the program draws them at random. See `parts/borders.py`."""
+    """Initial weights of the borders' convolutions; the program's are random. See `parts/borders.py`."""
     initializer_range: NotNegative = 0.02
     temperature: Positive = 0.01
     """t of PREM's equation 7, with `video_loss` "relevant-content"."""
@@ -57,21 +57,21 @@ class FusionSettings(ProgramSetting):
     ranking: Kind = "hinge"
     margin: float = 0.1
     first_pool: Size | None = None
-    """Negatives come from so many of the highest (None: from all) in the first epochs. Paper 000: 1."""
+    """In the first epochs, how many of the highest negatives to draw from (None: all). Paper 000: 1."""
     pool: Size | None = 20
     """The same from epoch `pool_from_epoch` on, counted from 0: "hard negatives"."""
     pool_from_epoch: int = 20
     weight_negative_videos: float = 1.0
     weight_negative_queries: float = 1.0
     alpha: float = 20.0
-    """How often the video's cosine counts in the logarithm of a moment's score."""
+    """Weight of the video's cosine in the logarithm of a moment's score."""
 
 
 class FusionModel(PaperModel):
     """A retriever and localizer (see `protocol`) whose queries have a vector for each stream."""
 
     counts_padding = False
-    """Whether what is computed for padded clips reaches real ones: it does in the program."""
+    """Whether results for padded clips affect real ones, as in the program."""
 
     config: Any
 
@@ -83,7 +83,7 @@ class FusionModel(PaperModel):
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
         """Unit vectors by stream to search with; parts `span/<stream>` (Q, D), `words/<stream>` (Q, L).
 
-        The words' weights say what a stream's vector was made of.
+        `words` are the weights of the words in the stream's vector.
         """
         pooled = self._pooled(queries)
         spans, search, parts = self._for_spans(pooled), {}, {}
@@ -94,7 +94,7 @@ class FusionModel(PaperModel):
         return QueryEncoding(search, parts)
 
     def word_weights(self, queries: QueryEncoding) -> Named:
-        """(Q, L) by stream: how much each word counts in the query's vector; 0 behind the end."""
+        """(Q, L) by stream: the weight of each word in the query's vector; 0 in the padding."""
         return {name: queries.parts[f"words/{name}"] for name in self.config.streams}
 
     def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
@@ -102,7 +102,7 @@ class FusionModel(PaperModel):
         return max_over_keys(queries, videos)
 
     def _pooled(self, queries: QueryBatch) -> Pooled:
-        """A vector for each stream, and how much each word counts in it."""
+        """A vector for each stream, and the weight of each word in it."""
         raise NotImplementedError
 
     def _query_maps(self) -> Iterable[nn.Module]:
@@ -110,12 +110,12 @@ class FusionModel(PaperModel):
         raise NotImplementedError
 
     def _for_spans(self, pooled: Pooled) -> list[Tensor]:
-        """(Q, D) a stream: what is compared with clips to find where a moment starts and ends."""
+        """(Q, D) for each stream: the vector whose product with clips gives start and end of a moment."""
         vectors = pooled.vectors.unbind(1)
         return [change(vector) for change, vector in zip(self._query_maps(), vectors, strict=True)]
 
     def _begin(self) -> None:
-        """After fresh weights are drawn."""
+        """Called after fresh weights are drawn."""
         if self.config.span_start == "edges":
             begin_at_edges(self)
 

@@ -1,9 +1,10 @@
-"""The layers that XML is made of, and after it ReLoCLNet, HERO, MS-SL, GMMFormer, CONQUER and PREM.
+"""The layers of XML, which ReLoCLNet, HERO, MS-SL, GMMFormer, CONQUER and PREM also use.
 
-From features to the model's width, places, attention within a sequence and from one sequence to another on
-the same grid, dropout; and from the words of a query to one vector for each stream. What the papers of XML
-and ReLoCLNet call a transformer is one attention with its output layer and a residual LayerNorm; there is no
-feed-forward part.
+They project features, add positions, attend within a sequence or to another one on the same grid, and pool
+the words of a query to one vector for each stream. The "transformer" in the papers of XML and ReLoCLNet is
+attention with an output layer and a residual LayerNorm; it has no feed-forward part.
+
+Shapes: B sequences, T steps, N packed rows (see `packing`), Q queries, L words, M streams, D width.
 """
 
 from __future__ import annotations
@@ -22,24 +23,24 @@ from whenabouts.types import UsageError
 from whenabouts_systems.models.parts.packing import PackedBlock, Packing
 
 RELEASED_PENALTY = -10000.0
-"""What the released programs add to the scores of masked keys."""
+"""The released programs add this to the scores of masked keys."""
 _GRAINS = 1 << 16
-"""Dropout draws 16 random bits a value."""
+"""The steps of dropout's probability: it draws 16 random bits for each value."""
 
 
 class Dropout(nn.Dropout):
-    """`nn.Dropout` that is quicker on a CPU; elsewhere it is `nn.Dropout`.
+    """`nn.Dropout`, but faster on a CPU.
 
-    On a CPU PyTorch draws a number a value, which was a tenth of a step of XML. Here 64 random bits
-    of NumPy's SFC64 serve four values: a dropout of 6,500 x 3,072 values with its gradient takes
-    185 ms of one thread where `nn.Dropout` takes 283 (on a loaded machine). `p` is rounded to 1/65536.
+    On a CPU PyTorch draws one number for each value, which took a tenth of a step of XML. Here 64 random bits
+    of NumPy's SFC64 serve four values: dropout of 6,500 x 3,072 values with its gradient takes 185 ms on one
+    thread, and `nn.Dropout` 283 ms (on a busy machine). `p` is rounded to 1/65536.
 
-    `inplace` overwrites the values: only for what no earlier layer needs again in the backward pass (the
-    results of linear layers and of LayerNorm).
+    `inplace` overwrites the values. Use it only after linear layers and LayerNorm, whose results no earlier
+    layer needs in the backward pass.
     """
 
     def forward(self, values: Tensor) -> Tensor:
-        """The input with some of its values dropped while training, the rest scaled up."""
+        """In training, drop some values and scale up the others."""
         return drop(values, self.p, training=self.training, inplace=self.inplace)
 
 
@@ -54,10 +55,10 @@ def drop(values: Tensor, p: float, *, training: bool = True, inplace: bool = Fal
 
 
 def _noise(like: Tensor, dropped: int) -> Tensor:
-    """0 with probability `dropped` / 65536, else what keeps the mean."""
+    """Factors: 0 with probability `dropped` / 65536, else the factor that preserves the mean."""
     if dropped >= _GRAINS:
         return torch.zeros_like(like)
-    # PyTorch's generator seeds NumPy's anew each time: a seed of the training decides, processes stay apart.
+    # PyTorch's generator seeds NumPy's each time, so the training's seed decides, and processes differ.
     seed = int(torch.randint(2**62, (), dtype=torch.int64))
     bits = torch.from_numpy(np.random.SFC64(seed).random_raw((like.numel() + 3) // 4).view(np.int16))
     kept = bits[: like.numel()] >= dropped - _GRAINS // 2
@@ -80,10 +81,10 @@ class InputProjection(PackedBlock):
 
 
 class PositionEmbedding(PackedBlock):
-    """A learned vector for each place is added; LayerNorm, dropout.
+    """Adds a learned vector for each position, then LayerNorm and dropout.
 
-    `noun` is what the sequence is made of, for the message where one is longer than the table, and `setting`
-    what makes the table (else `max_` and the noun).
+    For the error about too long sequences, `noun` names the steps of the sequence, and `setting` the setting
+    that sizes the table (default: `max_` and the noun).
     """
 
     def __init__(self, places: int, width: int, dropout: float, noun: str, setting: str = "") -> None:
@@ -94,7 +95,7 @@ class PositionEmbedding(PackedBlock):
         self.noun, self.setting = noun, setting
 
     def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
-        """(N, width) to (N, width), for packed rows; UsageError where a sequence is too long."""
+        """(N, width) to (N, width), for packed rows. Raises UsageError for a too long sequence."""
         check_length(packing.steps, self.table.num_embeddings, self.noun, self.setting)
         placed: Tensor = self.norm(rows + self.table(packing.positions()))
         dropped: Tensor = self.dropout(placed)
@@ -102,7 +103,7 @@ class PositionEmbedding(PackedBlock):
 
 
 def check_length(steps: int, places: int, noun: str, setting: str = "") -> None:
-    """Raise UsageError where a sequence has more `steps` than a table has places, which `setting` makes."""
+    """Raise UsageError if a sequence has more `steps` than a table has `places`, which `setting` sets."""
     if steps > places:
         raise UsageError(
             f"a sequence of {steps} {noun}, but the model has places for {places}: "
@@ -111,9 +112,10 @@ def check_length(steps: int, places: int, noun: str, setting: str = "") -> None:
 
 
 def initialise(model: nn.Module, spread: float) -> None:
-    """Draw fresh weights: normal with deviation `spread` for linear layers and tables, biases zero.
+    """Draw new weights as in the released XML.
 
-    LayerNorm starts as the identity; convolutions keep PyTorch's own start. As in the released XML.
+    Linear layers and tables: normal with standard deviation `spread`, biases zero. LayerNorm starts as the
+    identity; convolutions keep PyTorch's initialisation.
     """
     for module in model.modules():
         if isinstance(module, (nn.Linear, nn.Embedding)):
@@ -125,7 +127,7 @@ def initialise(model: nn.Module, spread: float) -> None:
 
 
 def unit(rows: Tensor) -> Tensor:
-    """Rows brought to length 1 (a row of zeros stays one)."""
+    """Rows scaled to unit length (rows of zeros stay zero)."""
     return torch.nn.functional.normalize(rows, dim=-1)
 
 
@@ -143,42 +145,42 @@ class Attention(nn.Module):
     def forward(
         self, rows: Tensor, others: Tensor, packing: Packing, *, product_mask: bool = False
     ) -> Tensor:
-        """What each of `rows` (N, D) takes from the `others` (N, D) of its own sequence; (N, D).
+        """(N, D): attention of `rows` (N, D) to the `others` (N, D) of the same sequence, packed equally.
 
-        Both are packed the same way. With `product_mask` the penalty of the released programs is added
-        where either side is padding, so that a padded row attends to everything, padding too; else the
-        keys alone are masked.
+        Padded keys are masked. With `product_mask`, the released programs' penalty is added where either side
+        is padding instead, so that a padded row attends to everything, also to padding.
         """
         projected = (self.query(rows), self.key(others), self.value(others))
         pieces = zip(packing.pieces, *map(packing.split, projected), strict=True)
         return torch.cat([self._mixed(piece, split, product_mask) for piece, *split in pieces])
 
     def _mixed(self, piece: Packing, projected: Sequence[Tensor], product_mask: bool) -> Tensor:
-        """(n, D) of the packed queries, keys and values (n, D) of one piece of the batch."""
+        """(n, D) from the packed queries, keys and values (n, D) of one piece of the batch."""
         queries, keys, values = (in_heads(piece.unpack(rows), self.heads) for rows in projected)
         seen = _product_penalty(piece.mask, queries) if product_mask else piece.mask[:, None, None]
         return piece.pack(self.mix(queries, keys, values, seen).transpose(1, 2).flatten(2))
 
     def mix(self, queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
-        """(B, heads, T, d): softmax(queries keys^T / sqrt(d)) values, all of them (B, heads, T, d).
+        """(B, heads, T, d): softmax(queries keys^T / sqrt(d)) values; all arguments are (B, heads, T, d).
 
-        `seen` (B, 1, 1 or T, T) is true where a key is seen, or is added to the scores.
+        `seen` (B, 1, 1 or T, T) is true for visible keys (bool), or added to the scores (float).
         """
         return attend(queries, keys, values, seen, self.dropout if self.training else 0.0)
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor, dropout: float) -> Tensor:
-    """(B, heads, T, d): scaled dot-product attention, quicker than PyTorch's with dropout on a CPU.
+    """(B, heads, T, d): scaled dot-product attention, with dropout on a CPU faster than PyTorch's.
 
-    Queries are (B, heads, T, d), keys and values (B, heads, K, d). `seen` (B, 1, 1 or T, K) is true where a
-    key is seen, or is added to the scores. Where no key is seen the result means nothing, but is a number.
+    Queries are (B, heads, T, d), keys and values (B, heads, K, d). `seen` (B, 1, 1 or T, K) is true for
+    visible keys (bool), or added to the scores (float). Without a visible key the result has no meaning, but
+    is finite.
 
-    With dropout PyTorch has no fused kernel for a CPU; written out, with `drop`, it takes 2/3 of the time.
+    PyTorch has no fused kernel with dropout for CPUs; the code below, with `drop`, takes 2/3 of its time.
     """
     if not dropout or queries.device.type != "cpu":
         return scaled_dot_product_attention(queries, keys, values, seen, dropout)
     if seen.dtype == torch.bool:
-        # Half of the lowest number: added to a score it is no infinity, of which softmax would make NaN.
+        # Half of the lowest number: added to a score it stays finite; softmax of infinities would be NaN.
         unseen = torch.finfo(queries.dtype).min / 2
         seen = torch.zeros_like(seen, dtype=queries.dtype).masked_fill_(~seen, unseen)
     penalty = seen.expand(*queries.shape[:2], -1, -1).flatten(0, 1)
@@ -212,7 +214,7 @@ class AttentionBlock(PackedBlock):
 
 
 class CrossAttentionBlock(nn.Module):
-    """Attention to another stream of the same video, residual LayerNorm; no output layer."""
+    """Attention to another stream of the same video, then residual LayerNorm; no output layer."""
 
     def __init__(self, width: int, heads: int, dropout: float, *, product_mask: bool = False) -> None:
         super().__init__()
@@ -221,20 +223,20 @@ class CrossAttentionBlock(nn.Module):
         self.product_mask = product_mask
 
     def forward(self, rows: Tensor, others: Tensor, packing: Packing) -> Tensor:
-        """(N, D) packed clips of one stream, informed by those of the other, packed the same way."""
+        """(N, D): packed clips of one stream after attention to those of the other, packed equally."""
         mixed = self.attention(rows, others, packing, product_mask=self.product_mask)
         normed: Tensor = self.norm(mixed + rows)
         return normed
 
 
-def _product_penalty(mask: Tensor, like: Tensor) -> Tensor:
-    """(B, 1, T, T): the penalty where either of the two positions is padding."""
+def _product_penalty(mask: Tensor, scores: Tensor) -> Tensor:
+    """(B, 1, T, T) of the type of `scores`: the penalty where either of two positions is padding."""
     both = mask[:, None, :, None] & mask[:, None, None, :]
-    return (~both).to(like.dtype) * RELEASED_PENALTY
+    return (~both).to(scores.dtype) * RELEASED_PENALTY
 
 
 class Pooled(NamedTuple):
-    """`vectors` (Q, M, D), one for each of M streams; `weights` (Q, L, M) of the words, 0 behind the end."""
+    """`vectors` (Q, M, D), one for each stream; `weights` (Q, L, M) of the words, 0 in padding."""
 
     vectors: Tensor
     weights: Tensor
@@ -261,7 +263,7 @@ class _SamePooling(nn.Module):
         self.streams = streams
 
     def _for_all(self, vectors: Tensor, weights: Tensor) -> Pooled:
-        """From a vector (Q, D) and the weights (Q, L) of the words."""
+        """Repeat a vector (Q, D) and the weights (Q, L) of the words for all streams."""
         return Pooled(
             vectors[:, None].expand(-1, self.streams, -1), weights[:, :, None].expand(-1, -1, self.streams)
         )
@@ -271,7 +273,7 @@ class MaxPooling(_SamePooling):
     """The largest value of each dimension over the words, the same for every stream."""
 
     def forward(self, words: Tensor, mask: Tensor) -> Pooled:
-        """From the words (Q, L, D) of Q queries; the weights count how often a word is the largest."""
+        """From words (Q, L, D); a word's weight is how often it has the largest value of a dimension."""
         values, places = words.masked_fill(~mask[..., None], -torch.inf).max(1)
         counts = torch.zeros_like(mask, dtype=words.dtype)
         counts.scatter_add_(1, places, torch.ones_like(values).detach())
@@ -282,6 +284,6 @@ class MeanPooling(_SamePooling):
     """The mean of the words, the same for every stream."""
 
     def forward(self, words: Tensor, mask: Tensor) -> Pooled:
-        """From the words (Q, L, D) of Q queries; every word counts the same."""
+        """From words (Q, L, D); all words have equal weight."""
         weights = mask / mask.sum(1, keepdim=True).clamp(min=1)
         return self._for_all(torch.einsum("ql,qld->qd", weights.to(words.dtype), words), weights)

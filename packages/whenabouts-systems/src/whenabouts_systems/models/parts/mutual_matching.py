@@ -167,11 +167,11 @@ def allowed_sentences(truth: Truth, rule: Rule, keep: Keep, count: int) -> Tenso
     """
     own = truth.video_of
     same = own[:, None] == own
-    there = functional.pad(~(same & (truth.overlap >= rule.same_iou)), (0, count - len(own)), value=True)
+    allowed = functional.pad(~(same & (truth.overlap >= rule.same_iou)), (0, count - len(own)), value=True)
     if keep.sentences is not None:
-        there = there & keep.sentences
+        allowed = allowed & keep.sentences
     at = torch.arange(len(own), device=own.device)
-    return there.index_put((at, at), there.new_ones(()))
+    return allowed.index_put((at, at), allowed.new_ones(()))
 
 
 def own_sentence(matched: Tensor) -> Tensor:
@@ -190,8 +190,8 @@ def _moment_losses(matched: Tensor, truth: Truth, positives: Positives, rule: Ru
         same = (truth.video_of[:, None] == truth.video_of)[:, None] & ~own[..., :count]
         share = torch.where(same, positives.share[:, :, positives.chosen[:, 0]], 1.0)
         logits = logits + functional.pad(_log_share(share), (0, every - count))
-    there = allowed_sentences(truth, rule, keep, every)
-    total = logits.masked_fill(~there[:, None], ABSENT).logsumexp(2)
+    allowed = allowed_sentences(truth, rule, keep, every)
+    total = logits.masked_fill(~allowed[:, None], ABSENT).logsumexp(2)
     return total - own_sentence(logits)
 
 
@@ -209,11 +209,11 @@ def _sentence_losses(
     count, at = len(own_video), torch.arange(len(own_video), device=cells.device)
     logits = torch.einsum("sd,vpd->svp", sentences[:count], cells).float() / rule.sentence_temperature
     inside = rule.logits_inside(logits[at, own_video], truth, positives)
-    there = truth.cells.expand(count, -1, -1).clone()
+    allowed = truth.cells.expand(count, -1, -1).clone()
     if keep.cells is not None:
-        there &= keep.cells if keep.cells.dim() == 3 else keep.cells[..., None]
-    there[at, own_video] = False  # cells of the own video are in `inside`
-    outside = logits.masked_fill(~there, ABSENT).flatten(1).logsumexp(1)[:, None]
+        allowed &= keep.cells if keep.cells.dim() == 3 else keep.cells[..., None]
+    allowed[at, own_video] = False  # cells of the own video are in `inside`
+    outside = logits.masked_fill(~allowed, ABSENT).flatten(1).logsumexp(1)[:, None]
     others = rule.log_of_negatives(inside, outside)
     own = (matched - rule.margin) / rule.sentence_temperature
     return torch.logaddexp(own, others) - own

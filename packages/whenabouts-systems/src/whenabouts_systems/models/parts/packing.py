@@ -1,12 +1,12 @@
-"""The real rows of a padded batch, so that no layer computes what lies behind the end of a sequence.
+"""Packing of a padded batch into its real rows, so that layers do not compute padding.
 
-Blocks take padded batches (B, T, D) with their mask and give padded batches. What passes through several
-blocks is packed once, before the first, and unpacked behind the last. It is worth it on a CPU: without it a
-training step of XML takes 1.6 times as long where clips are as many as in TVR (a video of 100 clips, one of
-51 on average), by `benchmarks/training_step.py`.
+Blocks take padded batches (B, T, D) with their mask and return padded batches. For several blocks in turn, a
+batch is packed once before the first and unpacked after the last. On a CPU it pays: without it a training
+step of XML takes 1.6 times as long with videos as in TVR (51 clips on average, at most 100), measured by
+`benchmarks/training_step.py`.
 
-Attention grows with the square of the length: for it the sequences are taken in a few pieces of similar
-length, each padded to its own longest.
+Attention costs the square of the length, so it computes a few pieces of the batch in turn: each has sequences
+of similar length, padded to the longest of the piece.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from torch.nn.functional import pad
 from whenabouts_systems.models.protocol import ClipBatch, QueryBatch
 
 PIECES = 4
-"""Into how many pieces of similar length a batch is cut (measured: 4 is quicker than 1, 2 and 8)."""
+"""The number of pieces that a batch is cut into (measured: 4 is faster than 1, 2 and 8)."""
 FEWEST = 16
-"""Below so many sequences a batch stays whole."""
+"""A batch of fewer sequences is not cut into pieces."""
 
 
 @dataclass(frozen=True)
 class Packing:
     """Which positions of a padded batch (B, T) are computed, and in which order.
 
-    `mask` (B, T) is true where there is something, from the first position on. `index` (N,) int64 are the
-    computed positions of the batch laid flat; None where every position is computed, real or not, in order.
-    `parts` are packings of consecutive rows: sequences of similar length, padded to their own longest; empty
-    where the batch is one piece.
+    `mask` (B, T) is true at real positions, which come first in each sequence. `index` (N,) int64 are the
+    computed positions in the batch as one row of B * T; None if every position is computed, real or not.
+    `parts` are packings of consecutive rows: sequences of similar length, padded to the longest of the part;
+    empty if the batch is one piece.
     """
 
     mask: Tensor
@@ -42,10 +42,10 @@ class Packing:
 
     @classmethod
     def of(cls, mask: Tensor, *, everything: bool = False) -> Packing:
-        """The real positions; all of them where `everything`."""
+        """The packing of the real positions, or of all positions with `everything`."""
         if everything or bool(mask.all()):
             return cls(mask, None)
-        if len(mask) < FEWEST or mask.is_cuda:  # a GPU does many small pieces slower than one
+        if len(mask) < FEWEST or mask.is_cuda:  # a GPU is slower with many small pieces
             return cls(mask, mask.flatten().nonzero()[:, 0])
         lengths = mask.sum(1)
         index, parts = [], []
@@ -62,11 +62,11 @@ class Packing:
 
     @property
     def pieces(self) -> tuple[Packing, ...]:
-        """The parts, or the whole where there are none."""
+        """The parts, or the whole batch if there are none."""
         return self.parts or (self,)
 
     def split(self, rows: Tensor) -> tuple[Tensor, ...]:
-        """Packed rows (N, …) piece by piece; `torch.cat` puts them together again."""
+        """Packed rows (N, …) of each piece; `torch.cat` joins them again."""
         return torch.split(rows, [len(piece) for piece in self.pieces])
 
     @property
@@ -89,7 +89,7 @@ class Packing:
         return flat if self.index is None else flat.index_select(0, self.index)
 
     def unpack(self, rows: Tensor) -> Tensor:
-        """(N, …) to (B, T, …), zero where nothing was computed."""
+        """(N, …) to (B, T, …), zero at positions that are not computed."""
         shape = (*self.mask.shape, *rows.shape[1:])
         if self.index is None:
             return rows.reshape(shape)
@@ -98,7 +98,7 @@ class Packing:
 
 
 class PackedModule(nn.Module):
-    """Layers that compute the real rows of padded batches; after `compute_padding` the padding as well."""
+    """Layers that compute only real rows of padded batches; after `compute_padding` also the padding."""
 
     computes_padding = False
 
@@ -123,7 +123,7 @@ class PackedBlock(PackedModule, ABC):
 
 
 def in_turn(padded: Tensor, mask: Tensor, *blocks: PackedBlock) -> Tensor:
-    """(B, T, D) with its mask (B, T) through some blocks one after the other, packed once; (B, T, D')."""
+    """(B, T, D'): sequences (B, T, D) with their mask (B, T) after all blocks in turn, packed once."""
     packing = blocks[0].packing(mask)
     rows = packing.pack(padded)
     for block in blocks:
@@ -139,17 +139,17 @@ def compute_padding(model: nn.Module) -> None:
 
 
 def padded_queries(queries: QueryBatch, tokens: int) -> QueryBatch:
-    """Queries padded to so many tokens (longer ones stay), as the released programs hold them."""
+    """Queries padded to `tokens` (longer ones are unchanged), as in the released programs."""
     return QueryBatch(*_padded(queries.tokens, queries.mask, tokens))
 
 
 def padded_videos(videos: ClipBatch, clips: int) -> ClipBatch:
-    """Videos padded to so many clips (longer ones stay), as the released programs hold them."""
+    """Videos padded to `clips` (longer ones are unchanged), as in the released programs."""
     streams = {name: _padded(rows, videos.mask, clips)[0] for name, rows in videos.streams.items()}
     return ClipBatch(streams, pad(videos.mask, (0, max(0, clips - videos.mask.shape[1]))))
 
 
 def _padded(rows: Tensor, mask: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """Rows (B, T, D) and mask (B, T) padded with zeros, also where there were other values in the padding."""
+    """Rows (B, T, D) and mask (B, T) padded with zeros; values in earlier padding become zeros too."""
     more = max(0, length - mask.shape[1])
     return pad(rows.masked_fill(~mask[..., None], 0), (0, 0, 0, more)), pad(mask, (0, more))

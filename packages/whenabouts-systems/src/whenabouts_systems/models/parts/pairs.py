@@ -1,8 +1,8 @@
-"""What CONQUER and SQuiDNet share: settings, layers, scores and loss.
+"""Base class of CONQUER and SQuiDNet: settings, layers, scores and loss.
 
-Clips and words are encoded separately. Then each pair of a query and a video is computed by itself: the
-system compares clips with words (`compared`), and layers after that read start, end and, with one measure, a
-score of the video. Shapes as in `protocol`; S streams, H the width inside.
+Clips and words are encoded separately. Then each pair of a query and a video is computed: the system compares
+clips with words (`compared`), and further layers give scores of start, end and, with one measure, of the
+video. Shapes as in `protocol`; S streams, H the width inside.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class PairSettings(ProgramSetting):
     clusters: Size = 32
     """Centres of the pooling of words."""
     span_hidden: Size = 128
-    """Width between the two convolutions of a border, and before the last layer of the video's own score."""
+    """Width between a border's two convolutions, and before the last layer of the video's own score."""
     span_kernel: Size = 5
     max_clips: Size = 100
     max_tokens: Size = 30
@@ -68,7 +68,7 @@ class PairSettings(ProgramSetting):
     dropout: Share = 0.1
     initializer_range: NotNegative = 0.02
     alpha: NotNegative = 1.0
-    """How often the retriever's score counts in a moment's score, where it counts (`video_weight`)."""
+    """Weight of the retriever's score in a moment's score, if the measure adds it (`video_weight`)."""
     lambda_tl: float = 0.01
 
     @property
@@ -78,7 +78,7 @@ class PairSettings(ProgramSetting):
 
 
 class PairLogits(NamedTuple):
-    """What P pairs get: `borders` (2, P, T) logits, -1e10 in the padding; `video` (P,) or None."""
+    """Logits of P pairs: `borders` (2, P, T), -1e10 in the padding; `video` (P,) or None."""
 
     borders: Tensor
     video: Tensor | None
@@ -91,9 +91,9 @@ class PairModel(PaperModel):
     """Clips that are scored at once."""
     system: ClassVar[str]
     own_score: ClassVar[str]
-    """The measure with which a video has a score of its own, and so needs negatives to learn from."""
+    """The measure with which a video has a score of its own, which needs negatives in training."""
     other_measures: ClassVar[str]
-    """What to take in place of that measure, for messages."""
+    """The other measures, for messages."""
 
     def __init__(self, config: Any, weighs: bool) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class PairModel(PaperModel):
         return VideoEncoding(videos.mask, parts={f"clips/{name}": clips for name, clips in encoded.items()})
 
     def add_heads(self, vectors: int, video_score: Callable[[], nn.Module]) -> None:
-        """Add the layers after `compared`, which gives so many `vectors` a clip; draw fresh weights."""
+        """Add the layers after `compared`, which gives `vectors` vectors for each clip; draw all weights."""
         config, hidden = self.config, self.config.hidden
         self.context = projected(vectors * hidden, config)
         self.start_features = projected((vectors + 1) * hidden, config)
@@ -133,7 +133,7 @@ class PairModel(PaperModel):
         initialise(self, config.initializer_range)
 
     def compared(self, clips: Tensor, queries: QueryEncoding, mask: Tensor) -> Tensor:
-        """(P, T, vectors * H): clips (P, T, H), with their mask, compared with the words of their pair."""
+        """(P, T, vectors * H): clips (P, T, H), with their mask, compared with the words of the same pair."""
         raise NotImplementedError
 
     def pair_logits(self, queries: QueryEncoding, videos: VideoEncoding) -> PairLogits:
@@ -143,44 +143,44 @@ class PairModel(PaperModel):
         context = self.context(aware, mask)
         both = torch.cat([aware, context], dim=2)
         start = self.start_features(both, mask)
-        # The end is read from the start's features too: a moment does not end before it starts.
+        # The end also depends on the start's features, because a moment does not end before it starts.
         end = self.end_features(torch.cat([context, start], dim=2), mask)
         logits = torch.stack([self.start(start), self.end(end)])
         video = None if self.video_score is None else self.video_score(both, mask, self._pooled(mask))
         return PairLogits(logits.masked_fill(~mask, MASKED), video)
 
     def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
-        """Scores of P pairs, a few pairs at a time; the video's own score is added to that of the start."""
+        """Scores of P pairs, a few pairs at a time; a video's own score is added to the scores of start."""
         parts = [self.pair_logits(*some) for some in few_pairs(queries, videos, self.clips_at_once)]
         start, end = self.of_borders(torch.cat([part.borders for part in parts], dim=1).float())
-        own = [part.video for part in parts if part.video is not None]
-        if own:
-            start = start + self.of_videos(torch.cat(own).float())[:, None]
+        of_videos = [part.video for part in parts if part.video is not None]
+        if of_videos:
+            start = start + self.of_videos(torch.cat(of_videos).float())[:, None]
         return SpanScores(start, end, videos.mask)
 
     def _fused(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
-        """(P, T, H): the streams of each pair's video, weighted as its query says."""
+        """(P, T, H): the streams of each pair's video, added with the weights of its query."""
         clips = torch.stack([videos.parts[f"clips/{name}"] for name in self.config.streams])
         return weighed(clips, queries.parts.get("stream_weights"))
 
     def of_borders(self, logits: Tensor) -> Tensor:
-        """What logits (2, P, T) of start and end add to the score of a moment."""
+        """(2, P, T): the scores that start and end add to a moment's, from their logits (2, P, T)."""
         return log_probabilities(logits)
 
     def of_videos(self, logits: Tensor) -> Tensor:
-        """What the videos' own logits (P,) add to the score of a moment."""
+        """(P,): the score that the video adds to a moment's, from its own logits (P,)."""
         return logits
 
     def loss(self, batch: Batch) -> Losses:
-        """Terms `spans` and, where videos have a score of their own, `videos`.
+        """Terms `spans` and, if videos have a score of their own, `videos`.
 
-        Raises UsageError for such a measure without negatives.
+        Raises UsageError if the measure needs negatives and there are none.
         """
         config = self.config
         if config.measure == self.own_score and batch.negatives is None:
             raise UsageError(
-                f'{self.system}: measure = "{self.own_score}" learns to tell a video from negatives, '
-                f"and this training chooses none; take {self.other_measures}, or have negatives chosen"
+                f'{self.system}: measure = "{self.own_score}" needs negatives, and this training has none; '
+                f"use {self.other_measures}, or give negatives"
             )
         queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
         candidates = self._candidates(batch)
@@ -195,7 +195,7 @@ class PairModel(PaperModel):
         return terms
 
     def _pooled(self, mask: Tensor) -> Tensor:
-        """The steps of a mask that pooling counts."""
+        """The mask of the steps that pooling counts."""
         return mask
 
     def _attended(self, clip_mask: Tensor, word_mask: Tensor) -> Tensor:
@@ -212,7 +212,7 @@ def _encoder(config: Any) -> BertEncoder:
 
 
 def projected(features: int, config: Any) -> ProjectedEncoder:
-    """Rows of `features` values brought to the width inside, then encoded."""
+    """An encoder of rows of `features` values, projected to the width inside first."""
     return ProjectedEncoder(
         features, config.layers, config.hidden, config.heads, config.inner, config.dropout
     )
@@ -226,8 +226,8 @@ def pair_names(
 ) -> Mapping[str, str]:
     """Our name of each parameter -> its name in a released program.
 
-    `streams` has the program's name of each stream's projection. `prefixes` are those of its encoders of
-    clips and of words, and of its weights of streams; `places` are the names of the other layers.
+    `streams` has the program's name of each stream's projection. `prefixes` are the program's for the encoder
+    of clips, the encoder of words, and the weights of streams; `places` are patterns for the other layers.
     """
     clips, words, weights = prefixes
     shared = (

@@ -1,9 +1,9 @@
 """Losses for retrieval of partially relevant videos: contrast and triplets of queries and videos.
 
-Dong et al., "Partially Relevant Video Retrieval" (MS-SL, ACM Multimedia 2022); GMMFormer (AAAI 2024) uses the
-same. Scores (Q, V) are of every query with every video of the batch, or (Q, Q) of every query with what
-another query's own video gives. `positives` (same shape) marks pairs that are no negatives; `own` (Q,) int64
-is each query's own column.
+From Dong et al., "Partially Relevant Video Retrieval" (MS-SL, ACM Multimedia 2022); GMMFormer (AAAI 2024)
+uses the same losses. Scores are (Q, V), of each query with each video of the batch, or (Q, Q), of each query
+with the own video of each query. `positives` (same shape) marks pairs that are never negatives; `own` (Q,)
+int64 is each query's own column.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from whenabouts_systems.models.parts.ranking_loss import against_negatives, draw
 
 @dataclass(frozen=True)
 class Hardness:
-    """From how many of the highest negatives one is drawn: for a query, and for a video; None for all."""
+    """How many of the highest negatives to draw one from, for a query and for a video; None: all."""
 
     of_query: int | None = None
     of_video: int | None = None
 
 
 def contrast(scores: Tensor, own: Tensor, positives: Tensor) -> Tensor:
-    """How little own pairs stand out: the mean over queries, and that over videos that have a query.
+    """The contrastive loss: its mean over queries plus its mean over videos with a query.
 
-    Of a query: log of the sum of exp over its own video and the negatives, minus its own score. Of a video:
-    log of the sum of exp over all queries, minus the same over its positives.
+    For a query: log of the sum of exp over its own video and the negatives, minus its own score. For a video:
+    log of the sum of exp over all queries, minus log of the sum of exp over its positives.
     """
-    mine = _own_pairs(scores, own)
+    own_scores = _own_pairs(scores, own)
     of_own = scores.gather(1, own[:, None])[:, 0]
-    of_queries = scores.masked_fill(positives & ~mine, -torch.inf).logsumexp(1) - of_own
-    has_query = mine.any(0)
-    answered = scores.masked_fill(~(positives | mine), -torch.inf)[:, has_query]
+    of_queries = scores.masked_fill(positives & ~own_scores, -torch.inf).logsumexp(1) - of_own
+    has_query = own_scores.any(0)
+    answered = scores.masked_fill(~(positives | own_scores), -torch.inf)[:, has_query]
     of_videos = scores[:, has_query].logsumexp(0) - answered.logsumexp(0)
     return of_queries.mean() + of_videos.mean()
 
 
 def triplets(scores: Tensor, own: Tensor, positives: Tensor, margin: float, hardness: Hardness) -> Tensor:
-    """How far own pairs fail to be `margin` above a drawn negative: mean over videos, and over queries.
+    """Hinge loss of own pairs against a drawn negative, `margin` added: mean over videos + mean over queries.
 
-    The positive score of a video is the mean over its queries of the batch; videos without one do not count.
+    The positive score of a video is the mean over its queries in the batch; videos without one do not count.
     """
-    mine = _own_pairs(scores, own)
-    has_query = mine.any(0)
-    allowed = ~(positives | mine)
-    of_video = mine[:, has_query].to(scores.dtype)
+    own_scores = _own_pairs(scores, own)
+    has_query = own_scores.any(0)
+    allowed = ~(positives | own_scores)
+    of_video = own_scores[:, has_query].to(scores.dtype)
     higher = (scores[:, has_query] * of_video).sum(0) / of_video.sum(0)
     drawn = draw_negatives(scores[:, has_query].T, allowed[:, has_query].T, hardness.of_video)
     of_videos = against_negatives(higher, drawn, margin=margin)
@@ -59,9 +59,9 @@ def triplets(scores: Tensor, own: Tensor, positives: Tensor, margin: float, hard
 
 
 def square_contrast(scores: Tensor, positives: Tensor, *, count_own_twice: bool = False) -> Tensor:
-    """The mean over pairs i of scores (Q, Q): log of the sum of exp over row and column i, minus score i, i.
+    """The mean over i of log of the sum of exp over row and column i of scores (Q, Q), minus score (i, i).
 
-    Positives are left out but for the own pair, which counts once, or twice with `count_own_twice`.
+    Other positives are excluded. The own pair counts once, or twice with `count_own_twice`.
     """
     itself = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
     rows = scores.masked_fill(positives & ~itself, -torch.inf)
@@ -70,7 +70,7 @@ def square_contrast(scores: Tensor, positives: Tensor, *, count_own_twice: bool 
 
 
 def square_triplets(scores: Tensor, positives: Tensor, margin: float, pool: int | None) -> Tensor:
-    """How far the diagonal of scores (Q, Q) fails to be `margin` above a drawn one, by row and by column."""
+    """Hinge loss of the diagonal of scores (Q, Q) against a drawn negative + `margin`, by row and column."""
     itself = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
     allowed = ~(positives | itself)
     by_row, by_column = (
@@ -81,9 +81,9 @@ def square_triplets(scores: Tensor, positives: Tensor, margin: float, pool: int 
 
 
 def query_diversity(vectors: Tensor, own: Tensor, margin: float, scale: float) -> Tensor:
-    """How alike queries (Q, D) of the same video are: GMMFormer's "query diverse loss".
+    """GMMFormer's "query diverse loss": it pushes queries (Q, D) of the same video away from each other.
 
-    The mean over queries of log(1 + sum of exp(scale * (cosine + margin))) over the others of its video.
+    The mean over queries of log(1 + sum of exp(scale * (cosine + margin)) over the video's other queries).
     """
     vectors = unit(vectors)
     others = (own[:, None] == own) & ~torch.eye(len(own), dtype=torch.bool, device=own.device)

@@ -72,5 +72,5 @@ class PremModel(nn.Module):
         return in_turn(queries.tokens, queries.mask, *layers)
 
     def _pooling(self) -> nn.Module | None:
-        """What pools words for each stream."""
+        """The layer that pools words for each stream."""
         raise NotImplementedError

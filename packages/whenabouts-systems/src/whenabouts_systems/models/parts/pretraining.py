@@ -1,6 +1,6 @@
 """HERO's pre-training on videos and their sentences (Li et al., section 3.2): five tasks, and their heads.
 
-- "mlm", masked language modelling: predict hidden words from the rest of their sentence and its clips.
+- "mlm", masked language modelling: predict hidden words from the other words of the sentence and its clips.
 - "mfm", masked frame modelling: pick each hidden clip's features among those of other clips (a contrast).
 - "mffr", masked frame feature regression: predict the features of each hidden clip.
 - "fom", frame order modelling: shuffle clips before the temporal transformer and predict their old places.
@@ -36,7 +36,7 @@ _KEPT, _ANY_WORD = 0.1, 0.2
 
 
 class Hidden(NamedTuple):
-    """Sequences with hidden words: `where` (R, L) bool they are, and `labels` (N,), their ids."""
+    """Sequences with hidden words: `where` (R, L) bool marks them, `labels` (N,) are their ids."""
 
     sequences: Sequences
     where: Tensor
@@ -104,15 +104,15 @@ class Pretraining:
         """(N, N + others): logits against the hidden features, then against predictions for other clips."""
         predicted = self.predicted_clips(features, mask, sequences, hidden)
         others = self.others(mask, hidden)
-        # Sums of thousands of products: bfloat16 would round the differences away.
+        # Not in bfloat16: in sums of thousands of products it would round away the differences.
         with torch.autocast(mask.device.type, enabled=False):
             predicted = predicted.float()
             return predicted[hidden] @ torch.cat([features[hidden].float(), predicted[others]]).T
 
     def regression_loss(self, features: Tensor, mask: Tensor, sequences: Sequences, hidden: Tensor) -> Tensor:
         """(N,): the error of the predicted features of each hidden clip."""
-        apart = self.predicted_clips(features, mask, sequences, hidden)[hidden].float() - features[hidden]
-        return self.error(apart)
+        predicted = self.predicted_clips(features, mask, sequences, hidden)[hidden].float()
+        return self.error(predicted - features[hidden])
 
     def predicted_clips(self, features: Tensor, mask: Tensor, sequences: Sequences, hidden: Tensor) -> Tensor:
         """(V, T, F): the predicted features of every clip while some are hidden."""
@@ -137,22 +137,22 @@ class Pretraining:
         """(V, T, places): clip t moves to place `going` (V, T) before the temporal transformer."""
         if mask.shape[1] > FRAMES_OF_ORDER:
             raise UsageError(
-                f"hero: a video of {mask.shape[1]} clips, and pre-training by order (fom) tells "
-                f"{FRAMES_OF_ORDER} places apart: set features.max_clips = {FRAMES_OF_ORDER}, or leave fom "
+                f"hero: a video has {mask.shape[1]} clips, but pre-training by order (fom) has only "
+                f"{FRAMES_OF_ORDER} places: set features.max_clips = {FRAMES_OF_ORDER}, or leave fom "
                 "out of model.pretraining"
             )
         temporal = self.encoder.temporal
         joined = temporal.joined(features, self.encoder.among_words(features, sequences), mask)
-        there = going[..., None].expand_as(joined)
-        return self.heads.orders(temporal(torch.zeros_like(joined).scatter(1, there, joined), mask))
+        places = going[..., None].expand_as(joined)
+        return self.heads.orders(temporal(torch.zeros_like(joined).scatter(1, places, joined), mask))
 
     def others(self, mask: Tensor, hidden: Tensor) -> Tensor:
         """(V, T) bool: the clips that are negatives of hidden ones."""
         return mask & ~hidden
 
-    def error(self, apart: Tensor) -> Tensor:
-        """(N,) of differences (N, F)."""
-        return apart.square().sum(1)
+    def error(self, difference: Tensor) -> Tensor:
+        """(N,) sums of squares of differences (N, F)."""
+        return difference.square().sum(1)
 
     def marks(self, hidden: Tensor, table: nn.Embedding) -> Tensor:
         """(V, T, F): the learned vector of hidden clips, zeros for others."""
@@ -211,7 +211,7 @@ def hidden_words(
 def _words_beside(mask_token: int, vocabulary: int) -> tuple[int, int]:
     """First id of a word and the id behind the last one.
 
-    RoBERTa's words lie before its mask token, BERT's behind it: the larger range is taken.
+    RoBERTa's words precede its mask token, BERT's follow it: the larger of the two ranges is returned.
     """
     before, behind = (_FIRST_WORD, mask_token), (mask_token + 1, vocabulary)
     first, end = max(before, behind, key=lambda ids: ids[1] - ids[0])

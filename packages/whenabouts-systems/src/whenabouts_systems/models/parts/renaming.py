@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 Patterns = Iterable[tuple[str, str]]
-"""What `re.sub` replaces, and with what."""
+"""Pairs of arguments for `re.sub`: a pattern and its replacement."""
 
 ReleasedNames = Callable[[Any], dict[str, str]]
 """From the settings of a system: our name of each parameter -> its name in the released program."""
@@ -27,9 +27,9 @@ OF_LAYERS: Patterns = (
     (r"_cross\.norm\.", "_cross_layernorm."),
     (r"^pooling\.linear\.", "modular_vector_mapping."),
 )
-"""What `layers.py` calls its parts -> what XML's program does, and those that were made of it.
+"""For the parts of `layers.py`, as in XML's program and those derived from it.
 
-Patterns that say where the layers stand come first, and leave the names that begin these.
+Patterns for the places of layers must come before, and leave the names that these begin with.
 """
 
 
@@ -47,7 +47,7 @@ OF_BERT: Patterns = (
     (r"\bnorm\.", "LayerNorm."),
     (r"\blinear\.", "net.1."),
 )
-"""What `bert.py` calls its parts -> what CONQUER's program does, and SQuiDNet's."""
+"""For the parts of `bert.py`, as in CONQUER's and SQuiDNet's programs."""
 
 
 def names_by(model: Callable[[Any], nn.Module], *patterns: tuple[str, str]) -> ReleasedNames:
@@ -56,10 +56,9 @@ def names_by(model: Callable[[Any], nn.Module], *patterns: tuple[str, str]) -> R
 
 
 def renamed_parameters(model: Callable[[], nn.Module], patterns: Patterns) -> dict[str, str]:
-    """Our name of each parameter of a model -> the name that the patterns make of it."""
-    with torch.device("meta"):  # names and shapes alone: no memory is taken
-        ours = list(model().state_dict())
-    names = dict(zip(ours, ours, strict=True))
+    """Our name of each parameter of a model -> the name after all patterns."""
+    with torch.device("meta"):  # only names and shapes, without memory
+        names = {name: name for name in model().state_dict()}
     for pattern, released in patterns:
         names = {name: re.sub(pattern, released, now) for name, now in names.items()}
     return names
@@ -68,19 +67,20 @@ def renamed_parameters(model: Callable[[], nn.Module], patterns: Patterns) -> di
 def renamed_by_place(
     model: Callable[[], nn.Module], places: Iterable[tuple[str, str]], inside: Patterns
 ) -> dict[str, str]:
-    """The same where a parameter's name begins with one of the `places`: their name of that, then the rest.
+    """Our name of each parameter of a model -> its released name, for models renamed by prefix.
 
-    The first place that fits counts; to the rest the patterns `inside` are applied.
+    `places` are pairs of prefixes, ours and the program's; the first that a name begins with counts. The
+    patterns `inside` are applied to the remaining name.
     """
     places = tuple(places)
     with torch.device("meta"):
-        ours = list(model().state_dict())
-    return {name: _placed(name, places, inside) for name in ours}
+        names = list(model().state_dict())
+    return {name: _placed(name, places, inside) for name in names}
 
 
 def _placed(name: str, places: Iterable[tuple[str, str]], inside: Patterns) -> str:
-    mine, theirs = next(place for place in places if name.startswith(place[0]))
-    rest = name.removeprefix(mine)
+    prefix, released_prefix = next(place for place in places if name.startswith(place[0]))
+    suffix = name.removeprefix(prefix)
     for pattern, released in inside:
-        rest = re.sub(pattern, released, rest)
-    return theirs + rest
+        suffix = re.sub(pattern, released, suffix)
+    return released_prefix + suffix

@@ -29,15 +29,15 @@ class CandidateVideos(NamedTuple):
 
 def candidates_of(batch: Batch, *, positives_too: bool = False) -> CandidateVideos:
     """Own videos and `Batch.negatives`, without known positives unless `positives_too`."""
-    own = batch.video_of[:, None]
-    there = torch.ones_like(own, dtype=torch.bool)
+    own_video = batch.video_of[:, None]
+    is_real = torch.ones_like(own_video, dtype=torch.bool)
     if batch.negatives is None:
-        return CandidateVideos(own, there)
+        return CandidateVideos(own_video, is_real)
     chosen = batch.negatives.clamp(min=0)
     exists = batch.negatives >= 0
     if not positives_too:
         exists = exists & ~batch.positives.gather(1, chosen)
-    return CandidateVideos(torch.cat([own, chosen], 1), torch.cat([there, exists], 1))
+    return CandidateVideos(torch.cat([own_video, chosen], 1), torch.cat([is_real, exists], 1))
 
 
 def shared_entropies(

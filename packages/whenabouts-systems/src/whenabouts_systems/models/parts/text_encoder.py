@@ -1,7 +1,8 @@
-"""A text encoder inside a system: DistilBERT and its tokenizer, or features of words made earlier.
+"""The words of queries inside a system: precomputed features, or a DistilBERT with its tokenizer.
 
-`transformers` (extra `vision`) is imported where a DistilBERT is built and nowhere else; tokenizers are read
-with `tokenizers` alone.
+Only building a DistilBERT imports `transformers` (extra `vision`); tokenizers need only `tokenizers`.
+
+Shapes: Q queries, L tokens, D width.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ _EXTRA = 'it needs the package transformers: pip install "whenabouts[vision]"'
 
 _OF_BYTES, _GOES_ON = "ByteLevel", "##"
 _FILES = (("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt"))
-"""What a tokenizer is read from: the first of these that a folder has whole."""
+"""The files of a tokenizer: the first of these groups that a folder has completely."""
 
 
 class Words(nn.Module):
-    """Words of queries as features: those that come, or what a DistilBERT inside the system makes of ids.
+    """Features of the words of queries.
 
-    With `sizes` (see `SIZES`, which has the rest) words are ids and pass through a DistilBERT of those sizes;
-    with None they are features of `width` values already.
+    With `sizes` (missing ones are as in `SIZES`), words are ids and pass a DistilBERT of these sizes. With
+    None, they are already features of `width` values.
     """
 
     def __init__(self, width: int, sizes: Mapping[str, int] | None = None) -> None:
@@ -51,7 +52,7 @@ class Words(nn.Module):
         self.width: int = width if sizes is None else {**SIZES, **sizes}["dim"]
 
     def begin(self, name: str) -> None:
-        """Read the weights of a pretrained DistilBERT (a folder, or a hub's repository) into ours, if any."""
+        """Load pretrained weights (a folder, or a hub's repository) into the DistilBERT, if there is one."""
         if self.bert is not None:
             read_pretrained(self.bert, name)
 
@@ -60,12 +61,12 @@ class Words(nn.Module):
         return self.features(queries)
 
     def features(self, queries: QueryBatch) -> Tensor:
-        """(Q, L, width). Raises UsageError for ids where features are expected, and the reverse."""
+        """(Q, L, width). Raises UsageError for ids if features are expected, and the reverse."""
         if (queries.tokens.dim() == 2) != (self.bert is not None):
             kind = "ids" if queries.tokens.dim() == 2 else "features"
             raise UsageError(
-                f"words are {kind}; this system has {'no' if self.bert is None else 'a'} text encoder: "
-                'ids need [features] query = "tokenizer:NAME", features a file'
+                f"words are {kind}, but this system has {'no' if self.bert is None else 'a'} text encoder: "
+                'for ids set [features] query = "tokenizer:NAME", for features a file'
             )
         if self.bert is None:
             return queries.tokens
@@ -75,19 +76,19 @@ class Words(nn.Module):
 
 
 def check_sizes(sizes: Mapping[str, int], system: str) -> None:
-    """Raise UsageError, naming the system, for a size that a text encoder does not have."""
+    """Raise UsageError, naming the system, for an unknown size of a text encoder."""
     for name in sorted(set(sizes) - set(SIZES)):
         raise UsageError(f"{system}: text has no size {name!r}; it has {', '.join(SIZES)}")
 
 
 def mean_of_words(hidden: Tensor, mask: Tensor) -> Tensor:
-    """(Q, D): the mean over real words of (Q, L, D)."""
+    """(Q, D): the mean of (Q, L, D) over real words."""
     real = mask[..., None]
     return hidden.masked_fill(~real, 0).sum(1) / real.sum(1).clamp(min=1)
 
 
 def new_bert(sizes: Mapping[str, int]) -> Any:
-    """A DistilBERT of those sizes with fresh weights. Raises UsageError where `transformers` is not there."""
+    """A DistilBERT of these sizes with new weights. Raises UsageError without `transformers`."""
     try:
         from transformers import DistilBertConfig, DistilBertModel
     except ImportError:
@@ -96,9 +97,9 @@ def new_bert(sizes: Mapping[str, int]) -> Any:
 
 
 def read_pretrained(bert: Any, name: str) -> None:
-    """Put the weights of a DistilBERT, by the name of a hub's repository or of a folder, into one of ours.
+    """Load the weights of a DistilBERT, given by a folder or a hub's repository, into `bert`.
 
-    Raises UsageError where there is none or its sizes are others, WhenaboutsError where it cannot be read.
+    Raises UsageError if the sizes differ, WhenaboutsError if it is missing or cannot be read.
     """
     from transformers import DistilBertModel
 
@@ -113,69 +114,72 @@ def read_pretrained(bert: Any, name: str) -> None:
     except (OSError, ValueError) as error:
         raise WhenaboutsError(f"text encoder {name!r} cannot be read: {_first_line(error)}") from None
     for size in SIZES:
-        if (theirs := getattr(pretrained.config, size)) != (ours := getattr(bert.config, size)):
+        if (given := getattr(pretrained.config, size)) != (expected := getattr(bert.config, size)):
             raise UsageError(
-                f"text encoder {name!r} has {size} = {theirs}; [model.text] says {ours}; write that"
+                f"text encoder {name!r} has {size} = {given}, but [model.text] says {expected}; "
+                f"set it to {given}"
             )
     bert.load_state_dict(pretrained.state_dict())
 
 
 class Tokens:
-    """Sentences to ids, by the tokenizer of a folder (tokenizer.json, vocab.txt, or vocab.json with
-    merges.txt as RoBERTa has them) or of a hub."""
+    """The tokenizer of a folder or a hub's repository.
+
+    A folder has tokenizer.json, vocab.txt, or vocab.json with merges.txt (as for RoBERTa).
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._tokenizer = _open(name)
-        # Where a sentence is cut off is a state of the tokenizer, which the threads of a server share.
+        # Truncation is a state of the tokenizer, which the threads of a server share.
         self._alone = Lock()
 
     def batch(self, sentences: Sequence[str], most: int) -> QueryBatch:
-        """(Q, L) ids, [CLS] and [SEP] included, and their mask; of a long sentence the beginning, `most` ids.
+        """(Q, L) ids with [CLS] and [SEP], and their mask; sentences are cut to `most` ids.
 
-        UsageError for a sentence without words.
+        Raises UsageError for a sentence without words.
         """
         empty = next((at for at, text in enumerate(sentences) if not text.strip()), None)
         if empty is not None:
-            raise UsageError(f"sentence {empty} is empty; expected words")
+            raise UsageError(f"sentence {empty} is empty; give words")
         return _padded([encoding.ids for encoding in self._encoded(sentences, most)])
 
     def pieces(self, text: str, *, special: bool) -> list[str]:
-        """What the ids of a text are called, its `special` tokens included or not; see `WordPieces`."""
+        """The tokens of a text as strings, with or without `special` tokens; see `WordPieces`."""
         (encoding,) = self._encoded([text], special=special)
         if type(self._tokenizer.decoder).__name__ != _OF_BYTES:
             return list(encoding.tokens)
         return _pieces_of_bytes(text, encoding)
 
     def words(self, sentences: Sequence[str], most: int) -> list[list[int]]:
-        """The ids of each sentence without special tokens, `most` at most; none for one without words.
+        """At most `most` ids of each sentence, without special tokens; empty for a sentence without words.
 
-        As HERO's authors have them: entities of HTML are characters, and what is all in capitals is small.
+        As in HERO's program, HTML entities become characters, and sentences in capitals become lower case.
         """
         plain = [html.unescape(text) for text in sentences]
         plain = [text.lower() if text.isupper() else text for text in plain]
         return [encoding.ids[:most] for encoding in self._encoded(plain, special=False)]
 
     def word_batch(self, sentences: Sequence[str], most: int) -> QueryBatch:
-        """(Q, L) ids without special tokens, and their mask; UsageError for a sentence without words."""
+        """(Q, L) ids without special tokens, and their mask. Raises UsageError for an empty sentence."""
         ids = self.words(sentences, most)
         empty = next((at for at, row in enumerate(ids) if not row), None)
         if empty is not None:
             raise UsageError(
-                f"sentence {empty} is {sentences[empty][:80]!r}; expected words that {self.name} knows"
+                f"sentence {empty} is {sentences[empty][:80]!r}; give words that {self.name} knows"
             )
         return _padded(ids)
 
     def lengths(self, sentences: Sequence[str]) -> list[int]:
-        """How many ids each sentence has, none cut off."""
+        """The number of ids of each sentence, without truncation."""
         return [len(encoding.ids) for encoding in self._encoded(sentences)]
 
     def _encoded(
         self, sentences: Sequence[str], most: int | None = None, *, special: bool = True
     ) -> list[Any]:
-        """Sentences as the library has them, `most` ids at most; UsageError for words it cannot tell."""
-        remedy = "take one that has an unknown word"
-        with self._alone, _refusals(f"tokenizer {self.name}: cannot tell a word", remedy):
+        """The library's encodings, cut to `most` ids. Raises UsageError for words that it cannot encode."""
+        remedy = "use a tokenizer that has a token for unknown words"
+        with self._alone, _refusals(f"tokenizer {self.name}: cannot encode a word", remedy):
             if most is None:
                 self._tokenizer.no_truncation()
             else:
@@ -185,17 +189,17 @@ class Tokens:
 
     @property
     def largest_id(self) -> int:
-        """The largest id that a word can have."""
+        """The largest id of a token."""
         return max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
 
 
 def _pieces_of_bytes(text: str, encoding: Any) -> list[str]:
-    """The characters of each token, as WordPiece would write them; RoBERTa's own names are of bytes."""
+    """The characters of each token in WordPiece's notation; RoBERTa's tokens are strings of bytes."""
     names: list[str] = []
     before, after_space = (0, 0), False
     for token, place in zip(encoding.tokens, encoding.offsets, strict=True):
         start, end = place
-        # A character of several bytes may be several tokens, and a space one of the word behind it.
+        # A character of several bytes may be several tokens; a space belongs to the next word's token.
         piece = "" if place == before else text[start:end]
         is_inside = start > 0 and not any(sign.isspace() for sign in text[start - 1 : start] + piece[:1])
         goes_on = is_inside or after_space
@@ -205,7 +209,7 @@ def _pieces_of_bytes(text: str, encoding: Any) -> list[str]:
 
 
 def _padded(ids: Sequence[Sequence[int]]) -> QueryBatch:
-    """(Q, L) ids, zeros behind the end, and their mask."""
+    """(Q, L) ids padded with zeros, and their mask."""
     longest = max(map(len, ids), default=1)
     tokens = torch.tensor([[*row, *[0] * (longest - len(row))] for row in ids], dtype=torch.int64)
     lengths = torch.tensor([len(row) for row in ids], dtype=torch.int64)
@@ -214,7 +218,7 @@ def _padded(ids: Sequence[Sequence[int]]) -> QueryBatch:
 
 @lru_cache(maxsize=4)
 def tokens_of(name: str) -> Tokens:
-    """The tokenizer of that name, opened once."""
+    """The tokenizer of a name, opened once."""
     return Tokens(name)
 
 
@@ -222,7 +226,7 @@ def _open(name: str) -> Any:
     from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer, Tokenizer
 
     files = tokenizer_files(name)
-    with _refusals(f"{files[0]}: is damaged, or another tokenizer's", "fetch the tokenizer again"):
+    with _refusals(f"{files[0]}: damaged, or from another tokenizer", "fetch the tokenizer again"):
         if files[0].name == "tokenizer.json":
             tokenizer = Tokenizer.from_file(str(files[0]))
             tokenizer.no_padding()
@@ -233,7 +237,7 @@ def _open(name: str) -> Any:
 
 @contextmanager
 def _refusals(what: str, remedy: str) -> Iterator[None]:
-    """What the library refuses, for which it has no kind of error, as a UsageError."""
+    """Turn the library's errors, which are plain Exceptions, into UsageErrors."""
     try:
         yield
     except Exception as error:
@@ -243,9 +247,9 @@ def _refusals(what: str, remedy: str) -> Iterator[None]:
 
 
 def tokenizer_files(name: str) -> list[Path]:
-    """The files that a tokenizer is read from: those of a folder, or of a hub's repository that is here.
+    """The files of a tokenizer, given by a folder or by a hub's repository on this machine.
 
-    Raises UsageError for a folder without any, WhenaboutsError where neither is on this machine.
+    Raises UsageError for a folder without such files, WhenaboutsError if neither is on this machine.
     """
     folder = Path(name).expanduser()
     if not folder.is_dir():
@@ -255,17 +259,17 @@ def tokenizer_files(name: str) -> list[Path]:
         if all(file.is_file() for file in files):
             return files
     raise UsageError(
-        f"{folder}: has no tokenizer.json, no vocab.txt, and no vocab.json with merges.txt; expected a "
+        f"{folder}: has no tokenizer.json, no vocab.txt, and no vocab.json with merges.txt; give a "
         "tokenizer's folder"
     )
 
 
 def same_tokenizer(name: str, other: str) -> bool:
-    """Whether two names mean one tokenizer: their files hold the same. Raises as `tokenizer_files` does."""
+    """Whether two tokenizers have files of equal content. Raises as `tokenizer_files` does."""
     if name == other:
         return True
-    mine, theirs = tokenizer_files(name), tokenizer_files(other)
-    return [_content(file) for file in mine] == [_content(file) for file in theirs]
+    first, second = tokenizer_files(name), tokenizer_files(other)
+    return [_content(file) for file in first] == [_content(file) for file in second]
 
 
 def _content(file: Path) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from whenabouts_systems.models.parts.layers import Attention, Dropout
 from whenabouts_systems.models.parts.packing import PackedBlock, Packing
 
 Norm = Literal["before", "after"]
-"""Where a layer's LayerNorm stands: before each part, with one more behind the last layer; or after it."""
+"""Whether LayerNorm is before each part of a layer (and once after the last layer), or after each part."""
 
 
 class TransformerLayer(nn.Module):
@@ -64,7 +64,7 @@ class TransformerEncoder(PackedBlock):
         self.last_norm = nn.LayerNorm(width) if norm == "before" else None
 
     def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
-        """(N, D) to (N, D): each row informed by the others of its own sequence."""
+        """(N, D) to (N, D): each row attends to the rows of its own sequence."""
         for layer in self.layers:
             rows = layer(rows, packing)
         return rows if self.last_norm is None else self.last_norm(rows)

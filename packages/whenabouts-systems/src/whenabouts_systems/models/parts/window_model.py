@@ -1,10 +1,10 @@
-"""What the systems of the DETR family have alike: settings, inputs, what they answer, most of their losses.
+"""The common base of the DETR family: settings, inputs, outputs and most losses.
 
-A system of the family looks at a query and a video together, so that nothing but features and words is
-kept, and there are no keys to search by: another system chooses the videos. It answers with windows on no
-grid. Beside them it gives each clip a saliency: how much it is worth seeing for the query.
+A system of this family processes query and video together. So its encodings are only features and words,
+there are no search keys, and another system must choose the videos. It answers windows, whose times lie on no
+grid, and a saliency of each clip for the query.
 
-Shapes as in `protocol`; N predicted windows.
+Shapes as in `protocol`; N predicted windows, S pieces of long videos.
 """
 
 from __future__ import annotations
@@ -51,20 +51,21 @@ from whenabouts_systems.models.settings import (
 )
 
 _ROWS = 1 << 15
-"""Clips and words that go through the layers at once where pairs are scored: some 300 MB."""
+"""Clips and words that pass the layers at a time when pairs are scored: some 300 MB."""
 
 
 @dataclass(frozen=True)
 class WindowSettings(ProgramSetting):
-    """Settings that the family shares; defaults are those for QVHighlights with CLIP features.
+    """Settings that the family shares; the defaults are for QVHighlights with CLIP features.
 
-    `streams` are laid side by side in their order, and `tef` appends where each clip begins and ends, as
-    shares of the video. `windows`: how many are predicted. A video of more than `longest_clips` (150 s in
-    QVHighlights) is read in pieces that overlap by half. `cost_...`: what true windows are matched by,
-    however much the terms weigh in the loss. `each_layer`: the decoder's layers before the last learn too.
-    `alpha`: how often the score of the video, which another system gives, counts in a moment's score; these
-    systems never saw a video without an answer, so that their own probabilities say little about which video
-    is right.
+    - `streams` are concatenated in their order; `tef` appends each clip's begin and end as shares of the
+      video.
+    - `windows`: the number of predicted windows.
+    - `longest_clips` (150 s in QVHighlights): longer videos are read in pieces that overlap by half.
+    - `cost_...`: weights of the terms in the matching, independent of their weights in the loss.
+    - `each_layer`: also train the decoder's layers before the last.
+    - `alpha`: the weight in a moment's score of the video score, which another system gives. These systems
+      never saw a video without an answer, so their probabilities say little about which video is right.
     """
 
     streams: NamedStreams = field(default_factory=lambda: {"vision": 512})
@@ -94,20 +95,20 @@ class WindowSettings(ProgramSetting):
 
     @property
     def weights(self) -> Weights:
-        """Of the terms of windows in the loss."""
+        """Weights of the windows' terms in the loss."""
         return Weights(self.weight_span, self.weight_giou, self.weight_label)
 
     @property
     def costs(self) -> Weights:
-        """Of the same in the matching."""
+        """Weights of the windows' terms in the matching."""
         return Weights(self.cost_span, self.cost_giou, self.cost_label)
 
 
 @dataclass(frozen=True)
 class Detected:
-    """What a system finds in P pairs: `layers`, the windows of each decoder layer, the last one's last.
+    """The output for P pairs: `layers`, the windows of each decoder layer in order, and `saliency` (P, T).
 
-    `saliency` (P, T), of which what lies behind a video's end means nothing.
+    Saliency in padding has no meaning.
     """
 
     layers: tuple[Windows, ...]
@@ -118,7 +119,7 @@ class WindowModel(PaperModel, ABC):
     """A localizer (see `protocol`) that answers windows."""
 
     lays_side_by_side = True
-    """The order of its streams counts (see `Trained.fingerprint`)."""
+    """The order of its streams matters (see `Trained.fingerprint`)."""
 
     def __init__(self, config: WindowSettings) -> None:
         super().__init__()
@@ -139,14 +140,14 @@ class WindowModel(PaperModel, ABC):
         return QueryEncoding({}, {"words": self.word_projection(queries.tokens), "mask": queries.mask})
 
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
-        """Part `rows` (V, T, D'): the features themselves, because a long video is read piece by piece."""
+        """Part `rows` (V, T, D'): the unchanged features, because long videos are read piece by piece."""
         rows = torch.cat([videos.streams[name] for name in self.config.streams], -1)
         return VideoEncoding(videos.mask, parts={"rows": rows})
 
     def clips_of(self, videos: VideoEncoding) -> Tensor:
-        """(V, T, D) clips of the width inside, which know where in their video they are.
+        """(V, T, D): clips projected to the inner width, with their endpoints.
 
-        Part `clips`, where they have been made: a step may look at them several times.
+        If the encoding already has them as part `clips`, these are returned: a step may need them repeatedly.
         """
         if "clips" in videos.parts:
             return videos.parts["clips"]
@@ -154,14 +155,14 @@ class WindowModel(PaperModel, ABC):
         return clips
 
     def with_endpoints(self, videos: VideoEncoding) -> Tensor:
-        """(V, T, D'') the features, and with `tef` where each clip begins and ends."""
+        """(V, T, D''): the features, with `tef` also each clip's begin and end."""
         rows = videos.parts["rows"]
         return torch.cat([rows, endpoints(videos.mask).to(rows)], -1) if self.config.tef else rows
 
     def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
         """Windows (P, M, 3) of P pairs: borders in clips, and log p of the foreground.
 
-        Of a video of more than `longest_clips`, those of all its pieces.
+        A video with more than `longest_clips` clips has the windows of all its pieces.
         """
         pieces = Pieces.of(videos.mask, self.config.longest_clips)
         windows = [
@@ -173,9 +174,9 @@ class WindowModel(PaperModel, ABC):
         return SpanScores.of_windows(pieces.joined(torch.cat(windows)), videos.mask)
 
     def saliency(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
-        """(P, T) how much each clip is worth seeing for its query; 0 where there is no clip.
+        """(P, T): the saliency of each clip for the query; 0 in padding.
 
-        Where pieces of a long video overlap it is the mean of theirs.
+        Where pieces of a long video overlap, it is their mean.
         """
         pieces = Pieces.of(videos.mask, self.config.longest_clips)
         curves = [
@@ -187,25 +188,27 @@ class WindowModel(PaperModel, ABC):
     def loss(self, batch: Batch) -> Losses:
         """Terms `span`, `giou`, `label` of the last layer, those of each layer before, and `saliency`."""
         queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
-        own = videos.take(batch.video_of)
-        own = VideoEncoding(own.mask, parts={**own.parts, "clips": WindowModel.clips_of(self, own)})
-        return self.losses_of(batch, self.detect(queries, own), queries, own)
+        own_videos = videos.take(batch.video_of)
+        own_videos = VideoEncoding(
+            own_videos.mask, parts={**own_videos.parts, "clips": WindowModel.clips_of(self, own_videos)}
+        )
+        return self.losses_of(batch, self.detect(queries, own_videos), queries, own_videos)
 
     def losses_of(
         self, batch: Batch, detected: Detected, queries: QueryEncoding, videos: VideoEncoding
     ) -> Losses:
-        """The terms of `loss`, of what was found in a batch's pairs; `queries` and `videos` are theirs."""
+        """The terms of `loss` for a batch's detected pairs, with their `queries` and `videos`."""
         losses = self.losses_of_layers(detected.layers, true_windows(batch, videos.mask.sum(1)))
         saliency = self.saliency_loss(batch, detected, queries, videos)
         losses["saliency"] = self.config.weight_saliency * saliency
         return {**losses, **self.other_losses(batch, detected, videos)}
 
     def other_losses(self, batch: Batch, detected: Detected, videos: VideoEncoding) -> Losses:
-        """Terms that a system has beside; `videos` are those of the pairs (Q)."""
+        """Further terms of a system; `videos` are those of the pairs (Q)."""
         return {}
 
     def losses_of_layers(self, layers: tuple[Windows, ...], truth: Tensor) -> dict[str, Tensor]:
-        """The terms of windows of all layers that learn; those before the last carry their number."""
+        """The windows' terms of all trained layers; names of layers before the last end with their number."""
         terms, config = {}, self.config
         for number, windows in enumerate(layers):
             is_last = number == len(layers) - 1
@@ -219,15 +222,15 @@ class WindowModel(PaperModel, ABC):
     def saliency_loss(
         self, batch: Batch, detected: Detected, queries: QueryEncoding, videos: VideoEncoding
     ) -> Tensor:
-        """What the saliency of clips lacks; `queries` and `videos` are those of the pairs (Q)."""
+        """The loss of saliency; `queries` and `videos` are those of the pairs (Q)."""
         higher, lower = saliency_pairs(batch, videos.mask)
         return saliency_hinge(detected.saliency.float(), higher, lower, self.config.saliency_margin)
 
     def class_loss(self, logits: Tensor, classes: Tensor) -> Tensor:
-        """What the classes (Q, N) lack, of logits (Q, N, 2) in float32; weight not applied.
+        """The unweighted loss of classes (Q, N), from logits (Q, N, 2) in float32.
 
-        A plain mean of cross-entropies, in which those of the background count `weight_background`, as in
-        the released programs.
+        It is the plain mean of cross-entropies, after those of the background are multiplied by
+        `weight_background`, as in the released programs.
         """
         counts = logits.new_tensor([1.0, self.config.weight_background])
         entropy = functional.cross_entropy(logits.flatten(0, 1), classes.flatten(), counts, reduction="none")
@@ -235,16 +238,16 @@ class WindowModel(PaperModel, ABC):
 
     @abstractmethod
     def detect(self, queries: QueryEncoding, videos: VideoEncoding) -> Detected:
-        """What is found in P pairs: row p of `queries` with row p of `videos`."""
+        """Detect windows in P pairs: row p of `queries` with row p of `videos`."""
 
     def _some(self, pieces: Pieces, queries: QueryEncoding) -> tuple[Tensor, ...]:
-        """The numbers of pieces, as many at a time as memory is meant to hold."""
+        """The numbers of pieces in parts that fit into memory (`_ROWS`)."""
         rows = pieces.length + queries.parts["mask"].shape[1]
         numbers = torch.arange(len(pieces.pair), device=pieces.pair.device)
         return torch.split(numbers, max(1, _ROWS // rows))
 
     def _windows_of(self, detected: Detected, pieces: Pieces, some: Tensor) -> Tensor:
-        """(S, N, 3) the windows of some pieces, in clips of their videos."""
+        """(S, N, 3): the windows of the pieces `some`, in clips of their videos."""
         last = detected.layers[-1]
         begin, clips = pieces.begin[some][:, None, None], pieces.clips[some][:, None, None]
         borders = borders_of(last.spans.float()) * clips + begin
@@ -253,7 +256,7 @@ class WindowModel(PaperModel, ABC):
 
 
 class AnchoredModel(WindowModel):
-    """A localizer whose windows have anchors that each layer of its decoder mends (DAB-DETR)."""
+    """A localizer whose windows have anchors that each decoder layer refines (DAB-DETR)."""
 
     def __init__(self, config: WindowSettings, *, path: bool = False) -> None:
         super().__init__(config)
@@ -270,10 +273,10 @@ class AnchoredModel(WindowModel):
         *,
         mended: bool = False,
     ) -> tuple[Windows, ...]:
-        """The windows of each layer in clips (P, T, D), with their places and mask.
+        """The windows of each layer in clips (P, T, D), given the clips' places and mask.
 
-        `windows` (P, N, D): what they hold first (None: nothing). Their spans are counted from the anchors
-        that a layer began with, or from those that it `mended`.
+        `windows` (P, N, D) are their initial contents (None: zeros). Spans are relative to the anchors before
+        a layer, or if `mended`, to those that the layer refined.
         """
         windows, anchors = self.decoder(clips, places, mask, windows)
         anchors = anchors[1:] if mended else anchors[:-1]
@@ -281,25 +284,24 @@ class AnchoredModel(WindowModel):
         return tuple(Windows(*layer) for layer in zip(self.classes(windows), spans, strict=True))
 
     def _unseen(self, mask: Tensor, word_mask: Tensor) -> Tensor | None:
-        """What each head leaves out besides padding, as `padding_of_others`; None for nothing."""
+        """What each head masks besides padding, as in `padding_of_others`; None for nothing."""
         return None
 
     def _answering(self, batch: Batch) -> Tensor:
-        """(Q, Q) bool: whether query i is known to be true for the video of query j."""
+        """(Q, Q) bool: whether query i is known to be right for the video of query j."""
         return batch.positives[:, batch.video_of]
 
     def _mean_of_clips(self, values: Tensor, mask: Tensor) -> Tensor:
-        """The mean of (P, T) over clips."""
+        """The mean of values (P, T) over real clips."""
         return (values * mask).sum() / mask.sum()
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """The videos of P pairs (T clips) in pieces of at most `length` clips that overlap by half.
+    """The videos of P pairs (T clips) in S pieces of at most `longest` clips that overlap by half.
 
-    `longest` is that bound. A shorter video is one piece; the last
-    piece of a longer one ends with it. `pair`, `begin`, `clips` (S,)
-    int64: whose it is, its first clip, and how many it has. `mask` (P, T).
+    A shorter video is one piece; the last piece of a longer one ends with the video. `pair`, `begin`, `clips`
+    (S,) int64 are a piece's pair, its first clip, and its number of clips. `mask` is (P, T).
     """
 
     pair: Tensor
@@ -310,7 +312,7 @@ class Pieces:
 
     @classmethod
     def of(cls, mask: Tensor, longest: int) -> Pieces:
-        """Of videos with that mask (P, T)."""
+        """The pieces of videos with the mask (P, T)."""
         counts, step = mask.sum(1), max(1, longest // 2)
         beyond = (counts - longest).clamp(min=0)
         number = (beyond + step - 1) // step + 1
@@ -321,11 +323,11 @@ class Pieces:
 
     @property
     def length(self) -> int:
-        """The most clips that a piece has."""
+        """The number of clips in the longest piece."""
         return min(self.longest, self.mask.shape[1])
 
     def take(self, videos: VideoEncoding, some: Tensor) -> VideoEncoding:
-        """Some pieces as videos of their own, (S, length)."""
+        """The pieces `some` as separate videos, (S, length)."""
         steps = torch.arange(self.length, device=some.device)
         pair, at = self.pair[some], (self.begin[some][:, None] + steps).clamp(max=self.mask.shape[1] - 1)
         rows = videos.parts["rows"][pair[:, None], at]
@@ -333,17 +335,17 @@ class Pieces:
         return VideoEncoding(mask, parts={"rows": rows.where(mask[..., None], 0.0)})
 
     def joined(self, windows: Tensor) -> Tensor:
-        """(P, M, 3) of windows (S, N, 3) of the pieces; where a pair has fewer pieces, some of no score."""
+        """(P, M, 3) from windows (S, N, 3) of the pieces; missing windows score minus infinity."""
         counts = torch.bincount(self.pair, minlength=len(self.mask))
-        most, number = _pieces_in(self.mask.shape[1], self.longest), windows.shape[1]
+        pieces, number = _pieces_in(self.mask.shape[1], self.longest), windows.shape[1]
         place = torch.arange(len(self.pair), device=windows.device) - (counts.cumsum(0) - counts)[self.pair]
-        whole = windows.new_zeros((len(self.mask), most, number, 3))
-        whole[..., 2] = -torch.inf
-        whole[self.pair, place] = windows
-        return whole.flatten(1, 2)
+        of_pairs = windows.new_zeros((len(self.mask), pieces, number, 3))
+        of_pairs[..., 2] = -torch.inf
+        of_pairs[self.pair, place] = windows
+        return of_pairs.flatten(1, 2)
 
     def averaged(self, curves: Tensor) -> Tensor:
-        """(P, T) of curves (S, length) of the pieces."""
+        """(P, T): the mean of the pieces' curves (S, length) at each clip."""
         steps = torch.arange(self.length, device=curves.device)
         real = steps < self.clips[:, None]
         cell = (self.pair * self.mask.shape[1] + self.begin)[:, None] + steps
@@ -353,12 +355,12 @@ class Pieces:
 
 
 def _pieces_in(clips: int, longest: int) -> int:
-    """How many pieces a video of so many clips has; see `Pieces.of`."""
+    """The number of pieces of a video with `clips` clips; see `Pieces.of`."""
     return -(-max(0, clips - longest) // max(1, longest // 2)) + 1
 
 
 def endpoints(mask: Tensor) -> Tensor:
-    """(V, T, 2) where each clip begins and ends, as shares of its video of n clips: i/n and i/n + 1/n."""
+    """(V, T, 2): each clip's begin i/n and end i/n + 1/n as shares of its video of n clips; 0 in padding."""
     count = mask.sum(1, keepdim=True, dtype=torch.float32).clamp(min=1)
     begins = torch.arange(mask.shape[1], device=mask.device, dtype=torch.float32) / count
     return torch.stack([begins, begins + 1 / count], -1).masked_fill(~mask[..., None], 0.0)

@@ -1,7 +1,7 @@
-"""What systems that answer windows learn from: true windows assigned to predictions, and their losses.
+"""Training targets of systems that answer windows: true windows matched to predictions, and losses.
 
-Shapes: Q queries with a video each, N predicted and W true windows of a query, T clips. Windows are (centre,
-width) as shares of the video, padded with NaN where a query has fewer than W.
+Shapes: Q queries, each with its video; N predicted and W true windows of a query; T clips. Windows are
+(centre, width) as shares of the video, filled up with NaN if a query has fewer than W.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from whenabouts_systems.models.protocol import Batch
 _RATINGS = 11
 _UNSEEN = -1e3
 FOREGROUND, BACKGROUND = 0, 1
-"""The classes of a predicted window. (Comments of the released programs say the opposite of what they do.)"""
+"""The classes of a predicted window. (Comments in the released programs contradict their code.)"""
 
 
 @dataclass(frozen=True)
 class Windows:
-    """What is predicted of Q pairs: `logits` (Q, N, 2) of the classes, `spans` (Q, N, 2) centre and width."""
+    """Predictions for Q pairs: `logits` (Q, N, 2) of the classes, `spans` (Q, N, 2) as centre and width."""
 
     logits: Tensor
     spans: Tensor
@@ -30,7 +30,7 @@ class Windows:
 
 @dataclass(frozen=True)
 class Weights:
-    """How much the terms count, in the loss or in the matching."""
+    """The weights of the terms in the loss, or in the matching."""
 
     span: float = 10.0
     giou: float = 1.0
@@ -38,10 +38,9 @@ class Weights:
 
 
 def true_windows(batch: Batch, clips: Tensor) -> Tensor:
-    """(Q, W, 2) centre and width of each query's windows, as shares of its video of so many `clips` (Q,).
+    """(Q, W, 2): centre and width of each query's windows, as shares of its video with `clips` (Q,) clips.
 
-    They are `labels["windows"]` (Q, W, 2), start and end counted in clips; where a batch has none, the
-    one window of `spans`.
+    They come from `labels["windows"]` (Q, W, 2), which are start and end in clips, or else from `spans`.
     """
     windows = batch.labels.get("windows")
     if windows is None:
@@ -51,15 +50,15 @@ def true_windows(batch: Batch, clips: Tensor) -> Tensor:
 
 
 def borders_of(spans: Tensor) -> Tensor:
-    """Centre and width (..., 2) as start and end."""
+    """Start and end (..., 2) of windows given as centre and width (..., 2)."""
     centre, width = spans.unbind(-1)
     return torch.stack([centre - width / 2, centre + width / 2], -1)
 
 
 def generalized_iou(first: Tensor, second: Tensor) -> Tensor:
-    """IoU of two windows less the share of the stretch around both that neither fills (Rezatofighi, 2019).
+    """Generalized IoU (Rezatofighi, 2019): IoU minus the share of the windows' hull that neither covers.
 
-    (..., 2) centre and width, broadcast.
+    Windows are (..., 2) centre and width, broadcast.
     """
     (start, end), (other_start, other_end) = borders_of(first).unbind(-1), borders_of(second).unbind(-1)
     shared = (torch.minimum(end, other_end) - torch.maximum(start, other_start)).clamp(min=0)
@@ -69,12 +68,12 @@ def generalized_iou(first: Tensor, second: Tensor) -> Tensor:
 
 
 def matched(predicted: Windows, truth: Tensor, costs: Weights) -> tuple[Tensor, Tensor, Tensor]:
-    """The cheapest assignment of true windows to predictions: rows (M,) of query, prediction and truth.
+    """The cheapest assignment of true windows to predictions: (M,) numbers of query, prediction and truth.
 
-    A pair costs `span` times the L1 distance, less `giou` times the generalized IoU, less `label` times the
-    probability of the foreground. In a query's rows, predictions come in order.
+    A pair costs `span` * L1 distance - `giou` * generalized IoU - `label` * probability of the foreground.
+    Predictions of a query are in order.
     """
-    from scipy.optimize import linear_sum_assignment  # only training needs it, whose extra brings it
+    from scipy.optimize import linear_sum_assignment  # only training needs SciPy, which its extra installs
 
     exists = truth.isfinite().all(-1)
     with torch.no_grad():
@@ -100,10 +99,10 @@ def window_losses(
     costs: Weights,
     class_loss: Callable[[Tensor, Tensor], Tensor],
 ) -> dict[str, Tensor]:
-    """Terms `span` (L1), `giou` and `label` of one layer's predictions, weights applied.
+    """The weighted terms `span` (L1), `giou` and `label` of one layer's predictions.
 
-    The first two are means over the windows matched at those `costs`, the first over both of their numbers as
-    well. Every prediction that is not matched is background; `class_loss` takes logits and classes (Q, N).
+    `span` and `giou` are means over the windows matched with `costs`; `span` is also averaged over centre and
+    width. Unmatched predictions are background. `class_loss` gets logits (Q, N, 2) and classes (Q, N).
     """
     rows = matched(predicted, truth, costs)
     query, prediction, _ = rows
@@ -114,7 +113,7 @@ def window_losses(
 
 
 def assigned_spans(spans: Tensor, truth: Tensor, weights: Weights, costs: Weights) -> dict[str, Tensor]:
-    """Terms `span` and `giou` of spans (Q, N, 2) without classes; 0 where there is nothing to match."""
+    """Terms `span` and `giou` of spans (Q, N, 2) without classes; 0 if there is nothing to match."""
     predicted = Windows(torch.zeros_like(spans), spans)
     return _span_losses(spans, truth, matched(predicted, truth, costs), weights)
 
@@ -132,10 +131,10 @@ def _span_losses(
 
 
 def saliency_labels(batch: Batch, mask: Tensor) -> Tensor:
-    """(Q, T) how salient each clip is for its query.
+    """(Q, T): the saliency of each clip for its query.
 
-    `labels["saliency"]`: the sum of three people's ratings of 0 to 4 in QVHighlights, 0 outside of the
-    windows. Where a batch has none: 1 for each clip that a window touches.
+    It is `labels["saliency"]`: in QVHighlights the sum of three annotators' ratings (0 to 4), 0 outside of
+    the windows. Without this label, it is 1 for each clip that a window touches.
     """
     given = batch.labels.get("saliency")
     if given is not None:
@@ -144,10 +143,7 @@ def saliency_labels(batch: Batch, mask: Tensor) -> Tensor:
 
 
 def relevant_clips(batch: Batch, mask: Tensor) -> Tensor:
-    """(Q, T) bool: clips that a window of the query touches.
-
-    They are `labels["relevant_clips"]` where a batch has them.
-    """
+    """(Q, T) bool: the clips that a window of the query touches, or `labels["relevant_clips"]` if given."""
     if (given := batch.labels.get("relevant_clips")) is not None:
         return given
     windows = batch.labels.get("windows")
@@ -159,11 +155,11 @@ def relevant_clips(batch: Batch, mask: Tensor) -> Tensor:
 
 
 def saliency_pairs(batch: Batch, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Clips (Q, 2) that should score higher, and those that should score lower, as Moment-DETR pairs them.
+    """Two pairs of clips for each query, as in Moment-DETR: clips (Q, 2) to score higher, and to score lower.
 
-    The best rated clip of a window with the worst rated one, and one clip inside with one outside, both
-    drawn. They are `labels["saliency_pairs"]` (Q, 2, 2), higher and lower, where a batch has them. A query
-    whose windows fill its video has no clip outside; its second pair is its first.
+    The first pair is the best and the worst rated clip of the windows, the second a random clip inside and a
+    random clip outside of them. If windows fill the video, the second pair repeats the first. If the batch
+    has `labels["saliency_pairs"]` (Q, 2, 2), higher and lower, they are used instead.
     """
     given = batch.labels.get("saliency_pairs")
     if given is not None:
@@ -187,11 +183,11 @@ def saliency_hinge(scores: Tensor, higher: Tensor, lower: Tensor, margin: float)
 
 
 def rating_contrast(scores: Tensor, labels: Tensor, mask: Tensor, temperature: float) -> Tensor:
-    """QD-DETR, equation 6: at each rating, clips rated that high or higher against all others.
+    """QD-DETR, equation 6: for each rating, clips rated at least that high against all others.
 
-    All (Q, C), over the clips of a query's pass and of the one with wrong words. The mean over queries of
-    minus the mean log-probability of the positive ones (0 where there is none), summed over ratings 1 to 11,
-    divided by 12.
+    All arguments are (Q, C), over the clips of a query's pass and of the pass with wrong words. For each
+    rating from 1 to 11, the loss is the mean over queries of minus the mean log-probability of the positive
+    clips (0 without any). The result is the sum of these losses divided by 12.
     """
     logits = torch.where(mask, scores, _UNSEEN) / temperature
     shifted = logits - logits.amax(1, keepdim=True)
