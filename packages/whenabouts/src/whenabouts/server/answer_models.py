@@ -1,4 +1,4 @@
-"""The reranker and the rewriter of a server: clients ask for them, and name neither."""
+"""The reranker and the rewriter of a server. Its owner chooses them; clients only turn them on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HIDDEN = "the model gave no usable answer"
 
 @dataclass(frozen=True, slots=True)
 class AnswerModels:
-    """What the server's owner named; None for what was not."""
+    """The models that the server's owner chose; None where none was chosen."""
 
     reranker: Reranker | None = None
     rewriter: Rewriter | None = None
@@ -65,7 +65,7 @@ class AnswerModels:
 
 
 class _QuietReranker:
-    """A reranker whose faults tell clients no folder."""
+    """A reranker whose error messages contain no folder."""
 
     def __init__(self, reranker: Reranker, hidden: Callable[[str], str]) -> None:
         self._reranker, self._hidden = reranker, hidden
@@ -80,7 +80,7 @@ class _QuietReranker:
 
 
 class _QuietRewriter:
-    """A rewriter whose faults tell clients no address."""
+    """A rewriter whose error messages contain no address."""
 
     def __init__(self, rewriter: Rewriter, hidden: Callable[[str], str]) -> None:
         self._rewriter, self._hidden, self.name = rewriter, hidden, rewriter.name
