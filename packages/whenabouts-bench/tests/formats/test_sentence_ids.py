@@ -110,7 +110,7 @@ def test_a_key_without_video_sentence_or_moment_is_refused(key: str, tmp_path: P
         list(formats.open_run(path).blocks())
 
 
-LINE = {
+LINE: dict[str, Any] = {
     "index": 0,
     "qid": "17",
     "query": "person turn a light on",
