@@ -173,7 +173,7 @@ def test_options_that_cannot_be_honoured_are_refused(corpus: Corpus, options: di
 
 
 def test_an_example_without_words_is_not_reranked(corpus: Corpus) -> None:
-    with pytest.raises(UsageError, match="say in words"):
+    with pytest.raises(UsageError, match="describe in words"):
         corpus.search("", like="nasa_13013.mp4@3", rerank=Scripted(len))
     with pytest.raises(CheckerUnavailable, match="no such reranker"):
         corpus.search(QUERY, rerank="no such thing")

@@ -199,7 +199,7 @@ def test_rows_that_contradict_one_another_are_refused() -> None:
 def test_an_unknown_task_names_the_nearest() -> None:
     with pytest.raises(UsageError, match="did you mean 'charades-sta'"):
         task_named("charades")
-    with pytest.raises(UsageError, match="version 9 is not here, tvr@1 is"):
+    with pytest.raises(UsageError, match="there is no version 9; give tvr@1"):
         task_named("tvr@9")
 
 

@@ -181,7 +181,7 @@ def test_a_folder_whose_patterns_cannot_be_used_is_not_looked_at_and_keeps_its_v
     assert main([*command, "--dry-run"]) == 2
     assert main(command) == 2
     said = capsys.readouterr()
-    assert said.err.count("1 folder was not looked at") == 2
+    assert said.err.count("1 folder was not read") == 2
     summary = json.loads(said.out.splitlines()[-1])
     assert (summary["added"], summary["pruned"]) == (1, [str(videos / "beetles.vtt")])
     ((path, why),) = [(row["path"], row["why"]) for row in summary["left_out"]]

@@ -79,7 +79,7 @@ def test_a_file_without_a_language_comes_first_and_one_track_alone_is_not_listed
         video.with_name(f"friday{ending}").unlink()
     assert corpus.add(video.parent, processes=1).updated == 1
     assert corpus.show("friday").tracks == ()
-    with pytest.raises(UsageError, match="there is one track alone"):
+    with pytest.raises(UsageError, match="there is only one track"):
         corpus.show("friday", "de")
 
 
