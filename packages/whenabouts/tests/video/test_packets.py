@@ -62,7 +62,7 @@ def test_a_date_says_where_it_comes_from(corpus_dir: Path, tmp_path: Path) -> No
     corpus = Corpus(corpus_dir, create=True)
     corpus.add(path, processes=1)
     assert corpus.show("talk").to_json()["recorded_from"] == "modified"
-    assert any("recorded" in line and "modification time" in line for line in corpus.show("talk").lines())
+    assert any("recorded" in line and "last change" in line for line in corpus.show("talk").lines())
     corpus.add(path, metadata={"recorded": "2018-03-04"}, processes=1)
     shown = corpus.show("talk")
     assert (shown.to_json()["recorded_from"], shown.to_json()["recorded"][:10]) == ("recorded", "2018-03-04")
