@@ -29,7 +29,7 @@ from whenabouts_bench.evaluation.protocols import Protocol, find_protocol, proto
 from whenabouts_bench.evaluation.unjudged import JUDGED_IOU, Unjudged
 from whenabouts_bench.formats.annotations import Annotations, Floats
 from whenabouts_bench.formats.runs import MemoryRun, RunBlock, RunSource, Task, answered_by
-from whenabouts_bench.formats.sentence_ids import with_ids_of
+from whenabouts_bench.formats.sentence_ids import DescribesQueries, with_ids_of
 
 Lists = Mapping[Task, Task]
 """Task -> the list of the run that answers it."""
@@ -202,7 +202,8 @@ def evaluate(
         run = formats.open_run(run, run_format)
     elif isinstance(run, Mapping):
         run = MemoryRun.from_run(run)
-    run = with_ids_of(run, annotations)
+    if isinstance(run, DescribesQueries):
+        run = with_ids_of(run, annotations)
     lists = answered_by(run, videos_of_first_judgements(annotations))
     if chosen.given_video and "VCMR" not in lists and "SVMR" in lists:
         lists = {**lists, "VCMR": lists["SVMR"]}

@@ -54,9 +54,8 @@ class StoreAway(WhenaboutsError):
 def why_refused(text: str) -> str | None:
     """The reason and the remedy if an error's text comes from a store, else None.
 
-    >>> why_refused("Server returned status code: 503 Service Unavailable: ")
-    'a store that is overloaded or away (503): try again later; finished work is kept, and the same command \
-    continues it'
+    >>> why_refused("Server returned status code: 503 Service Unavailable: ").partition(";")[0]
+    'a store that is overloaded or away (503): try again later'
     """
     for match in (*_CODE.finditer(text), _STATUS.search(text)):
         for reason, (codes, remedy) in _REASONS.items() if match else ():
