@@ -25,7 +25,7 @@ from unittest.mock import patch
 
 import numpy as np
 from benchmarks import scale_pictures
-from benchmarks.scale import Matrix, unit
+from benchmarks.scale import Matrix, normal, topics, unit
 from numpy.typing import NDArray
 
 from whenabouts.moments.fusion import COSINE_WEIGHT
@@ -70,18 +70,19 @@ WAYS: dict[str, Callable[[Frames], float]] = {
 
 
 def corpus(rng: np.random.Generator, noise: float) -> tuple[Matrix, list[Scene]]:
-    """What the frames of all videos show (VIDEOS * FRAMES, D), and the scenes."""
-    rest, scenes = np.empty((VIDEOS, FRAMES, scale_pictures.DIMENSION), np.float32), list[Scene]()
-    topics, normal = scale_pictures._topics(), scale_pictures._normal
+    """The contents of the frames of all videos (VIDEOS * FRAMES, D), and the scenes."""
+    width = scale_pictures.DIMENSION
+    rest, scenes = np.empty((VIDEOS, FRAMES, width), np.float32), list[Scene]()
+    subjects = topics(scale_pictures.SEED, width)
     for video in range(VIDEOS):
-        place, frame = topics[rng.integers(len(topics))] + 0.9 * normal(rng, 1)[0], 0
+        place, frame = subjects[rng.integers(len(subjects))] + 0.9 * normal(rng, width), 0
         while frame < FRAMES:
             length = min(int(rng.choice(LENGTHS)), FRAMES - frame)
-            content = place + 0.9 * normal(rng, 1)[0]
-            rest[video, frame : frame + length] = content + noise * normal(rng, length)
+            content = place + 0.9 * normal(rng, width)
+            rest[video, frame : frame + length] = content + noise * normal(rng, length, width)
             scenes.append((video, frame, frame + length))
             frame += length
-    return unit(rest.reshape(-1, scale_pictures.DIMENSION)), scenes
+    return unit(rest.reshape(-1, width)), scenes
 
 
 def ranks(queries: int, noise: float) -> Iterator[tuple[int, dict[str, float]]]:

@@ -64,22 +64,33 @@ def unit(rows: Matrix) -> Matrix:
     return rows / lengths
 
 
-def _normal(rng: np.random.Generator, *shape: int) -> Matrix:
-    spectrum = (1 / np.sqrt(1 + np.arange(DIMENSION) / 16)).astype(np.float32)
-    return rng.standard_normal((*shape, DIMENSION), dtype=np.float32) * spectrum
+def normal(rng: np.random.Generator, *shape: int) -> Matrix:
+    """Random rows in a spectrum that falls off, as those of encoders; `shape` ends in their width."""
+    spectrum = (1 / np.sqrt(1 + np.arange(shape[-1]) / 16)).astype(np.float32)
+    return rng.standard_normal(shape, dtype=np.float32) * spectrum
 
 
 @cache
-def _topics() -> Matrix:
-    return _normal(np.random.default_rng(_SEED), 500)
+def topics(seed: int, width: int) -> Matrix:
+    """The topics of a corpus: (500, width)."""
+    return normal(np.random.default_rng(seed), 500, width)
+
+
+def contents(rng: np.random.Generator, topics: Matrix) -> Matrix:
+    """The contents of the clips of a block of videos: (BLOCK, CLIPS, width).
+
+    A clip has its video's topic, the video's place in that topic, a drift along the video, and noise.
+    """
+    width = topics.shape[1]
+    place = topics[rng.integers(len(topics), size=BLOCK)] + 0.9 * normal(rng, BLOCK, width)
+    drift: Matrix = np.cumsum(0.12 * normal(rng, BLOCK, CLIPS, width), axis=1)
+    clips: Matrix = place[:, None] + drift + np.float32(0.7) * normal(rng, BLOCK, CLIPS, width)
+    return clips
 
 
 def vectors_of(block: int) -> Matrix:
     """The clip vectors of a block of videos: (BLOCK, CLIPS, DIMENSION), the same each time."""
-    rng = np.random.default_rng([_SEED, block])
-    place = _topics()[rng.integers(len(_topics()), size=BLOCK)] + 0.9 * _normal(rng, BLOCK)
-    drift = np.cumsum(0.12 * _normal(rng, BLOCK, CLIPS), axis=1)
-    return unit(place[:, None] + drift + 0.7 * _normal(rng, BLOCK, CLIPS))
+    return unit(contents(np.random.default_rng([_SEED, block]), topics(_SEED, DIMENSION)))
 
 
 @cache

@@ -35,7 +35,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks import scale
-from benchmarks.scale import BLOCK, CLIPS, K, Matrix, unit
+from benchmarks.scale import BLOCK, CLIPS, K, Matrix, normal, topics, unit
 
 from whenabouts.confidence.background import SENTENCES
 from whenabouts.index.memory import ROWS_A_SEARCH
@@ -48,34 +48,21 @@ STREAM = "vision"
 SIZES = (100_000, 300_000, 1_000_000)
 DEPTHS = (1, 20, K)
 
-_SEED = 17
+SEED = 17
 _COSINE, _CONES, _ABOUT = 0.3, 0.33, 0.5
-
-
-def _normal(rng: np.random.Generator, *shape: int) -> Matrix:
-    spectrum = (1 / np.sqrt(1 + np.arange(DIMENSION) / 16)).astype(np.float32)
-    return rng.standard_normal((*shape, DIMENSION), dtype=np.float32) * spectrum
-
-
-@cache
-def _topics() -> Matrix:
-    return _normal(np.random.default_rng(_SEED), 500)
 
 
 @cache
 def _cones() -> tuple[Matrix, Matrix]:
     """The shared directions (DIMENSION,) of pictures and of sentences."""
-    ours, other = unit(np.random.default_rng([_SEED, 1]).standard_normal((2, DIMENSION), dtype=np.float32))
+    ours, other = unit(np.random.default_rng([SEED, 1]).standard_normal((2, DIMENSION), dtype=np.float32))
     other = unit(other - (other @ ours) * ours)
     return ours, _CONES * ours + math.sqrt(1 - _CONES**2) * other
 
 
 def _rest_of(block: int) -> Matrix:
     """What the clips of a block show: (BLOCK * CLIPS, DIMENSION), of length one."""
-    rng = np.random.default_rng([_SEED, 2, block])
-    place = _topics()[rng.integers(len(_topics()), size=BLOCK)] + 0.9 * _normal(rng, BLOCK)
-    drift = np.cumsum(0.12 * _normal(rng, BLOCK, CLIPS), axis=1)
-    rest = place[:, None] + drift + 0.7 * _normal(rng, BLOCK, CLIPS)
+    rest = scale.contents(np.random.default_rng([SEED, 2, block]), topics(SEED, DIMENSION))
     return unit(rest.reshape(-1, DIMENSION))
 
 
@@ -86,7 +73,7 @@ def vectors_of(block: int) -> Matrix:
 
 def _about(rng: np.random.Generator, what: Matrix) -> Matrix:
     """Sentences whose content has a cosine of `_COSINE` with `what` (N, DIMENSION)."""
-    noise = _normal(rng, len(what))
+    noise = normal(rng, *what.shape)
     noise = unit(noise - np.einsum("ij,ij->i", noise, what)[:, None] * what)
     content = _COSINE * what + math.sqrt(1 - _COSINE**2) * noise
     both = math.sqrt(1 - _ABOUT**2) * _cones()[1] + _ABOUT * content
@@ -106,7 +93,7 @@ def _examples(rng: np.random.Generator, count: int) -> Matrix:
 
 KINDS: dict[str, Callable[[np.random.Generator, int], Matrix]] = {
     "gap": lambda rng, count: _about(rng, _some_rest(rng, count)),
-    "topics": lambda rng, count: _about(rng, unit(_topics()[rng.integers(len(_topics()), size=count)])),
+    "topics": lambda rng, count: _about(rng, unit(rng.choice(topics(SEED, DIMENSION), count))),
     "examples": _examples,
 }
 """The kinds of query by name: (generator, count) -> (count, DIMENSION)."""
@@ -114,21 +101,21 @@ KINDS: dict[str, Callable[[np.random.Generator, int], Matrix]] = {
 
 def queries(kind: str, count: int) -> Matrix:
     """Queries of a kind: (count, DIMENSION), the same each time."""
-    return KINDS[kind](np.random.default_rng([_SEED, 3, *kind.encode()]), count)
+    return KINDS[kind](np.random.default_rng([SEED, 3, *kind.encode()]), count)
 
 
 def unrelated(kind: str) -> Matrix:
     """Sentences about clips (`gap`) or topics that the corpus lacks: (count, DIMENSION)."""
-    rng, count = np.random.default_rng([_SEED, 4, *kind.encode()]), len(SENTENCES)
-    topics = _normal(rng, count)
-    return _about(rng, unit(topics if kind == "topics" else topics + 1.2 * _normal(rng, count)))
+    rng, count = np.random.default_rng([SEED, 4, *kind.encode()]), len(SENTENCES)
+    topic = normal(rng, count, DIMENSION)
+    return _about(rng, unit(topic if kind == "topics" else topic + 1.2 * normal(rng, count, DIMENSION)))
 
 
 # The steps of a size, each in a process of its own -------------------------------------------------
 
 
 def build(folder: Path, rows: int) -> dict[str, Any]:
-    """Let the corpus grow to so many clips; what that took."""
+    """Let the corpus grow to `rows` clips. Returns what the growth cost."""
     store = Store.open(folder / "corpus", create=True)
     store.add_stream(StreamInfo(STREAM, "generated", "generated", DIMENSION))
     done, start = store.stats().streams[STREAM].clips // (CLIPS * BLOCK), np.arange(CLIPS, dtype=np.float64)
@@ -169,7 +156,7 @@ def _truth(folder: Path, rows: int, count: int) -> Path:
 
 
 def measure_effort(folder: Path, kind: str) -> dict[str, Any]:
-    """Measure the effort with the unrelated sentences of a geometry; what that took, and what was chosen."""
+    """Measure the effort with the unrelated sentences of a geometry. Returns the cost and the effort."""
     store = Store.open(folder / "corpus")
     took = scale.seconds_of(partial(store.measure_effort, STREAM, unrelated(kind)))
     index = store._indices[STREAM]
@@ -178,7 +165,7 @@ def measure_effort(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def search(folder: Path, rows: int, count: int, kind: str, measured: bool) -> dict[str, Any]:
-    """Ask the corpus as a server does that has run for a while: latency, recall and memory."""
+    """Latency, recall and memory of a server that has been running for a while."""
     asked = queries(kind, count)
     with np.load(_truth(folder, rows, count)) as saved:
         exact = saved[kind]

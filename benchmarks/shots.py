@@ -65,7 +65,7 @@ PARTS: Mapping[str, Sequence[tuple[str, float, float]]] = {
 
 @dataclass(frozen=True)
 class Border:
-    """A true border: the last and the first second that belong to one shot alone; equal for a cut."""
+    """A true border: where the change begins and ends, in seconds; equal for a cut."""
 
     start: float
     end: float
@@ -114,7 +114,7 @@ def encode(container: Any, stream: Any, picture: Picture) -> None:
 
 
 def mixed(before: Sequence[Picture], after: Sequence[Picture], kind: str) -> list[Picture]:
-    """A dissolve, or a fade to black and from it, of so many pictures."""
+    """The pictures of a dissolve, or of a fade through black: as many as `before` and `after` have."""
     shares = (np.arange(len(before)) + 1) / (len(before) + 1)
     if kind == "dissolve":
         sums = [(1 - s) * a + s * b.astype(float) for s, a, b in zip(shares, before, after, strict=True)]
@@ -136,7 +136,7 @@ def decoded(path: Path) -> list[Picture]:
 
 
 def shot(path: Path, start: float, end: float, rng: np.random.Generator) -> list[Picture]:
-    """A part of 1 to 5 s of [start, end), framed and graded by chance."""
+    """1 to 5 seconds of a recording from [start, end), with random framing and grading."""
     every = decoded(path)[round(start * RATE) : round(end * RATE)]
     length = min(int(rng.uniform(1, 5) * RATE), len(every))
     first = int(rng.integers(len(every) - length + 1))
@@ -155,7 +155,7 @@ def shot(path: Path, start: float, end: float, rng: np.random.Generator) -> list
 
 
 def ours(path: Path, rate: float) -> list[float]:
-    """The borders that an index run finds, at so many frames a second."""
+    """The borders that an index run finds at `rate` frames a second."""
     finder = ShotFinder()
     for frame in sample_frames(path, rate, size=64):
         finder.add(frame)
@@ -171,7 +171,7 @@ def of_scenedetect(path: Path, name: str) -> list[float]:
 
 
 def matched(found: Sequence[float], borders: Sequence[Border]) -> tuple[list[bool], int]:
-    """Which borders were found, and how many of `found` are none; each counts once."""
+    """Whether each border was found, and the number of false reports. A report counts for one border."""
     free = sorted(found)
     hits = []
     for border in borders:
@@ -179,7 +179,7 @@ def matched(found: Sequence[float], borders: Sequence[Border]) -> tuple[list[boo
         if near:
             free.remove(min(near, key=lambda at, border=border: abs(at - (border.start + border.end) / 2)))  # type: ignore[misc]
         hits.append(bool(near))
-    # A second report inside a gradual change is no false cut.
+    # A second report inside a gradual change is not a false cut.
     inside = sum(
         any(b.start - WITHIN <= at <= b.end + WITHIN and not b.is_cut for b in borders) for at in free
     )
@@ -195,7 +195,7 @@ def counts(found: Sequence[float], borders: Sequence[Border]) -> NDArray[np.int6
 
 
 def shares(rows: NDArray[np.int64]) -> dict[str, float]:
-    """Of summed counts: recall, precision and F1 of cuts, and recall of gradual changes."""
+    """Recall, precision and F1 of cuts, and recall of gradual changes, from the sums of `counts`."""
     cuts, all_cuts, gradual, all_gradual, false = rows.sum(0).tolist()
     recall, precision = cuts / all_cuts, cuts / max(cuts + false, 1)
     return {
@@ -223,7 +223,7 @@ def with_intervals(rows: NDArray[np.int64], draws: int = 2000) -> dict[str, Any]
 
 
 def detectors() -> Iterator[tuple[str, Callable[[Path], list[float]]]]:
-    """What is compared, by name."""
+    """Name and function of each detector."""
     for rate in (4.0, 8.0):
         yield f"whenabouts at {rate:g} frames a second", partial(ours, rate=rate)
     if find_spec("scenedetect"):

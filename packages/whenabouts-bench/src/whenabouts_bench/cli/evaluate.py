@@ -134,7 +134,7 @@ def _run_drop(options: argparse.Namespace, truth_format: str | None, run_format:
     truth = annotations_of(options.truth, protocol, truth_format)
     drops = [
         drop_of(
-            truth, formats.open_run(pool, run_format), formats.open_run(given, run_format), protocol=protocol
+            truth, *(formats.open_run(run, run_format, truth) for run in (pool, given)), protocol=protocol
         )
         for pool, given in zip(options.answers, options.given, strict=True)
     ]

@@ -29,7 +29,6 @@ from whenabouts_bench.evaluation.protocols import Protocol, find_protocol, proto
 from whenabouts_bench.evaluation.unjudged import JUDGED_IOU, Unjudged
 from whenabouts_bench.formats.annotations import Annotations, Floats
 from whenabouts_bench.formats.runs import MemoryRun, RunBlock, RunSource, Task, answered_by
-from whenabouts_bench.formats.sentence_ids import DescribesQueries, with_ids_of
 
 Lists = Mapping[Task, Task]
 """Task -> the list of the run that answers it."""
@@ -199,11 +198,9 @@ def evaluate(
     annotations = annotations_of(truth, chosen, truth_format)
     chosen = protocol_for(annotations, chosen, relevant_from)
     if isinstance(run, str | Path):
-        run = formats.open_run(run, run_format)
+        run = formats.open_run(run, run_format, annotations)
     elif isinstance(run, Mapping):
         run = MemoryRun.from_run(run)
-    if isinstance(run, DescribesQueries):
-        run = with_ids_of(run, annotations)
     lists = answered_by(run, videos_of_first_judgements(annotations))
     if chosen.given_video and "VCMR" not in lists and "SVMR" in lists:
         lists = {**lists, "VCMR": lists["SVMR"]}

@@ -30,6 +30,7 @@ from whenabouts.types import UsageError
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.formats.parts import PARTS
 from whenabouts_bench.formats.runs import RunSource
+from whenabouts_bench.formats.sentence_ids import SentenceRun, with_ids_of
 
 __all__ = ["format_names", "open_run", "read_annotations", "write_annotations", "write_run"]
 
@@ -96,12 +97,18 @@ def reader_for(path: str | Path, format: str | None = None) -> tuple[Any, Path]:
     return _module_for(path, "read_annotations", format), path
 
 
-def open_run(path: str | Path, format: str | None = None) -> RunSource:
+def open_run(
+    path: str | Path, format: str | None = None, annotations: Annotations | None = None
+) -> RunSource:
     """A run, read block by block on demand; a folder of LMDB stands for its file.
+
+    `annotations` are the queries that it answers; a run that describes its queries gets their ids.
 
     Raises FormatError, with file, line, field and value; UsageError if no format recognises the file.
     """
     source: RunSource = _module_for(path, "open_run", format).open_run(Path(path))
+    if annotations is not None and isinstance(source, SentenceRun):
+        return with_ids_of(source, annotations)
     return source
 
 

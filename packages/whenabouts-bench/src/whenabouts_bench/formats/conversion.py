@@ -17,7 +17,6 @@ from whenabouts_bench import formats
 from whenabouts_bench.formats import jsonl
 from whenabouts_bench.formats.jsonl import FILES, files_of
 from whenabouts_bench.formats.runs import RunBlock, RunSource, Task
-from whenabouts_bench.formats.sentence_ids import with_ids_of
 
 Kind = Literal["judgements", "run"]
 
@@ -76,8 +75,7 @@ def convert(
             counts = (len(annotations.queries), len(annotations.query))
         else:
             answers = formats.read_annotations(truth) if truth is not None else None
-            run = module.open_run(Path(source))
-            counted = _Counted(run if answers is None else with_ids_of(run, answers))
+            counted = _Counted(formats.open_run(source, module.NAME, answers))
             formats.write_run(counted, target, to, answers)
             counts = counted.total()
     return Conversion(kind, str(source), str(target), module.NAME, to, *counts, tuple(losses))

@@ -5,8 +5,8 @@ Two files of its tasks `temporal_grounding_charades` and `timelens_*` are read:
 - the submission, an object `{"VIDEO>>>SENTENCE>>>[start, end]": "answer", ...}` (TimeLens: `[[start, end]]`);
 - the samples of `--log_samples`: JSON lines that hold such an object among their metrics.
 
-Neither has query ids, so queries are found by their sentence (`sentence_ids`). Every answer is about the
-given video. A time is read as TimeLens' program does: two clock times, else a range (`24.3 - 30.4`, `3 to
+Neither has query ids, so queries are found by their sentence (`sentence_ids`). Every answer is a moment of
+the given video. A time is read as TimeLens' program does: two clock times, else a range (`24.3 - 30.4`, `3 to
 9.5`), else the first two numbers. Reversed times are swapped, as the program of Charades-STA does. An answer
 without two times is an empty list, which counts as a miss; how many there are is logged.
 """
@@ -14,10 +14,8 @@ without two times is an empty list, which counts as a miss; how many there are i
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +31,7 @@ from whenabouts_bench.formats.runs import (
     check_task,
     refuse_empty,
 )
-from whenabouts_bench.formats.sentence_ids import DescribedQuery, video_name
+from whenabouts_bench.formats.sentence_ids import DescribedQuery, SentenceRun, video_name
 
 NAME = "lmms-eval"
 SUMMARY = "answers of lmms-eval's grounding tasks (submission or samples); queries are found by sentence"
@@ -41,8 +39,6 @@ KEEPS: frozenset[str] = frozenset()
 _SUBMISSION = Sign(start=rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:[^"\\]|\\.)+?>>>(?:[^"\\]|\\.)+?>>>\[')
 _SAMPLES = Sign("doc_id filtered_resps")
 SIGNS = {"open_run": (_SUBMISSION, _SAMPLES)}
-
-_log = logging.getLogger("whenabouts")
 
 _KEY = '"VIDEO>>>SENTENCE>>>[start, end]", seconds'
 _SAMPLE = "a line of samples with a metric {VIDEO>>>SENTENCE>>>[start, end]: answer}"
@@ -73,25 +69,16 @@ def _numbers(text: str) -> list[str]:
 
 def open_run(path: Path) -> LmmsEvalRun:
     """The answers, in the order of the file."""
-    return LmmsEvalRun(path, str(path))
+    return LmmsEvalRun(path, str(path), {"SVMR": "VCMR"})
 
 
-@dataclass
-class LmmsEvalRun:
-    """A file of answers; the own id of a query is its key in the file."""
-
-    path: Path
-    name: str
-    tasks: tuple[Task, ...] = ("VCMR",)
-    answered: Mapping[Task, Task] = field(default_factory=lambda: {"SVMR": "VCMR"})
-    _is_logged: bool = field(default=False, init=False)
+class LmmsEvalRun(SentenceRun):
+    """A file of answers; its name for a query is the key of the answer."""
 
     def described(self) -> Mapping[str, DescribedQuery]:
-        """Key -> video, sentence and true moment."""
         return {key: query for key, query, _ in self._entries()}
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
-        """At most one moment a query, with the score 1."""
         check_task(self, task)
         builder = RunBlockBuilder()
         answered = silent = 0
@@ -103,10 +90,8 @@ class LmmsEvalRun:
             if len(builder) >= BLOCK_ROWS:
                 yield builder.block()
         refuse_empty(self.path, answered > 0)
-        if silent and not self._is_logged:
-            what = f"{number_of(silent, 'answer')} of {answered:,}"
-            _log.warning("%s: %s: no time is stated; it counts as a miss", self.path, what)
-        self._is_logged = True
+        if silent:
+            self.warn_once(f"{number_of(silent, 'answer')} of {answered:,} state no time and count as a miss")
         yield builder.block()
 
     def _entries(self) -> Iterator[tuple[str, DescribedQuery, str]]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import PurePosixPath
-from typing import Any, Protocol, runtime_checkable
+from pathlib import Path, PurePosixPath
 
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.formats.runs import RunBlock, RunSource, Task
+
+_log = logging.getLogger("whenabouts")
 
 _FILM = re.compile(r"\.(mp4|mkv|webm|avi|mov|m4v|npy|npz)$", re.IGNORECASE)
 
@@ -25,12 +28,29 @@ class DescribedQuery:
     end: float
 
 
-@runtime_checkable
-class DescribesQueries(Protocol):
-    """A run that names its queries by sentence."""
+@dataclass
+class SentenceRun(ABC):
+    """A file of answers, at most one for each query, that describes its queries in place of ids."""
 
+    path: Path
+    name: str
+    answered: Mapping[Task, Task]
+    tasks: tuple[Task, ...] = ("VCMR",)
+    _is_logged: bool = field(default=False, init=False)
+
+    @abstractmethod
     def described(self) -> Mapping[str, DescribedQuery]:
-        """The run's own id of each query -> its description."""
+        """The file's name for each query -> its description."""
+
+    @abstractmethod
+    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
+        """The answers under the file's names for queries; each has the score 1."""
+
+    def warn_once(self, message: str) -> None:
+        """Log a warning about the file the first time that it is read."""
+        if not self._is_logged:
+            _log.warning("%s: %s", self.path, message)
+        self._is_logged = True
 
 
 def video_name(path: str) -> str:
@@ -42,24 +62,22 @@ def video_name(path: str) -> str:
     return _FILM.sub("", PurePosixPath(path).name)
 
 
-def with_ids_of(source: RunSource, annotations: Annotations) -> RunSource:
-    """The run with the query and video ids of the judgements, if it names its queries by sentence.
+def with_ids_of(run: SentenceRun, annotations: Annotations) -> RunSource:
+    """The run with the query and video ids of the judgements.
 
     A query is found by its video and its words (case and punctuation are ignored). Where several queries of a
     video have the same words, the one whose moment begins and ends nearest is taken. Queries that the
-    judgements lack keep their id.
+    judgements lack keep the file's name.
     """
-    if not isinstance(source, DescribesQueries):
-        return source
     ids: dict[str, str] = {}
     free = _queries_by_sentence(annotations)
-    for run_id, query in source.described().items():
+    for name, query in run.described().items():
         same = free.get((query.video_id, _words(query.sentence)), [])
         if same:
             nearest = min(same, key=partial(_seconds_between, query))
             same.remove(nearest)
-            ids[run_id] = nearest[0]
-    return _Renamed(source, ids, {video_name(video.id): video.id for video in annotations.videos})
+            ids[name] = nearest[0]
+    return _Renamed(run, ids, {video_name(video.id): video.id for video in annotations.videos})
 
 
 def _queries_by_sentence(annotations: Annotations) -> dict[tuple[str, str], list[tuple[str, float, float]]]:
@@ -94,12 +112,9 @@ def _words(sentence: str) -> str:
 class _Renamed:
     """A run under other query and video ids."""
 
-    source: RunSource
+    source: SentenceRun
     queries: Mapping[str, str]
     videos: Mapping[str, str]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.source, name)
 
     @property
     def name(self) -> str:
@@ -110,7 +125,7 @@ class _Renamed:
         return self.source.tasks
 
     @property
-    def answered(self) -> Mapping[Task, Task] | None:
+    def answered(self) -> Mapping[Task, Task]:
         return self.source.answered
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:

@@ -18,7 +18,6 @@ from whenabouts.types import UsageError
 from whenabouts_bench import formats
 from whenabouts_bench.evaluation.evaluate import annotations_of
 from whenabouts_bench.evaluation.protocols import find_protocol
-from whenabouts_bench.formats.sentence_ids import with_ids_of
 from whenabouts_bench.report.charts import TABLE_DEPTHS
 from whenabouts_bench.report.content import gather
 from whenabouts_bench.report.diagnosis import CLASSES
@@ -82,7 +81,7 @@ def write_report(
     require_packages()
     chosen = find_protocol(protocol) if protocol else None
     annotations = annotations_of(truth, chosen, truth_format)
-    sources = [with_ids_of(formats.open_run(run, run_format), annotations) for run in runs]
+    sources = [formats.open_run(run, run_format, annotations) for run in runs]
     report = gather(annotations, sources, chosen, names, relevant_from)
     return Written(write_page(report, Path(folder)), report)
 

@@ -16,7 +16,7 @@ from whenabouts.encoders._onnx_graph import CONTRIB, INT8, UINT8, Graph
 
 _INTEGERS, _SCALES = ".weight.int8", ".weight.scales"
 _MOST = 63
-_MIDDLE = 128  # what an unsigned byte stands for 0 with
+_MIDDLE = 128  # the unsigned byte that stands for 0
 
 
 class QuantisedGraph(Graph):

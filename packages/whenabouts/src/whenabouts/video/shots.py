@@ -37,9 +37,9 @@ _TIMES_AROUND, _AROUND, _NOISE = 2.0, 3, 0.005
 _LEAST_SMALL, _SMALL_TIMES_AROUND, _LEAST_CELL, _STILL_SHARE = 0.05, 4.0, 0.01, 0.25
 # After a flash the picture is almost the one before.
 _RETURNED_SHARE = 0.35
-# A gradual change has at least so many steps within so many seconds, and changes the picture by a least
-# share. It is straight: the whole change is at least this share of the path. Steps before and after it are
-# at most that share of its largest.
+# A gradual change has at least `_FEWEST_STEPS` steps within `_FADE_SECONDS` and changes the picture by
+# `_LEAST_FADE`. It is straight: the whole change is at least the share `_STRAIGHT` of the path. Steps before
+# and after it are at most the share `_RESTS_AT` of its largest.
 _FEWEST_STEPS, _FADE_SECONDS, _LEAST_FADE, _STRAIGHT, _RESTS_AT = 3, 1.0, 0.1, 0.85, 0.5
 # Each of its steps is at most this share of the path.
 _LARGEST_STEP = 0.6
