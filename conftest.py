@@ -65,7 +65,7 @@ settings.load_profile("any machine")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Leave a test out, and say so, once the time that WHENABOUTS_TESTS_UNTIL names (Unix seconds) is past."""
+    """Skip a test, and say so, once the time that WHENABOUTS_TESTS_UNTIL names (Unix seconds) is past."""
     until = float(os.environ.get("WHENABOUTS_TESTS_UNTIL") or "inf")
     if time.time() > until:
         pytest.skip("no time is left for it: WHENABOUTS_TESTS_UNTIL is past")
