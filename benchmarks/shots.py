@@ -19,7 +19,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -239,7 +239,7 @@ def detectors() -> Iterator[tuple[str, Callable[[Path], list[float]]]]:
 def measured(videos: Path, half: str, films: int, folder: Path) -> Iterator[dict[str, Any]]:
     """Make the films of a half one by one and ask every detector: the report after each film."""
     rows: dict[str, list[NDArray[np.int64]]] = {}
-    spent: Counter[str] = Counter()
+    spent: defaultdict[str, float] = defaultdict(float)
     for seed in range(films):
         path = folder / f"{half}-{seed}.mp4"
         borders = make_film(videos, half, seed, path)

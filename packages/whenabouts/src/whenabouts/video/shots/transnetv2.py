@@ -127,7 +127,7 @@ def _is_half_faster() -> bool:
     """Whether the processor computes in bfloat16: half the time, and probabilities change by some 0.001."""
     import torch
 
-    able = getattr(torch.cpu, "get_capabilities", dict)()  # PyTorch 2.6 has no such function
+    able: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # PyTorch 2.6 has no such function
     return bool(able.get("avx512_bf16") or able.get("amx_bf16"))
 
 
