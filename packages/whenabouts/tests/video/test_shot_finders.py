@@ -181,4 +181,4 @@ def test_windows_are_those_of_the_package(count: int) -> None:
     finder.borders()
     if count:
         theirs, _ = transnetv2._network().predict_frames(torch.from_numpy(np.stack(pictures)), quiet=True)
-        assert list(finder._probabilities[:count]) == pytest.approx(theirs.flatten().tolist(), abs=1e-5)
+        assert list(finder._probabilities[:count]) == pytest.approx(theirs.flatten().tolist(), abs=0.02)
