@@ -346,13 +346,31 @@ class _Planner:
             self.described += is_described
             self.unchanged += not is_described
 
-    def notes(self) -> Iterator[str]:
-        """Notes on subtitles that are not read."""
-        for file, old in self._unread[:_SHOWN_DUPLICATES]:
-            yield (
-                f"the subtitles beside {printable(file.path)} are not read, because the same recording is "
-                f"indexed from {printable(old)}: put them beside that"
-            )
+    def notes(self) -> list[str]:
+        """Notes on copies whose subtitles or metadata are not taken."""
+        unread = [
+            f"the subtitles beside {printable(file.path)} are not read, because the same recording is "
+            f"indexed from {printable(old)}: put them beside that"
+            for file, old in self._unread
+        ]
+        return _first(unread, _SHOWN_DUPLICATES) + _first(list(self._not_stored()), _SHOWN_DUPLICATES)
+
+    def _not_stored(self) -> Iterator[str]:
+        """A note for each copy that was given other metadata than its recording has."""
+        stored = {
+            record.path: record.metadata for record in (*self._by_path.values(), *self.records.values())
+        }
+        for copy, kept in self.duplicates:
+            of_kept = stored.get(str(kept), self._settings.metadata_for(kept))
+            given = self._settings.metadata_for(copy).items()
+            keys = [
+                repr(key[:40]) for key, value in given if key != GIVEN_LANGUAGE and of_kept.get(key) != value
+            ]
+            if keys:
+                yield (
+                    f"the metadata {', '.join(keys[:5])} of {printable(copy)} are not stored, because the "
+                    f"same recording is indexed from {printable(kept)}: give them with that file"
+                )
 
     def mark_gone(self) -> list[VideoRecord]:
         """The rows whose files are gone under every name; their state is set to "gone"."""
