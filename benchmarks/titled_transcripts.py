@@ -6,7 +6,7 @@
     python -m benchmarks.titled_transcripts table [FILE]
 
 `write` makes the judgements and the words (`whenabouts_bench.datasets.titled_transcripts`), a transcript for
-each video, whenabouts' own index of them all, and features of it: clips of 30 s, and the queries' tokens by
+each video, whenabouts' own index of them all, and features of it: clips of a minute, and the queries' tokens by
 MiniLM. `train` trains systems on each fold with several seeds, one after the other, and lets them answer the
 fold's test split. `gather` asks whenabouts the same titles, and keeps what each system found for each title;
 `table` needs nothing else.
@@ -61,7 +61,7 @@ SYSTEMS = ("xml", "reloclnet", "prem")
 UNTRAINED = ("whenabouts", "clips")
 MEASURED = ("VR R@1", "R@1,IoU=0.3", "R@1,IoU=0.5", "SVMR R@1,IoU=0.3", "SVMR R@1,IoU=0.5")
 METRICS = (*(f"{where}hit@{k}" for where in ("", "given ") for k in CUTS), *MEASURED)
-CLIP_SECONDS = 30.0
+CLIP_SECONDS = 60.0
 ENCODER = "minilm"
 STREAM = "subtitle"
 

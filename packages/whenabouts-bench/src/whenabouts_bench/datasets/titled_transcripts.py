@@ -259,7 +259,7 @@ DATASET = Declaration(
             384,
             "MiniLM over the passages of whenabouts' own index",
             "The command that makes the data set writes them.",
-            30.0,
+            60.0,
             needed=True,
         ),
         FeatureFile(
