@@ -6,10 +6,10 @@
     python -m benchmarks.titled_transcripts table [FILE]
 
 `write` makes the judgements and the words (`whenabouts_bench.datasets.titled_transcripts`), a transcript for
-each video, whenabouts' own index of them all, and features of it: clips of 30 s, and the queries' tokens by
-MiniLM. `train` trains systems on each fold with several seeds, one after the other, and lets them answer the
-fold's test split. `gather` asks whenabouts the same titles, and keeps what each system found for each title;
-`table` needs nothing else.
+each video, whenabouts' own index of them all, and features of it: clips of a minute, and tokens of the
+titles, by MiniLM. `train` trains systems on each fold with several seeds, one after the other, and lets them
+answer the fold's test split. `gather` asks whenabouts the same titles, and keeps what each system found for
+each title; `table` needs nothing else.
 
 A title is asked in all videos, those trained on included, and in the given one. "hit@K": among the first K
 moments is one of the right video whose middle lies inside the part, 45 s either way, as in
@@ -29,7 +29,7 @@ import numpy as np
 from benchmarks import trainings
 from benchmarks.spoken_search import CUTS, TOLERANCE
 from benchmarks.study_outcomes import Outcomes, opened, written
-from benchmarks.two_annotators import MOMENTS, OwnRun, srt, together
+from benchmarks.two_annotators import MOMENTS, OwnRun, srt
 from numpy.typing import NDArray
 
 from whenabouts import Corpus
@@ -37,6 +37,7 @@ from whenabouts.clips import clip_counts
 from whenabouts.encoders import open_text_encoder
 from whenabouts_bench.datasets import open_dataset
 from whenabouts_bench.datasets.titled_transcripts import (
+    ALL,
     FOLDS,
     VIDEOS_FILE,
     WORDS_FILE,
@@ -61,7 +62,7 @@ SYSTEMS = ("xml", "reloclnet", "prem")
 UNTRAINED = ("whenabouts", "clips")
 MEASURED = ("VR R@1", "R@1,IoU=0.3", "R@1,IoU=0.5", "SVMR R@1,IoU=0.3", "SVMR R@1,IoU=0.5")
 METRICS = (*(f"{where}hit@{k}" for where in ("", "given ") for k in CUTS), *MEASURED)
-CLIP_SECONDS = 30.0
+CLIP_SECONDS = 60.0
 ENCODER = "minilm"
 STREAM = "subtitle"
 
@@ -131,7 +132,7 @@ def gather(out: Path, runs: Path, seeds: Sequence[str]) -> Outcomes:
     """What whenabouts, MiniLM and each seed of a trained system gave to each title."""
     dataset = open_dataset("titled-transcripts", out)
     tests = {fold: dataset.annotations(split_names(fold)[2]) for fold in FOLDS}
-    whole = together(list(tests.values()))
+    whole = dataset.annotations(ALL)
     found = {
         ("whenabouts", "1"): outcomes_of(whole, OwnRun("whenabouts", whole, Corpus(out / "own.corpus"))),
         ("clips", "1"): outcomes_of(whole, ClipRun("clips", whole, out)),

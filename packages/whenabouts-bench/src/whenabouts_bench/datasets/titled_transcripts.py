@@ -3,7 +3,8 @@
 `write_titled_transcripts` makes the data set of a folder of transcripts (`NAME.vtt`), `recordings.jsonl` and
 `queries.jsonl`. A title is a query; its moment is the part that it was given to. The recordings are dealt to
 three folds, and each fold has its own training, validation and test split: a title is tested once, by systems
-that were trained on other recordings. `python -m benchmarks.titled_transcripts` adds features and measures.
+that were trained on other recordings. The split "test" has all titles, for untrained systems.
+`python -m benchmarks.titled_transcripts` adds features and measures.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ from whenabouts_bench.formats.sentences import Sentence
 WORDS_FILE = "titled_transcripts_said.jsonl"
 VIDEOS_FILE = "titled_transcripts_videos.json"
 FOLDS = (1, 2, 3)
+ALL = "test"
+"""The split of all titles, for systems that are not trained on them."""
 PIECE_SECONDS = 9_000.0
 """A longer recording (a day of radio) is cut into equal pieces; no other is that long."""
 VALIDATION_EVERY = 5
@@ -117,12 +120,13 @@ def write_titled_transcripts(source: str | Path, out: str | Path) -> dict[str, A
     lengths = {piece.id: piece.end - piece.start for pieces in spoken.values() for piece in pieces}
     with write_atomically(out / VIDEOS_FILE) as stream:
         stream.write(json.dumps(lengths, indent=1).encode())
-    made = {}
+    parts = {ALL: set(recordings)}
     for fold in FOLDS:
-        for split, part in zip(split_names(fold), _parts(folds, counts, fold), strict=True):
-            annotations = _judged(split, [title for title in titles if title.recording in part], spoken)
-            formats.write_annotations(annotations, out / file_name(split), "tvr")
-            made[split] = annotations
+        parts |= zip(split_names(fold), _parts(folds, counts, fold), strict=True)
+    made = {}
+    for split, part in parts.items():
+        made[split] = _judged(split, [title for title in titles if title.recording in part], spoken)
+        formats.write_annotations(made[split], out / file_name(split), "tvr")
     return made
 
 
@@ -237,6 +241,7 @@ DATASET = Declaration(
     ),
     mark=rb'"desc_id"',
     splits=(
+        _split(ALL, 141, 639),
         _split("train-1", 43, 319),
         _split("val-1", 7, 76),
         _split("test-1", 141, 244),
@@ -259,7 +264,7 @@ DATASET = Declaration(
             384,
             "MiniLM over the passages of whenabouts' own index",
             "The command that makes the data set writes them.",
-            30.0,
+            60.0,
             needed=True,
         ),
         FeatureFile(
@@ -277,12 +282,14 @@ DATASET = Declaration(
         "cannot judge pictures, or training on many titles.",
         "Titles are short, and written for readers who know the recording: a title may fit parts of other "
         "recordings, too. The end of a part is where the next title begins.",
-        "Train, validate and test within one fold: the splits of another fold have the same recordings.",
+        "Train, validate and test within one fold: the splits of another fold have the same recordings. The "
+        'split "test" has all titles, for systems that are not trained.',
     ),
     shared_query_ids=tuple(
         (first, second)
-        for first, second in combinations([name for fold in FOLDS for name in split_names(fold)], 2)
-        if first[-1] != second[-1] and {first[:-2], second[:-2]} not in ({"test"}, {"train", "val"})
+        for first, second in combinations([ALL, *(name for fold in FOLDS for name in split_names(fold))], 2)
+        if first == ALL
+        or (first[-1] != second[-1] and {first[:-2], second[:-2]} not in ({"test"}, {"train", "val"}))
     ),
     complete=complete,
 )
