@@ -58,6 +58,7 @@ JOINS = {
     "whenabouts/video/aside.py": OURS,
     "whenabouts/video/files.py": LISTED,
     "whenabouts_bench/datasets/activitynet_two_annotators.py": "names of splits, written in that module",
+    "whenabouts_bench/datasets/titled_transcripts.py": "`_Name` leaves no separator; names of splits",
     "whenabouts_bench/judging/tasks.py": "recordings lie anywhere; they are opened as media or not at all",
     "whenabouts_bench/relevance/threshold_study.py": "the name of the file that the person gave",
     "whenabouts_systems/cli/work/run.py": PERSON,
