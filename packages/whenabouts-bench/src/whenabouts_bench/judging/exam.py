@@ -92,7 +92,7 @@ def reference_exam(
             reference = median_high(state.grades(task.id)[: final.annotators])
             settled.setdefault(task.query_id, []).append(ExamTask(task, reference))
     if not settled:
-        raise UsageError(f"{task_set.folder}: no task has grades of 2 annotators yet that agree")
+        raise UsageError(f"{task_set.folder}: has no task yet on which 2 annotators agree")
     ranks = {task_id: min(source.ranks.values(), default=0) for task_id, source in task_set.sources().items()}
     drawn = np.random.default_rng(seed).permutation(sorted(settled))[:queries].tolist()
     best = {

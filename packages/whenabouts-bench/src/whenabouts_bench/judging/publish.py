@@ -150,13 +150,13 @@ class Card:
 def publish(judged: Judged, folder: Path, licence: str) -> list[Path]:
     """Write the data set into a new folder; the files, as they are written.
 
-    `licence` is an SPDX identifier such as CC-BY-4.0. Raises UsageError if it is none, if nothing is settled
-    or if the folder is there already; FormatError if it cannot be written. Either all files appear or none.
+    `licence` is an SPDX identifier such as CC-BY-4.0. Raises UsageError if it is not one, if nothing is
+    settled or if the folder exists; FormatError if it cannot be written. Either all files appear or none.
     """
     if not _LICENCE.fullmatch(licence):
         raise UsageError(f"--licence {licence[:80]!r}: give an SPDX identifier such as CC-BY-4.0 or CC0-1.0")
     if folder.exists():
-        raise UsageError(f"{folder}: is there already; name a folder that is not there yet")
+        raise UsageError(f"{folder}: exists; name a new folder")
     if not len(judged.annotations.query):
         raise UsageError(f"{judged.task_set.folder}: nothing is settled yet, so there is nothing to publish")
     from pyarrow import parquet

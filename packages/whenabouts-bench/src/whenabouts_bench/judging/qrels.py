@@ -158,7 +158,7 @@ def joined(rounds: Sequence[Annotations]) -> Annotations:
                 )
         for row, fields in zip(judgement_rows(each), caption_fields(each), strict=True):
             number, place, start, end, grade = row
-            if start < end:  # what names a video alone is no moment that was judged
+            if start < end:  # a judgement of a whole video names no judged moment
                 query_id, moment = each.queries[number].id, Moment(each.videos[place].id, start, end)
                 about.setdefault((query_id, moment), fields)
                 earlier = grades.setdefault((query_id, moment), grade)

@@ -19,9 +19,9 @@ from whenabouts.clips import ClipGrid
 from whenabouts.types import UsageError
 from whenabouts_bench.formats.sentences import Sentence
 from whenabouts_systems.features.cache import LARGEST_VALUE
-from whenabouts_systems.features.grid_rows import refuse_surplus
 from whenabouts_systems.features.resample import average_to_length, unit_rows
 from whenabouts_systems.features.sentences import sentence_of_clips
+from whenabouts_systems.features.source import refuse_surplus
 from whenabouts_systems.models.parts.text_encoder import tokens_of
 from whenabouts_systems.models.protocol import ClipBatch, QueryBatch, SentenceBatch
 from whenabouts_systems.models.settings import Positive, Size, check_fields, check_keys

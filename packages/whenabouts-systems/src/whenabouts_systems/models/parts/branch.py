@@ -1,7 +1,7 @@
 """What MS-SL and GMMFormer share: settings, two branches over a video, and the words of a query.
 
 One branch reads the clips of a video, the other its frames; a third reads the words of queries. Features of
-several streams lie side by side. Shapes as in `protocol`; F frames, C clips.
+several streams are concatenated. Shapes as in `protocol`; F frames, C clips.
 """
 
 from __future__ import annotations
