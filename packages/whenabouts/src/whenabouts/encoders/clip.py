@@ -23,7 +23,6 @@ from whenabouts.encoders.protocol import (
     ImageEncoder,
     TextEncoder,
     check_texts,
-    fingerprint,
 )
 from whenabouts.intake.hub import ModelCard
 
@@ -91,11 +90,10 @@ class ClipEncoder(DualEncoder):
 
     @cached_property
     def fingerprint(self) -> str:
-        return fingerprint(
+        return weight_files.model_fingerprint(
             "clip",
-            model=type(self._model).__name__,
-            weights=weight_files.weights_hash(weight_files.safetensors_files(self._folder)),
-            inputs=weight_files.inputs_mark(self._folder),
+            self._model,
+            self._folder,
             dimension=self.dimension,
             pooling="own",
             normalisation="l2",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from whenabouts.index.absent import AbsentFiles, RemovedFile, safely_pruned
 from whenabouts.index.estimate import Estimate, estimated
 from whenabouts.index.reading import ReadTask
-from whenabouts.index.records import SOUND_TRACK, SOUND_TRACKS, VideoRecord, unambiguous
+from whenabouts.index.records import SHOTS_BY, SOUND_TRACK, SOUND_TRACKS, VideoRecord, unambiguous
 from whenabouts.index.work import WHOLE, Work
 from whenabouts.index.workers import available_cores
 from whenabouts.intake.files import loads
@@ -20,6 +20,7 @@ from whenabouts.types import UsageError, number_of
 from whenabouts.video.files import Findings, SourceFile, content_hash, printable
 from whenabouts.video.objects import source_path
 from whenabouts.video.probe import chosen_sound
+from whenabouts.video.shots import BUILT_IN
 
 if TYPE_CHECKING:
     from whenabouts.index.stream import StreamRun
@@ -36,14 +37,16 @@ NO_SOUND = "no sound"
 class Settings:
     """How videos are read, whatever streams are made of them.
 
-    `shots`: find shots even if no stream reads frames. `transcribe` names a speech model for files without
-    subtitles. `language` (such as "en") chooses among several subtitles, None: the likeliest. `sound_track`
-    (number from 1, or language) chooses among several sound tracks, "": the first.
+    `shots`: find shots even if no stream reads frames; `shot_finder` names the finder. `transcribe` names a
+    speech model for files without subtitles. `language` (such as "en") chooses among several subtitles, None:
+    the likeliest. `sound_track` (number from 1, or language) chooses among several sound tracks, "": the
+    first.
 
     `metadata` is for all files, `metadata_of` for single ones by stem, name, end of the path, or path.
     """
 
     shots: bool = False
+    shot_finder: str = BUILT_IN
     transcribe: str | None = None
     language: str | None = None
     sound_track: str = ""
@@ -107,6 +110,7 @@ class Plan:
     transcribe: str = ""
     language: str = ""
     sound_track: str = ""
+    shot_finder: str = BUILT_IN
     taken: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     searched: tuple[Path, ...] = ()
@@ -223,6 +227,7 @@ def make_plan(
         transcribe=settings.transcribe or "",
         language=settings.language or "",
         sound_track=settings.sound_track,
+        shot_finder=settings.shot_finder,
         taken=frozenset(record.video_id for record in records),
         notes=(
             *notes,
@@ -341,13 +346,31 @@ class _Planner:
             self.described += is_described
             self.unchanged += not is_described
 
-    def notes(self) -> Iterator[str]:
-        """Notes on subtitles that are not read."""
-        for file, old in self._unread[:_SHOWN_DUPLICATES]:
-            yield (
-                f"the subtitles beside {printable(file.path)} are not read, because the same recording is "
-                f"indexed from {printable(old)}: put them beside that"
-            )
+    def notes(self) -> list[str]:
+        """Notes on copies whose subtitles or metadata are not taken."""
+        unread = [
+            f"the subtitles beside {printable(file.path)} are not read, because the same recording is "
+            f"indexed from {printable(old)}: put them beside that"
+            for file, old in self._unread
+        ]
+        return _first(unread, _SHOWN_DUPLICATES) + _first(list(self._not_stored()), _SHOWN_DUPLICATES)
+
+    def _not_stored(self) -> Iterator[str]:
+        """A note for each copy that was given other metadata than its recording has."""
+        stored = {
+            record.path: record.metadata for record in (*self._by_path.values(), *self.records.values())
+        }
+        for copy, kept in self.duplicates:
+            of_kept = stored.get(str(kept), self._settings.metadata_for(kept))
+            given = self._settings.metadata_for(copy).items()
+            keys = [
+                repr(key[:40]) for key, value in given if key != GIVEN_LANGUAGE and of_kept.get(key) != value
+            ]
+            if keys:
+                yield (
+                    f"the metadata {', '.join(keys[:5])} of {printable(copy)} are not stored, because the "
+                    f"same recording is indexed from {printable(kept)}: give them with that file"
+                )
 
     def mark_gone(self) -> list[VideoRecord]:
         """The rows whose files are gone under every name; their state is set to "gone"."""
@@ -377,7 +400,7 @@ class _Planner:
             elif is_old or reads_anew or (run.reads.cues and lacks_speech):
                 missing.append(run)
                 reasons.append(f"{run.stream.title} added")
-        lacks_shots = self._settings.shots and record.has_picture and record.shots is None
+        lacks_shots = self._settings.shots and record.has_picture and self._lacks_shots(record)
         if not any(run.reads.frames for run in missing) and lacks_shots:
             reasons.append("shots added")
         return missing, reasons
@@ -411,6 +434,11 @@ class _Planner:
         other = record.words.startswith("speech:") and record.words != f"speech:{model}"
         return bool(model) and (not record.words or other)
 
+    def _lacks_shots(self, record: VideoRecord) -> bool:
+        """Whether its shots are unknown, or found by another finder than the chosen one."""
+        finder = record.metadata.get(SHOTS_BY, BUILT_IN)
+        return record.shots is None or finder != self._settings.shot_finder
+
     def _signature(self, file: SourceFile) -> str:
         return words_signature(file, self._settings.language, self._settings.sound_track)
 
@@ -436,6 +464,10 @@ class _Planner:
         settled = "" if is_whole or record is None else record.content_hash
         frames = dict.fromkeys(run.reads.frames for run in streams if run.reads.frames)
         sound = dict.fromkeys(run.reads.sound for run in streams if run.reads.sound and is_media)
+        finds_shots = is_media and (
+            bool(frames) or (self._settings.shots and (is_whole or "shots added" in reasons))
+        )
+        finds_shots &= is_whole or record is None or self._lacks_shots(record)
         task = ReadTask(
             number=0,
             path=file.path,
@@ -445,7 +477,7 @@ class _Planner:
             sidecars=file.sidecars,
             frames=tuple(frames),
             sound=tuple(sound),
-            shots=is_media and self._settings.shots and (is_whole or "shots added" in reasons),
+            shots=self._settings.shot_finder if finds_shots else "",
             packets=is_whole,
             cues=is_whole or any(run.reads.cues for run in streams) or "words changed" in reasons,
             content_hash=self._hashes.get(file.path) or settled,
