@@ -25,8 +25,8 @@ def add_parser(verbs: Any) -> None:
         run,
         description="Follow folders until Ctrl-C: seconds after a file appears, changes, moves or is "
         "deleted, the corpus is updated. New files get the streams of the corpus. A file is read once it "
-        "has been copied whole. If a folder is missing or empty, for example because its disk is not mounted, "
-        "its videos stay in the corpus.",
+        "has been copied whole. If a folder is missing or empty, for example because its disk is not "
+        "mounted, its videos stay in the corpus.",
         epilog=_EPILOG,
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", type=Path, help="folders")

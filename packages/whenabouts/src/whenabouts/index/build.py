@@ -64,7 +64,7 @@ def build(
 
     `executor` reads and encodes the files; the default uses `processes` reader processes on this machine.
 
-    press Ctrl-C to stop the run: finished videos are written, and the summary says that it was interrupted. Raises
+    Ctrl-C ends the run: finished videos are written, and the summary says that it was interrupted. Raises
     StoreError (DiskFull, …) if a write fails; earlier writes are kept.
     """
     started = time.monotonic()

@@ -377,7 +377,7 @@ class _Planner:
                 )
 
     def mark_gone(self) -> list[VideoRecord]:
-        """The rows whose file no longer exists and was not renamed; those in state "done" get state "gone"."""
+        """Rows whose file no longer exists and was not renamed; those in state "done" get state "gone"."""
         gone = [record for record in self.absent.gone if record.video_id not in self._moved]
         for record in gone:
             if record.state == "done":
