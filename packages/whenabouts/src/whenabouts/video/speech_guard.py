@@ -29,10 +29,11 @@ class Guard:
     """Thresholds for recognised words (measured by benchmarks/speech.py).
 
     - `voice`: recognise only where silero detects a voice.
-    - A segment is dropped if its `no_speech_prob` is above `no_speech`, its `avg_logprob` below
-      `log_probability`, or its `compression_ratio` (repetitive text) above `compression`.
-    - A window (the model's input) is dropped if its words' mean probability is below `window`, and its stock
-      phrases if it is below `stock`.
+    - A segment is dropped if its `avg_logprob` is below `log_probability`, or its `compression_ratio`
+      (repetitive text) above `compression`.
+    - A window (the model's input) is dropped if its words' mean probability is below `window`. Below `stock`,
+      its stock phrases are dropped, and all of it if its `no_speech_prob` is above `no_speech`. That
+      alone was 0.8 for clear speech behind music.
     - A sentence is dropped if its words' mean probability is below `confidence`.
     - Of `repeats` or more equal sentences in a row only the first is kept.
     """
@@ -52,12 +53,12 @@ class Guard:
             window = list(segments_of_window)
             sure = _mean_probability(window)
             for segment in window:
+                is_stock = _letters(segment.text) in STOCK_PHRASES
                 if (
-                    segment.no_speech_prob > self.no_speech
-                    or segment.avg_logprob < self.log_probability
+                    segment.avg_logprob < self.log_probability
                     or segment.compression_ratio > self.compression
                     or sure < self.window
-                    or (sure < self.stock and _letters(segment.text) in STOCK_PHRASES)
+                    or (sure < self.stock and (is_stock or segment.no_speech_prob > self.no_speech))
                 ):
                     dropped.append(segment.text.strip())
                 else:
