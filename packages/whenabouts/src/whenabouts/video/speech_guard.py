@@ -29,10 +29,11 @@ class Guard:
     """Thresholds for recognised words (measured by benchmarks/speech.py).
 
     - `voice`: recognise only where the voice detector silero finds speech.
-    - A segment is dropped if its `no_speech_prob` is above `no_speech`, its `avg_logprob` below
-      `log_probability`, or its `compression_ratio` (repetitive text) above `compression`.
+    - A segment is dropped if its `avg_logprob` is below `log_probability`, or its `compression_ratio`
+      (repetitive text) above `compression`.
     - A window is the sound that the model reads at once. If the mean probability of its words is below
-      `window`, all its segments are dropped; if it is below `stock`, its stock phrases are.
+      `window`, all its segments are dropped. If it is below `stock`, its stock phrases are dropped, and its
+      segments whose `no_speech_prob` is above `no_speech`; that alone was 0.8 for clear speech behind music.
     - A sentence is dropped if its words' mean probability is below `confidence`.
     - Of `repeats` or more sentences in a row with equal letters and digits, only the first is kept.
     """
@@ -52,12 +53,12 @@ class Guard:
             in_window = list(segments_of_window)
             mean = _mean_probability(in_window)
             for segment in in_window:
+                is_stock = _letters(segment.text) in STOCK_PHRASES
                 if (
-                    segment.no_speech_prob > self.no_speech
-                    or segment.avg_logprob < self.log_probability
+                    segment.avg_logprob < self.log_probability
                     or segment.compression_ratio > self.compression
                     or mean < self.window
-                    or (mean < self.stock and _letters(segment.text) in STOCK_PHRASES)
+                    or (mean < self.stock and (is_stock or segment.no_speech_prob > self.no_speech))
                 ):
                     dropped.append(segment.text.strip())
                 else:
