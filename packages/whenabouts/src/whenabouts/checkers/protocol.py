@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -68,7 +67,7 @@ _CONTROL_RANGES = (
     (0xFEFF, 0xFF00),
 )
 _CONTROL = frozenset(chr(code) for low, high in _CONTROL_RANGES for code in range(low, high))
-_FENCED = re.compile(r"\s*```(?:json)?\s*(.*?)\s*```\s*", re.DOTALL)
+_FENCE = "```"
 
 
 class CheckerError(WhenaboutsError):
@@ -206,11 +205,13 @@ def read_answer(text: str, view: View) -> Verdict:
 
 def json_of(text: str, form: type[Form]) -> Form:
     """A model's answer as one JSON object of a form, alone or in a fenced block. Raises CheckerError."""
-    fenced = _FENCED.fullmatch(text) if len(text) <= _ANSWER_CHARACTERS else None
+    plain = text.strip()
+    if plain.startswith(_FENCE) and plain.endswith(_FENCE) and len(plain) >= 2 * len(_FENCE):
+        plain = plain[len(_FENCE) : -len(_FENCE)].removeprefix("json")
     try:
         if len(text) > _ANSWER_CHARACTERS:
             raise ValueError("too long")
-        return msgspec.json.decode(fenced[1] if fenced else text, type=form)
+        return msgspec.json.decode(plain, type=form)
     except (ValueError, RecursionError):
         raise CheckerError("answered in another form than it was asked for") from None
 
