@@ -21,7 +21,7 @@ DATASET = Declaration(
     citation="Krishna, Hata, Ren, Fei-Fei, Niebles. Dense-Captioning Events in Videos. ICCV 2017.",
     licence="Not stated with the annotations; the videos are on YouTube, under their owners' terms.",
     how=(
-        "train.json, val.json and test.json stand in dataset/ of MCG-NJU/MMN; the first release (train.json, "
+        "train.json, val.json and test.json are in dataset/ of MCG-NJU/MMN; the first release (train.json, "
         "val_1.json, val_2.json) comes from the project page of the paper."
     ),
     mark=rb'"v_[\w-]{11}"\s*:',

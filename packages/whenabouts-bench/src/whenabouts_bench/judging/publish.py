@@ -179,7 +179,7 @@ def publish(judged: Judged, folder: Path, licence: str) -> list[Path]:
 
 
 def annotator_numbers(judged: Judged) -> dict[str, int]:
-    """Annotator -> number from 1, in an order that says nothing of names or times."""
+    """Annotator -> number from 1, in an order that reveals neither names nor times."""
     salt = judged.task_set.fingerprint
     names = {name for _, name, _ in judged.state.rows()}
     shuffled = sorted(names, key=lambda name: hashlib.sha256(f"{salt} {name}".encode()).digest())
