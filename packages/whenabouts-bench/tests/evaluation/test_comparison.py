@@ -269,7 +269,7 @@ def test_a_query_without_a_cluster_and_names_alike_are_refused(
 ) -> None:
     with pytest.raises(UsageError, match="'q7' has no cluster"):
         compare(runs, {name: video for name, video in videos.items() if name != "q7"}, settings=QUICK)
-    with pytest.raises(UsageError, match="a name of its own"):
+    with pytest.raises(UsageError, match="all different"):
         compare(runs, videos, names=["x", "x", "y"], settings=QUICK)
 
 

@@ -361,7 +361,7 @@ def _pairs(runs: int, settings: Settings) -> Pairs:
 
 def _check_names(names: tuple[str, ...], systems: int) -> None:
     if len(names) != systems or len(set(names)) < len(names):
-        raise UsageError(f"names {', '.join(names)}: give each of {systems} runs a name of its own")
+        raise UsageError(f"names {', '.join(names)}: give one name for each of {systems} runs, all different")
 
 
 def _check_same(evaluations: Sequence[Evaluation]) -> None:

@@ -201,12 +201,8 @@ def make_plan(
     for file in sorted(findings.files, key=lambda file: not file.sidecars):
         planner.place(file, retry=retry)
     gone = [] if retry else planner.mark_gone()
-    pruned, prune_notes = safely_pruned(gone, findings) if prune else ([], [])
-    for record in pruned:
-        planner.records.pop(record.video_id, None)
-    order = {file.path: n for n, file in enumerate(findings.files)}
-    by_path = sorted(planner.work, key=lambda job: order[job.file.path])
-    work = [replace(w, task=replace(w.task, number=n)) for n, w in enumerate(by_path)]
+    pruned, prune_notes = planner.take_out(gone, findings) if prune else ([], [])
+    work = planner.numbered(findings)
     return Plan(
         work=tuple(work),
         records=tuple(planner.records.values()),
@@ -383,6 +379,19 @@ class _Planner:
             if record.state == "done":
                 self.records[record.video_id] = replace(record, state="gone")
         return gone
+
+    def take_out(self, gone: list[VideoRecord], findings: Findings) -> tuple[list[VideoRecord], list[str]]:
+        """Remove the rows of files that are gone, and return them with notes on those that stay."""
+        pruned, notes = safely_pruned(gone, findings)
+        for record in pruned:
+            self.records.pop(record.video_id, None)
+        return pruned, notes
+
+    def numbered(self, findings: Findings) -> list[Work]:
+        """The work in the order in which its files were found."""
+        order = {file.path: number for number, file in enumerate(findings.files)}
+        ordered = sorted(self.work, key=lambda job: order[job.file.path])
+        return [replace(job, task=replace(job.task, number=n)) for n, job in enumerate(ordered)]
 
     def _missing(self, file: SourceFile, record: VideoRecord) -> tuple[list[StreamRun], list[str]]:
         """The streams that an unchanged file still lacks, and the reasons to work on it."""
