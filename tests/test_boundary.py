@@ -24,7 +24,7 @@ WRITES = {
     "whenabouts/video/copying.py": ASIDE,
     "whenabouts/video/encoding.py": ASIDE,
     "whenabouts/resident.py": "a switch of the kernel",
-    "whenabouts/cli/failures.py": "the null device in the place of closed streams",
+    "whenabouts/cli/terminal.py": "the null device in the place of closed streams",
     "whenabouts/server/job_worker.py": STREAM,
     "whenabouts_bench/formats/_lmdb_child.py": STREAM,
     "whenabouts_bench/judging/model_judge.py": "a descriptor of `open_appending`",

@@ -193,7 +193,7 @@ class TaskSet:
         """Write the folder. Raises UsageError if it is a task set already, whose tasks would be lost."""
         settings_file = own_file(self.folder, SETTINGS)
         if settings_file.exists():
-            raise UsageError(f"{self.folder}: is a task set already; name a folder that is not there yet")
+            raise UsageError(f"{self.folder}: is a task set already; name a new folder")
         if not self.tasks:
             raise UsageError(f"{self.folder}: there is nothing to judge: no query has a candidate")
         self.write_guideline(guideline)

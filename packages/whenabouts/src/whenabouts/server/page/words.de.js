@@ -559,7 +559,7 @@ export const terms = {
   "collect": "sammeln",
   "judge": "bewerten",
   "uncalibrated: how sure an answer is has not been measured here; run `whenabouts calibrate`": "nicht kalibriert: Wie sicher eine Antwort ist, wurde hier nicht gemessen; `whenabouts calibrate` misst es",
-  "how often what is alike is what was meant has not been measured": "wie oft Ähnliches das Gemeinte ist, wurde nicht gemessen",
+  "how often similar moments are those that were meant has not been measured": "wie oft Ähnliches das Gemeinte ist, wurde nicht gemessen",
   "that both are there in this order is not sure": "dass beides in dieser Reihenfolge vorkommt, ist nicht sicher",
   "the best moments were left out": "die besten Momente wurden weggelassen",
   "index with --screen-text": "indizieren mit --screen-text",
