@@ -22,7 +22,7 @@ from tests.fuzz.trials import CORES, run_attacks, tried
 
 ATTACKS = (
     *("media", "damage", "kills", "requests"),
-    *("arrays", "strangers", "exports", "replies", "tools"),
+    *("changes", "arrays", "strangers", "exports", "replies", "tools"),
 )
 
 

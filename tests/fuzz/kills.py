@@ -1,31 +1,19 @@
-"""Commands that write, killed by chance, then run again to their end: as if nothing had been.
-
-Times are processor time, which hardly minds what else a machine does: a kill falls anywhere in the work.
-"""
+"""Commands that write, killed by chance, then run again to their end: as if nothing had been."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import random
-import resource
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from pathlib import Path
 
+from tests.fuzz.commands import Command, after_work, kill, run, start, timed
 from tests.training.conftest import make_tiny
 
 from whenabouts.index.store import Store
 
 _TALKS = 30
-# No command here needs a tenth of either: one that waits for ever is a finding, a busy machine is none.
-_MOST_PROCESSOR_SECONDS, _MOST_SECONDS = 600, 3600
-_LOOK_SECONDS = 0.005
 
 
 class Attack:
@@ -69,30 +57,28 @@ class Attack:
         if (place / "corpus.lance").exists():
             Store.open(place).videos()
         if name == "calibrate":
-            self._run(*self._command(name, place))
+            run(*self._command(name, place))
             if calibration(place) != self._calibrated:
                 return ["calibrate: another calibration than without a kill"], kills
         # An index run puts back what is missing; what was removed is taken again by --again.
-        self._run(*self._command("index", place), "--again")
+        run(*self._command("index", place), "--again")
         return [] if held(place) == self._right else [f"{name}: another corpus than without a kill"], kills
 
     def _kill_training(self, rng: random.Random) -> tuple[list[str], int]:
-        run, command = self._run_folder, self._command("train", self._place)
-        shutil.rmtree(run, ignore_errors=True)
+        folder, command = self._run_folder, self._command("train", self._place)
+        shutil.rmtree(folder, ignore_errors=True)
         kills = self._kill("train", rng)
-        again = ["--resume"] if run.exists() and any(run.iterdir()) else []
-        done = self._run(*command, *again, fails=True)
+        again = ["--resume"] if folder.exists() and any(folder.iterdir()) else []
+        done = run(*command, *again, fails=True)
         if done.returncode and again:  # killed before there was anything to go on with
-            shutil.rmtree(run)
-            if "Traceback" in done.stderr:
-                return [done.stderr], kills
-            self._run(*command)
-        return [] if weights(run) == self._trained else ["train: other weights than without a kill"], kills
+            shutil.rmtree(folder)
+            run(*command)
+        return [] if weights(folder) == self._trained else ["train: other weights than without a kill"], kills
 
-    def _command(self, name: str, place: Path) -> tuple[str | Path, ...]:
+    def _command(self, name: str, place: Path) -> Command:
         taken = [self._videos / f"talk{number:03d}.vtt" for number in (3, 7, 8, 21, 29)]
         train = ("train", self._tiny.experiment, "--features", self._tiny.folder)
-        commands: dict[str, tuple[str | Path, ...]] = {
+        commands: dict[str, Command] = {
             "index": ("index", self._videos, "--corpus", place),
             "remove": ("remove", *taken, "--corpus", place),
             "calibrate": ("calibrate", "--corpus", place),
@@ -101,56 +87,11 @@ class Attack:
         return commands[name]
 
     def _timed(self, name: str, place: Path) -> None:
-        """Run a command to its end, and note how much processor time it takes."""
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        self._run(*self._command(name, place))
-        now = resource.getrusage(resource.RUSAGE_CHILDREN)
-        self._seconds[name] = now.ru_utime + now.ru_stime - before.ru_utime - before.ru_stime
+        self._seconds[name] = timed(*self._command(name, place))
 
     def _kill(self, name: str, rng: random.Random) -> int:
-        """Start a command and kill it with all that it started; 0 where it had ended by then."""
-        process, seconds = (
-            self._start(self._command(name, self._place)),
-            rng.uniform(0.1, self._seconds[name]),
-        )
-        until = time.monotonic() + _MOST_SECONDS
-        while process.poll() is None:
-            if processor_seconds(process.pid) >= seconds or time.monotonic() > until:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
-                return 1
-            time.sleep(_LOOK_SECONDS)
-        process.communicate()
-        return 0
-
-    def _run(self, *arguments: str | Path, fails: bool = False) -> subprocess.CompletedProcess[str]:
-        process = self._start(arguments)
-        out, err = process.communicate(timeout=_MOST_SECONDS)
-        if process.returncode and not fails:
-            raise RuntimeError(f"{arguments}: {process.returncode}\n{err[-3000:]}")
-        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
-
-    def _start(self, arguments: tuple[str | Path, ...]) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "whenabouts", "--no-config", *map(str, arguments)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        limit = _MOST_PROCESSOR_SECONDS, _MOST_PROCESSOR_SECONDS
-        with contextlib.suppress(ProcessLookupError):
-            resource.prlimit(process.pid, resource.RLIMIT_CPU, limit)
-        return process
-
-
-def processor_seconds(process: int) -> float:
-    """Processor time of a process so far, with that of the processes that it started and waited for."""
-    try:
-        facts = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return sum(map(int, facts[11:15])) / os.sysconf("SC_CLK_TCK")
+        process = start(*self._command(name, self._place))
+        return kill(process, after_work(process, self._seconds[name], rng))
 
 
 def held(place: Path) -> str:

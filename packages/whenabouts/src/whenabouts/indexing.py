@@ -90,28 +90,12 @@ def plan_index(
     `or_without` leaves its stream out instead, with a note. If an encoder of the corpus has become unusable,
     only its stream is left out.
     """
-    model, spoken = _speech_model(transcribe), _language(corpus, language)
-    _check_recognised(model, spoken)
-    finder = shot_finders.finder_named(shots if isinstance(shots, str) else corpus_shot_finder(corpus))
-    settings = Settings(
-        shots=bool(shots),
-        shot_finder=finder.NAME,
-        transcribe=model,
-        language=spoken,
-        sound_track=_sound_track(corpus, sound_track),
-        metadata=dict(metadata),
-        metadata_of=read_metadata_file(Path(metadata_file)) if metadata_file else {},
-    )
+    settings = _settings(corpus, shots, transcribe, language, sound_track, metadata, metadata_file)
     notes: list[str] = []
     streams = _set_up(corpus, options, notes, or_without=or_without, without=without)
-    for path in paths:
-        check_place(os.fspath(path))
-    files = [source_path(path) for path in paths]
     ledger = _ledger(corpus, notes)
-    if retry and not files:
-        files = [source_path(record.path) for record in ledger if record.state == "failed"]
     plan = make_plan(
-        find_files(files, exclude=exclude, follow=follow),
+        find_files(_files(paths, ledger, retry=retry), exclude=exclude, follow=follow),
         ledger,
         settings,
         streams,
@@ -122,8 +106,48 @@ def plan_index(
         notes=notes,
     )
     if any(work.task.shots for work in plan.work):
-        finder.check()
+        _finder_of(corpus, shots).check()
     return plan
+
+
+def _settings(
+    corpus: OpenedCorpus,
+    shots: bool | str,
+    transcribe: str | bool | None,
+    language: str | None,
+    sound_track: str | int | None,
+    metadata: Mapping[str, Any],
+    metadata_file: str | os.PathLike[str] | None,
+) -> Settings:
+    """How videos are read; see `plan_index`."""
+    model, spoken = _speech_model(transcribe), _language(corpus, language)
+    _check_recognised(model, spoken)
+    return Settings(
+        shots=bool(shots),
+        shot_finder=_finder_of(corpus, shots).NAME,
+        transcribe=model,
+        language=spoken,
+        sound_track=_sound_track(corpus, sound_track),
+        metadata=dict(metadata),
+        metadata_of=read_metadata_file(Path(metadata_file)) if metadata_file else {},
+    )
+
+
+def _finder_of(corpus: OpenedCorpus, shots: bool | str) -> Any:
+    """The named finder of shots, else the corpus's."""
+    return shot_finders.finder_named(shots if isinstance(shots, str) else corpus_shot_finder(corpus))
+
+
+def _files(
+    paths: Iterable[str | os.PathLike[str]], ledger: Iterable[VideoRecord], *, retry: bool
+) -> list[Path]:
+    """The places to look for files in; to try again, without any, those of the files that failed."""
+    given = list(paths)
+    for path in given:
+        check_place(os.fspath(path))
+    if retry and not given:
+        return [source_path(record.path) for record in ledger if record.state == "failed"]
+    return [source_path(path) for path in given]
 
 
 def _ledger(corpus: OpenedCorpus, notes: list[str]) -> list[VideoRecord]:

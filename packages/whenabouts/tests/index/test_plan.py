@@ -210,6 +210,42 @@ def test_subtitles_beside_a_second_copy_are_told_of(folder: VideoFolder) -> None
     assert any(note.startswith(told) for note in folder.plan().notes)
 
 
+def test_metadata_of_a_second_copy_are_told_of(folder: VideoFolder) -> None:
+    first, second = folder.write("a.mp4", "same"), folder.write("b.mp4", "same")
+    told = (
+        f"the metadata 'speaker' of {second} are not stored, because the same recording is indexed from "
+        f"{first}: give them for that file"
+    )
+    for_all = Settings(metadata={"year": "1999"})
+    for_one = replace(for_all, metadata_of={"b.mp4": {"speaker": "Bob"}})
+    assert folder.plan(settings=for_all).notes == ()
+    assert folder.plan(settings=for_one).notes == (told,)
+    # The first is indexed, and is not among the files of this run.
+    second.unlink()
+    folder.index(metadata={"year": "1999", "speaker": "Ada"})
+    folder.write("b.mp4", "same")
+
+    def notes(settings: Settings) -> tuple[str, ...]:
+        return make_plan(find_files([second]), folder.ledger, settings, WORDS).notes
+
+    assert notes(for_one) == (told,)
+    assert notes(for_all) == ()
+    # A renamed recording has the metadata of its new name.
+    first.rename(folder.folder / "0.mp4")
+    assert folder.plan(settings=for_one).notes == (told.replace("a.mp4", "0.mp4"),)
+    hostile = replace(for_all, metadata_of={"b.mp4": {f"\x1b[31m{'x' * 99}{key}": key for key in range(9)}})
+    (note,) = folder.plan(settings=hostile).notes
+    assert note.isprintable() and len(note) < 800
+
+
+def test_only_some_copies_are_named(folder: VideoFolder) -> None:
+    for name in "abcdefghi":
+        folder.write(f"{name}.mp4", "same")
+    settings = Settings(metadata_of={f"{name}.mp4": {"speaker": name} for name in "bcdefghi"})
+    notes = folder.plan(settings=settings).notes
+    assert (len(notes), notes[-1]) == (6, "… and 3 more like that")
+
+
 def test_what_a_changed_file_held_before_is_a_video_of_its_own(folder: VideoFolder) -> None:
     folder.write("one/a.mp4", "first cut")
     folder.index()

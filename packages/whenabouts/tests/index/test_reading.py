@@ -5,17 +5,22 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import wave
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
+from tests.streams.written_film import slide, write_film
 
-from whenabouts.index.reading import FrameBatch, ReadTask, read_file
+from whenabouts.index.reading import FileRead, FrameBatch, ReadTask, read_file
 from whenabouts.index.sampling import FrameSettings
 from whenabouts.intake.faults import DataFault
 from whenabouts.types import WhenaboutsError
 from whenabouts.video import cues, opened
 from whenabouts.video.frames import sample_frames
+from whenabouts.video.headers import joined_bytes
+from whenabouts.video.shots import BUILT_IN
 
 
 @pytest.mark.parametrize("at", [0.0, 0.5], ids=["beginning", "middle"])
@@ -57,6 +62,42 @@ def test_a_disk_that_fails_in_the_middle_of_a_film_is_no_damage_of_the_film(
     with pytest.raises(WhenaboutsError, match="Input/output error") as failed:
         list(read_file(ReadTask(0, path, "media", frames=(FrameSettings(1.0, 16, 0.0),), cues=False)))
     assert not isinstance(failed.value, DataFault)
+
+
+@pytest.mark.parametrize("name", ["film.mp4", "film.avi", "film.wav"])
+@pytest.mark.parametrize("shots", ["", BUILT_IN])
+def test_a_recording_joined_to_the_end_of_a_file_is_named(tmp_path: Path, name: str, shots: str) -> None:
+    whole, film = tmp_path / f"whole_{name}", tmp_path / name
+    if name == "film.wav":
+        with wave.open(str(whole), "wb") as sound:
+            sound.setparams((1, 2, 8000, 0, "NONE", ""))
+            sound.writeframes(bytes(32_000))
+    else:
+        write_film(whole, lambda number: slide(f"page {number}"), 3)
+    film.write_bytes(2 * whole.read_bytes())
+    damage = {}
+    for path in (whole, film):
+        *_, read = read_file(ReadTask(0, path, "media", shots=shots))
+        assert isinstance(read, FileRead)
+        damage[path] = read.damage
+    assert damage[whole] is None
+    assert f"whose {whole.stat().st_size:,} bytes no player reads" in (damage[film] or "")
+
+
+def test_a_recording_in_fragments_may_repeat_its_header(tmp_path: Path) -> None:
+    whole, film = tmp_path / "whole.mp4", tmp_path / "film.mp4"
+    write_film(tmp_path / "plain.mp4", lambda number: slide(f"page {number}"), 3)
+    with (
+        av.open(str(tmp_path / "plain.mp4")) as source,
+        av.open(str(whole), "w", options={"movflags": "frag_keyframe+empty_moov"}) as out,
+    ):
+        stream = out.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux():
+            if packet.size:
+                packet.stream = stream
+                out.mux(packet)
+    film.write_bytes(2 * whole.read_bytes())
+    assert joined_bytes(film) == 0
 
 
 def test_subtitles_that_cannot_be_opened_now_are_not_left_out_for_good(

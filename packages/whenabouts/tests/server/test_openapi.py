@@ -88,12 +88,20 @@ def test_every_route_is_described_with_its_errors(client: Client) -> None:
     for path, operations in described["paths"].items():
         for operation in operations.values():
             assert operation["summary"], path
-            assert {"200", "400", "401", "403", "429", "500", "503"} <= set(operation["responses"])
+            assert {"200", "400", "401", "403", "413", "429", "500", "503"} <= set(operation["responses"])
             assert "422" not in operation["responses"]
             for status, answer in operation["responses"].items():
                 if status >= "400":
                     assert "ErrorBody" in str(answer["content"]["application/json"]["schema"]), (path, status)
     assert "HTTPValidationError" not in described["components"]["schemas"]
+
+
+def test_the_answer_to_a_body_that_is_too_large_is_described(described: Any) -> None:
+    body = {"name": "many", "question": {"q": "ships"}, "moments": ["a" * (1 << 17)]}
+    case = described["/api/saved-searches"]["post"].Case(body=body, media_type="application/json")
+    answer = case.call()
+    assert answer.status_code == 413
+    case.validate_response(answer, checks=CHECKS[1:5])
 
 
 class AsLocalhost:

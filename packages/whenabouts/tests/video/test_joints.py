@@ -43,6 +43,8 @@ FILMS = {
     "restarted.mpg": (MPEG2, (0, 0)),
     "restarted.mkv": (TEXT, (0, 0)),
     "restarted.webm": (WEBM, (0, 0)),
+    "restarted.flv": (PLAIN, (0, 0)),
+    "three.flv": (PLAIN, (9, 0, 4)),
 }
 SOUNDS = {"joined.flac": "flac", "joined.opus": "libopus", "flac.oga": "flac"}
 
@@ -127,10 +129,10 @@ def test_a_cut_of_a_joined_film_holds_what_is_asked(film: tuple[Path, int], star
 
 
 @pytest.mark.parametrize("start", [5.4, 7.2])
-@pytest.mark.parametrize("name", ["restarted.ts", "restarted.mkv", "restarted.webm"])
+@pytest.mark.parametrize("name", ["restarted.ts", "restarted.mkv", "restarted.webm", "restarted.flv"])
 def test_a_copy_out_of_a_joined_film_begins_at_its_key_frame(tmp_path: Path, name: str, start: float) -> None:
     path = joined(tmp_path, name, *FILMS[name])
-    out = tmp_path / f"copy{path.suffix}"
+    out = tmp_path / f"copy{'.mkv' if path.suffix == '.flv' else path.suffix}"
     made = cut(path, start, start + 1, out, copy=True)
     with sample_frames(out, 1000) as reader:
         shown = [unit_of(frame.image) / UNITS for frame in reader]

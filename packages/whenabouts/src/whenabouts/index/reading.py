@@ -21,6 +21,7 @@ from whenabouts.video.cue import Cue
 from whenabouts.video.cues import CueTrack, read_cue_file, words_of
 from whenabouts.video.files import content_hash, printable
 from whenabouts.video.frames import Frame, sample_frames
+from whenabouts.video.headers import joined_bytes
 from whenabouts.video.objects import refusals
 from whenabouts.video.packets import packet_damage
 from whenabouts.video.probe import MediaError, Probe, probe
@@ -179,12 +180,13 @@ def _contents(task: ReadTask) -> Iterator[Content]:
             yield SoundBatch(settings, piece.start, piece.samples)
     if probed.picture is None or not (task.frames or task.shots):
         damage = _missing(probed) or (packet_damage(task.path) if task.packets else None)
-        yield FileRead(digest, probed, tracks, None, end, damage)
+        yield FileRead(digest, probed, tracks, None, end, damage or _joined(task.path))
         return
     decoding = _FramePass(task, probed.duration)
     yield from decoding.batches()
     end = decoding.end or end
-    yield FileRead(digest, probed, tracks, decoding.shots, end, decoding.damage, decoded=True)
+    damage = decoding.damage or _joined(task.path)
+    yield FileRead(digest, probed, tracks, decoding.shots, end, damage, decoded=True)
 
 
 def _missing(probed: Probe) -> str | None:
@@ -192,6 +194,16 @@ def _missing(probed: Probe) -> str | None:
     if not probed.missing_bytes:
         return None
     return f"cut off: its last {probed.missing_bytes:,} bytes are missing; copy or download it again"
+
+
+def _joined(path: Path) -> str | None:
+    """The part of a file that players never show."""
+    if not (unread := joined_bytes(path)):
+        return None
+    return (
+        f"another recording is joined to its end, whose {unread:,} bytes no player reads; store the parts as "
+        "files of their own, or join them with ffmpeg -f concat"
+    )
 
 
 def _hash(path: Path) -> str:

@@ -145,7 +145,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The errors of a route for OpenAPI, including those that any route may give."""
     return {
         status: {"model": ErrorBody, "description": _DESCRIPTIONS[status]}
-        for status in sorted({*statuses, 400, 401, 403, 429, 500, 503})
+        for status in sorted({*statuses, 400, 401, 403, 413, 429, 500, 503})
     }
 
 

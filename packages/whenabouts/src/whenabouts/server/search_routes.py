@@ -52,7 +52,7 @@ async def search(request: Request, parameters: Annotated[SearchParameters, Query
     return await _search(request, parameters)
 
 
-@router.post("/search", responses=problems(404, 409, 413), summary="The same, with a JSON body")
+@router.post("/search", responses=problems(404, 409), summary="The same, with a JSON body")
 async def search_by_body(request: Request, parameters: SearchBodyParameters) -> SearchBody:
     """For queries too long for an address, and for pictures."""
     return await _search(request, parameters)

@@ -26,6 +26,8 @@ _LONGEST_HEADER = 1 << 20
 _FIRST_FRAME = 2048
 # The mark of a FLAC stream and its first block, up to the number of its samples (RFC 9639, 8.1 and 8.2).
 _FLAC_BEGIN = re.compile(rb"fLaC[\0\x80]\0\0\x22.{10}(.{8})", re.DOTALL)
+# The header of an FLV file and the size of the tag before it, 0 (Video File Format 10.1, E.2 and E.3).
+_FLV_BEGIN = re.compile(rb"FLV\x01[\0-\x05]\0\0\0\x09\0\0\0\0")
 
 
 def missing_bytes(path: Path) -> int:
@@ -46,6 +48,28 @@ def missing_bytes(path: Path) -> int:
     return 0
 
 
+def joined_bytes(path: Path) -> int:
+    """Bytes of other recordings that were joined to an MP4/MOV, AVI or WAV, which FFmpeg does not read.
+
+    A fragmented MP4 may repeat its header, and is read to its end. Raises OSError if the file cannot be read.
+    """
+    with open_source(path) as file:
+        size = _size(file)
+        head = file.read(12)
+        if head[4:8] == b"ftyp":
+            boxes = [(kind, first) for kind, first, _ in _boxes(file, 0, size)]
+            kinds = [kind for kind, _ in boxes]
+            if b"moof" not in kinds and b"ftyp" in kinds[1:]:
+                return size - boxes[kinds.index(b"ftyp", 1)][1] + 8
+        elif head[:4] == b"RIFF" and head[8:] in (b"AVI ", b"WAVE"):
+            end = int.from_bytes(head[4:8], "little") + 8
+            end += end % 2  # chunks have an even length
+            file.seek(end)
+            after = file.read(12)
+            return size - end if after[:4] + after[8:] == head[:4] + head[8:] else 0
+    return 0
+
+
 def counts_frames(path: Path) -> bool:
     """Whether an MP3 says how many frames it has: its first frame is a Xing, Info or VBRI header."""
     with open_source(path) as file:
@@ -57,7 +81,7 @@ def counts_frames(path: Path) -> bool:
 
 
 def is_chained(path: Path) -> bool:
-    """Whether a Matroska, Ogg or FLAC file goes on with another one, joined to it byte by byte."""
+    """Whether a Matroska, Ogg, FLAC or FLV file goes on with another one, joined to it byte by byte."""
     with open_source(path) as file:
         head = file.read(4)
         file.seek(0)
@@ -65,7 +89,7 @@ def is_chained(path: Path) -> bool:
             return _has_two_segments(file)
         if head == b"OggS":
             return _has_two_beginnings(file)
-    return len(flac_lengths(path)) > 1
+    return bool(inner_headers(path)) if head[:3] == b"FLV" else len(flac_lengths(path)) > 1
 
 
 def _has_two_segments(file: BinaryIO) -> bool:
@@ -112,16 +136,33 @@ def _has_two_beginnings(file: BinaryIO) -> bool:
 
 def flac_lengths(path: Path) -> list[float]:
     """Seconds that each of the joined streams of a FLAC file states, 0 where it states none."""
-    lengths, tail = list[float](), b""
+    lengths = []
+    for _, begin in _matches(path, _FLAC_BEGIN, 26):
+        # After 20 bits of the sample rate come 8 bits of channels and depth.
+        facts = int.from_bytes(begin[1], "big")
+        lengths.append((facts & ((1 << 36) - 1)) / max(1, facts >> 44))
+    return lengths
+
+
+def inner_headers(path: Path) -> list[tuple[int, int]]:
+    """First byte and one past the last of each header inside an FLV file, where another was joined to it."""
+    with open_source(path) as file:
+        if file.read(3) != b"FLV":
+            return []
+    return [(at, at + len(begin[0])) for at, begin in _matches(path, _FLV_BEGIN, 13) if at]
+
+
+def _matches(path: Path, pattern: re.Pattern[bytes], length: int) -> Iterator[tuple[int, re.Match[bytes]]]:
+    """Where a pattern of `length` bytes occurs in a file."""
+    tail, at = b"", 0
     with open_source(path) as file:
         while piece := file.read(1 << 20):
             window, after = tail + piece, 0
-            for begin in _FLAC_BEGIN.finditer(window):
-                # After 20 bits of the sample rate come 8 bits of channels and depth.
-                facts, after = int.from_bytes(begin[1], "big"), begin.end()
-                lengths.append((facts & ((1 << 36) - 1)) / max(1, facts >> 44))
-            tail = window[max(after, len(window) - 25) :]
-    return lengths
+            for match in pattern.finditer(window):
+                after = match.end()
+                yield at + match.start(), match
+            kept = max(after, len(window) - length + 1)
+            tail, at = window[kept:], at + kept
 
 
 def lacks_index(path: Path) -> bool:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from whenabouts.intake.notes import Notes
-from whenabouts.video.headers import flac_lengths, is_chained
+from whenabouts.video.headers import flac_lengths, inner_headers, is_chained
 from whenabouts.video.objects import source_path
 from whenabouts.video.opened import open_container, packets_of
 from whenabouts.video.time_limit import FREE_GAP_SECONDS, TimeLimit
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # No mark tells where these were joined.
 _UNMARKED = {"mpegts", "mpeg"}
-_MARKED = {"matroska", "ogg", "flac"}
+_MARKED = {"matroska", "ogg", "flac", "flv"}
 # A packet earlier than the one before by less is out of order, or repeats the end of the part before.
 _LEAP_BACK = 1
 # An impossible time is damage, and no joint, if the next packets go on as before it.
@@ -63,6 +63,8 @@ class _StreamClock:
 class _Joints:
     clocks: dict[int, _StreamClock]
     seconds: float
+    hidden: Sequence[tuple[int, int]] = ()
+    """Bytes that FFmpeg must not see: it ends an FLV file at the header of the second part."""
 
 
 def on_one_clock(path: Path, container: InputContainer) -> InputContainer:
@@ -80,6 +82,9 @@ def on_one_clock(path: Path, container: InputContainer) -> InputContainer:
     if (joints := _joints(path, *state) if can_be_joined else None) is None:
         _WHOLE.add(fact)
         return container
+    if joints.hidden:
+        container.close()
+        container = open_container(path, hidden=joints.hidden)
     return cast("InputContainer", _Joined(path, container, joints))
 
 
@@ -144,7 +149,7 @@ class _Joined:
             return self._container
         if self._again is not None:
             self._again.close()
-        self._again = open_container(self._path)
+        self._again = open_container(self._path, hidden=self._joints.hidden)
         for stream, twin in zip(self._container.streams, self._again.streams, strict=False):
             twin.discard = stream.discard
         return self._again
@@ -166,7 +171,8 @@ def _joints(path: Path, *state: int) -> _Joints | None:
     """The joints of a file in this state; None without any."""
     import av
 
-    with open_container(path) as container:
+    hidden = inner_headers(path)
+    with open_container(path, hidden=hidden) as container:
         names = set(container.format.name.split(","))
         scan = _Scan(container.size, stores_decoding="matroska" not in names)
         try:
@@ -177,7 +183,7 @@ def _joints(path: Path, *state: int) -> _Joints | None:
             pass  # packets behind the damage are never delivered
     # FFmpeg does not say how long the last packet of a joined FLAC stream is.
     stated = flac_lengths(path) if "flac" in names else []
-    return scan.joints(stated) if names & _MARKED or scan.parts[1:] else None
+    return replace(scan.joints(stated), hidden=hidden) if names & _MARKED or scan.parts[1:] else None
 
 
 @dataclass(slots=True)

@@ -8,8 +8,9 @@ open descriptor that was checked to be a regular file. And every other request t
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
@@ -58,8 +59,8 @@ def most_pixels() -> int:
     return int(text)
 
 
-def open_container(path: Path) -> InputContainer:
-    """An open container with its own descriptor; the caller closes it.
+def open_container(path: Path, *, hidden: Sequence[tuple[int, int]] = ()) -> InputContainer:
+    """An open container with its own descriptor; the caller closes it. FFmpeg gets no `hidden` bytes.
 
     Raises OSError if the file is not a regular one or cannot be read, `av.error.FFmpegError` if FFmpeg cannot
     read it or its format is not allowed.
@@ -70,9 +71,8 @@ def open_container(path: Path) -> InputContainer:
     # Probing allows more, so that a message can name the size; some formats are probed with a picture or two.
     probed = {"max_pixels": str(_PROBED_TIMES * most_pixels())}
     # Tags of other encodings than UTF-8 are no reason to refuse a recording.
-    container = av.open(
-        _bytes_of(path), "r", options=_OPTIONS | probed, io_open=_refuse, metadata_errors="replace"
-    )
+    data = _Without(_bytes_of(path), hidden) if hidden else _bytes_of(path)
+    container = av.open(data, "r", options=_OPTIONS | probed, io_open=_refuse, metadata_errors="replace")
     for stream in container.streams.video:
         if stream.codec_context is not None:
             stream.codec_context.options = limit
@@ -151,6 +151,37 @@ class _ObjectBytes:
             return self._reader.read(size) or b""
         except OSError as error:
             raise _of_ffmpeg(error) from error
+
+
+class _Without:
+    """Bytes without some stretches, each given by its first byte and one past its last, in order."""
+
+    def __init__(self, source: _Bytes | _ObjectBytes, hidden: Sequence[tuple[int, int]]) -> None:
+        self._source, self._hidden, self.name = source, hidden, source.name
+        self._at = 0
+
+    def read(self, size: int) -> bytes:
+        place, end = self._at, math.inf
+        for first, last in self._hidden:
+            if place < first:
+                end = first
+                break
+            place += last - first
+        self._source.seek(place, os.SEEK_SET)
+        data = self._source.read(int(min(size, end - place)))
+        self._at += len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        if whence == os.SEEK_END:
+            offset += self._source.seek(0, os.SEEK_END) - sum(last - first for first, last in self._hidden)
+        elif whence == os.SEEK_CUR:
+            offset += self._at
+        self._at = max(0, offset)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
 
 
 def _bytes_of(path: Path) -> _Bytes | _ObjectBytes:

@@ -41,7 +41,14 @@ export class Collections {
   constructor(hooks) {
     this.hooks = hooks;
     this.root = byId("collections");
-    this.moves = Promise.resolve();
+    this.moves = this.changes = Promise.resolve();
+    this.waiting = 0;
+    this.root.addEventListener("change", (event) => {
+      // Browsers report a change as well if a field is removed while it is typed in.
+      if (this.isRendering) event.stopImmediatePropagation();
+      // What was sent is no longer a draft: the answer's value replaces it.
+      else event.target.defaultValue = event.target.value;
+    }, true);
   }
 
   /** The list of all, or the collection with an id. */
@@ -68,11 +75,17 @@ export class Collections {
       ...faultParts(error, { [t("Try again")]: again, [t("All collections")]: back, [t("Back to the videos")]: () => this.hooks.go({ c: "" }) }, { headed: true })));
   }
 
-  /** Change a collection, then show its present state; an error is shown above it. */
-  async #do(work) {
+  /** Change a collection after the changes before, then show its state; an error is shown above it. */
+  #do(work) {
+    this.waiting++;
+    this.changes = this.changes.then(() => this.#done(work));
+    return this.changes;
+  }
+
+  async #done(work) {
     try {
-      const collection = await work();
-      if (collection?.items) this.#one(collection);
+      const collection = await work().finally(() => { this.waiting--; });
+      if (collection?.items && !this.waiting) this.#one(collection);
     } catch (error) {
       // After an error the field keeps its text, so that it can be sent again.
       if (!isPassing(error)) await this.show(this.open.id);
@@ -137,12 +150,34 @@ export class Collections {
 
   // One collection
 
+  #fields() {
+    return new Map([...this.root.querySelectorAll("[data-field]")].map((field) =>
+      [`${field.closest(".clip")?.dataset.id ?? this.open.id} ${field.dataset.field}`, field]));
+  }
+
+  /** Show a collection. What is being typed stays, and where. */
   #one(collection) {
+    const drafts = this.#fields();
+    const typing = document.activeElement;
+    this.isRendering = true;
+    this.#render(collection);
+    this.isRendering = false;
+    for (const [key, field] of this.#fields()) {
+      const draft = drafts.get(key);
+      if (!draft) continue;
+      if (draft.value !== draft.defaultValue) field.value = draft.value;
+      if (draft !== typing) continue;
+      field.focus({ preventScroll: true });
+      field.setSelectionRange(draft.selectionStart, draft.selectionEnd);
+    }
+  }
+
+  #render(collection) {
     this.open = collection;
     const { items } = collection;
     document.title = `${collection.name} – whenabouts`;
     const format = make("select", { "aria-label": t("Format") }, ...Object.entries(FORMATS).map(([value, text]) => make("option", { value }, text)));
-    const name = make("input", { class: "name", value: collection.name, maxlength: 200, "aria-label": t("Name of the collection"),
+    const name = make("input", { class: "name", "data-field": "name", value: collection.name, maxlength: 200, "aria-label": t("Name of the collection"),
       change: () => void this.#do(() => sent("PATCH", of(collection.id), { name: name.value })) });
     const has = items.some((item) => !item.gone);
     const button = (text, click, more = {}) => make("button", { type: "button", click, disabled: !has, ...more }, text);
@@ -169,7 +204,7 @@ export class Collections {
     const { id } = this.open;
     const change = (what) => void this.#do(() => sent("PATCH", of(id, `/items/${item.id}`), what));
     const time = (side) => {
-      const field = make("input", { class: "time-field", value: clock(item[side], 3), "aria-label": side === "start" ? t("start of moment {n}", { n: place + 1 }) : t("end of moment {n}", { n: place + 1 }), spellcheck: "false",
+      const field = make("input", { class: "time-field", "data-field": side, value: clock(item[side], 3), "aria-label": side === "start" ? t("start of moment {n}", { n: place + 1 }) : t("end of moment {n}", { n: place + 1 }), spellcheck: "false",
         change: () => {
           const seconds = readClock(field.value);
           if (seconds === null) byId("collection-message").textContent = noTime(field.value);
@@ -177,8 +212,8 @@ export class Collections {
         } });
       return field;
     };
-    const note = make("input", { class: "note-field", value: item.note, maxlength: 2000, placeholder: t("note"), "aria-label": t("note on moment {n}", { n: place + 1 }), change: () => change({ note: note.value }) });
-    const tags = make("input", { class: "tags-field", value: item.tags.join(", "), placeholder: t("tags"), "aria-label": t("tags of moment {n}, with commas between", { n: place + 1 }),
+    const note = make("input", { class: "note-field", "data-field": "note", value: item.note, maxlength: 2000, placeholder: t("note"), "aria-label": t("note on moment {n}", { n: place + 1 }), change: () => change({ note: note.value }) });
+    const tags = make("input", { class: "tags-field", "data-field": "tags", value: item.tags.join(", "), placeholder: t("tags"), "aria-label": t("tags of moment {n}, with commas between", { n: place + 1 }),
       change: () => change({ tags: tags.value.split(",").map((tag) => tag.trim()).filter(Boolean) }) });
     const handle = make("button", { type: "button", class: "handle", "data-needs": "collect", "aria-label": t("Moment {n}: move with Alt and the arrow keys, or drag", { n: place + 1 }), keydown: (event) => {
       const by = { ArrowUp: -1, ArrowDown: 1 }[event.key];
