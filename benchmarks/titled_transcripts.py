@@ -2,14 +2,14 @@
 
     python -m benchmarks.titled_transcripts write DIR OUT      # DIR has transcripts and titles of their parts
     python -m benchmarks.titled_transcripts train OUT RUNS [--systems xml,prem] [--seeds 1,2,3]
-    python -m benchmarks.titled_transcripts gather OUT RUNS [--to FILE]
+    python -m benchmarks.titled_transcripts gather OUT RUNS [--to FILE] [--answers FILE]
     python -m benchmarks.titled_transcripts table [FILE]
 
 `write` makes the judgements and the words (`whenabouts_bench.datasets.titled_transcripts`), a transcript for
 each video, whenabouts' own index of them all, and features of it: clips of a minute, and tokens of the
 titles, by MiniLM. `train` trains systems on each fold with several seeds, one after the other, and lets them
 answer the fold's test split. `gather` asks whenabouts the same titles, and keeps what each system found for
-each title; `table` needs nothing else.
+each title, and the first moments; `table` needs nothing else.
 
 A title is asked in all videos, those trained on included, and in the given one. "hit@K": among the first K
 moments is one of the right video whose middle lies inside the part, 45 s either way, as in
@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 from benchmarks import trainings
 from benchmarks.spoken_search import CUTS, TOLERANCE
-from benchmarks.study_outcomes import Outcomes, opened, written
+from benchmarks.study_outcomes import Outcomes, opened, write_answers, written
 from benchmarks.two_annotators import MOMENTS, OwnRun, srt
 from numpy.typing import NDArray
 
@@ -49,7 +49,14 @@ from whenabouts_bench.evaluation.several_trainings import over_trainings, pooled
 from whenabouts_bench.evaluation.significance import bootstrap_intervals, corrected
 from whenabouts_bench.formats import open_run
 from whenabouts_bench.formats.annotations import Annotations, judgement_rows
-from whenabouts_bench.formats.runs import RunBlock, RunBlockBuilder, RunSource, Task, moments_of
+from whenabouts_bench.formats.runs import (
+    MemoryRun,
+    RunBlock,
+    RunBlockBuilder,
+    RunSource,
+    Task,
+    moments_of,
+)
 from whenabouts_bench.formats.sentences import read_sentences
 from whenabouts_systems.features import open_features
 from whenabouts_systems.features.fingerprint import Fingerprint
@@ -58,6 +65,7 @@ from whenabouts_systems.own_features import queries_of, write_token_features
 from whenabouts_systems.trained_search.even_grid import videos_on_grid
 
 RESULT = Path(__file__).parent / "results" / "titled_transcripts.csv.gz"
+ANSWERS = RESULT.with_name("titled_transcripts_answers.csv.gz")
 SYSTEMS = ("xml", "reloclnet", "prem")
 UNTRAINED = ("whenabouts", "clips")
 MEASURED = ("VR R@1", "R@1,IoU=0.3", "R@1,IoU=0.5", "SVMR R@1,IoU=0.3", "SVMR R@1,IoU=0.5")
@@ -128,27 +136,39 @@ def run_of(runs: Path, system: str, seed: str, fold: int) -> Path:
 # --- outcomes
 
 
-def gather(out: Path, runs: Path, seeds: Sequence[str]) -> Outcomes:
-    """What whenabouts, MiniLM and each seed of a trained system gave to each title."""
+def gather(out: Path, runs: Path, seeds: Sequence[str], to: Path, answers: Path) -> None:
+    """Write what whenabouts, the clips alone and each seed of a trained system gave to each title."""
     dataset = open_dataset("titled-transcripts", out)
     tests = {fold: dataset.annotations(split_names(fold)[2]) for fold in FOLDS}
     whole = dataset.annotations(ALL)
-    found = {
-        ("whenabouts", "1"): outcomes_of(whole, OwnRun("whenabouts", whole, Corpus(out / "own.corpus"))),
-        ("clips", "1"): outcomes_of(whole, ClipRun("clips", whole, out)),
+    asked: dict[tuple[str, str], list[tuple[Annotations, RunSource]]] = {
+        ("whenabouts", "1"): [(whole, kept(OwnRun("whenabouts", whole, Corpus(out / "own.corpus"))))],
+        ("clips", "1"): [(whole, kept(ClipRun("clips", whole, out)))],
     }
     for system, seed in product(SYSTEMS, seeds):
         files = {fold: run_of(runs, system, seed, fold) / "answers.json" for fold in FOLDS}
         if all(file.exists() for file in files.values()):
-            rows = [outcomes_of(tests[fold], open_run(file)) for fold, file in files.items()]
-            found[system, seed] = {query: row for own in rows for query, row in own.items()}
+            asked[system, seed] = [(tests[fold], open_run(file)) for fold, file in files.items()]
         else:
             print(f"{system}-{seed}: has no answers to all folds")
+    found = {
+        training: {query: row for truth, run in parts for query, row in outcomes_of(truth, run).items()}
+        for training, parts in asked.items()
+    }
     queries = tuple(sorted(found["whenabouts", "1"]))
     values = {
         training: np.array([own[query] for query in queries]).round(4) for training, own in found.items()
     }
-    return Outcomes(METRICS, queries, tuple(query.partition("#")[0] for query in queries), values)
+    videos = tuple(query.partition("#")[0] for query in queries)
+    written(Outcomes(METRICS, queries, videos, values), to)
+    write_answers(
+        ((system, seed, run) for (system, seed), parts in asked.items() for _, run in parts), answers
+    )
+
+
+def kept(run: OwnRun | ClipRun) -> MemoryRun:
+    """A run that is asked once."""
+    return MemoryRun(run.name, {task: tuple(run.blocks(task)) for task in run.tasks}, run.answered)
 
 
 def outcomes_of(truth: Annotations, run: RunSource) -> dict[str, list[float]]:
@@ -280,6 +300,7 @@ def main() -> None:
         verb.add_argument("--seeds", default="1,2,3")
     trains.add_argument("--systems", default=",".join(SYSTEMS))
     gathers.add_argument("--to", type=Path, default=RESULT)
+    gathers.add_argument("--answers", type=Path, default=ANSWERS)
     shown = verbs.add_parser("table")
     shown.add_argument("file", type=Path, nargs="?", default=RESULT)
     options = parser.parse_args()
@@ -288,7 +309,7 @@ def main() -> None:
     elif options.verb == "train":
         train(options.out, options.runs, options.systems.split(","), options.seeds.split(","))
     elif options.verb == "gather":
-        written(gather(options.out, options.runs, options.seeds.split(",")), options.to)
+        gather(options.out, options.runs, options.seeds.split(","), options.to, options.answers)
     else:
         print("\n".join(table(opened(options.file))))
 

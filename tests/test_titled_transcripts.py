@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 pytest.importorskip("whenabouts_systems", reason="benchmarks of research")
 
-from benchmarks.study_outcomes import Outcomes, opened, written
+from benchmarks.study_outcomes import Outcomes, opened, write_answers, written
 from benchmarks.titled_transcripts import METRICS, outcomes_of, table, unit
 
 from whenabouts.types import Moment, ScoredMoment
@@ -45,6 +46,19 @@ def test_a_hit_is_a_moment_of_the_video_whose_middle_is_near_the_part(
     values = dict(zip(METRICS, rows["first#0"], strict=True))
     assert values["hit@1"] == values["hit@10"] == values["given hit@5"] == hit
     assert values["VR R@1"] == (video == "first")
+
+
+def test_the_first_moments_of_both_lists_are_kept(tmp_path: Path) -> None:
+    moments = [ScoredMoment(Moment("first", 0.0, 10.126), 1.0), ScoredMoment(Moment("second", 5.0, 6.0), 2.0)]
+    run = MemoryRun.from_run({"first#0": moments, "first#1": []})
+    run = MemoryRun("both", {"VCMR": run.lists["VCMR"], "VR": run.lists["VCMR"], "SVMR": run.lists["VCMR"]})
+    write_answers([("xml", "2", run)], tmp_path / "answers.csv.gz")
+    lines = gzip.decompress((tmp_path / "answers.csv.gz").read_bytes()).decode().splitlines()
+    assert lines == [
+        "system,seed,list,query,video,start,end",
+        "xml,2,VCMR,first#0,second,5.00,6.00",
+        "xml,2,SVMR,first#0,second,5.00,6.00",
+    ]
 
 
 def test_vectors_get_length_1_and_silence_stays() -> None:

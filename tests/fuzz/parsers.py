@@ -212,13 +212,16 @@ def trec(data: bytes) -> None:
 
 
 def headers(data: bytes) -> None:
-    """Sizes and matrices in the headers of MP4, Matroska and RIFF files."""
-    from whenabouts.video.headers import lacks_index, missing_bytes, track_matrices
+    """Sizes and matrices in the headers of MP4, Matroska, RIFF, Ogg, FLAC and FLV files."""
+    from whenabouts.video import headers as read
 
     path = _file(data, ".mp4")
-    assert missing_bytes(path) >= 0
-    lacks_index(path)
-    assert all(len(matrix) == 9 for matrix in track_matrices(path).values())
+    assert read.missing_bytes(path) >= 0
+    assert 0 <= read.joined_bytes(path) <= len(data)
+    read.lacks_index(path), read.is_chained(path), read.edit_starts(path)
+    assert all(0 < first < last <= len(data) for first, last in read.inner_headers(path))
+    assert all(seconds >= 0 for seconds in read.flac_lengths(path))
+    assert all(len(matrix) == 9 for matrix in read.track_matrices(path).values())
 
 
 def pickles(data: bytes) -> None:

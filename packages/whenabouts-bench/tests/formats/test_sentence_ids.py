@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,26 @@ def put(path: Path, *lines: Any) -> Path:
 )
 def test_the_times_that_an_answer_states(answer: str, times: tuple[float, float] | None) -> None:
     assert times_in(answer) == times
+
+
+@pytest.mark.parametrize("answer", ["1" * 40_000, "1" + " " * 40_000, "1 s" + " " * 40_000 + "x"])
+def test_a_long_answer_is_read_in_a_time_that_grows_with_its_length(answer: str) -> None:
+    began = time.process_time()
+    assert times_in(answer) is None
+    assert time.process_time() - began < 1
+
+
+def test_a_time_that_no_number_holds_is_no_time() -> None:
+    assert times_in(f"from {'9' * 400} to {'9' * 401}") is None
+
+
+def test_a_file_that_begins_like_answers_and_never_goes_on_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_text('{"' + "a>>>" * 30_000)
+    began = time.process_time()
+    with pytest.raises(FormatError):
+        formats.open_run(path)
+    assert time.process_time() - began < 2
 
 
 def test_answers_are_judged_by_sentence_video_and_nearest_moment(truth: Path, tmp_path: Path) -> None:

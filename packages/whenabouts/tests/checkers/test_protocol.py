@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -90,12 +91,21 @@ def test_an_answer_in_the_form_that_was_asked_for_is_read() -> None:
         '{"match": true, "reason": "' + "a" * 5000 + '"}',
         "[" * 3000,
         "```json\n```",
+        "```",
+        "````",
         '{"match": true, "reason": "\ud800"}',
     ],
 )
 def test_any_other_answer_is_none(text: str) -> None:
     with pytest.raises(CheckerError, match="another form"):
         read_answer(text, VIEW)
+
+
+def test_a_fence_that_is_never_closed_takes_no_time() -> None:
+    began = time.process_time()
+    with pytest.raises(CheckerError, match="another form"):
+        read_answer("```" + "\n" * 3_900 + "!", VIEW)
+    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize(

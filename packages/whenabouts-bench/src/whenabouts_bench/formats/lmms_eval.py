@@ -14,6 +14,7 @@ without two times is an empty list, which counts as a miss; how many there are i
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -36,7 +37,8 @@ from whenabouts_bench.formats.sentence_ids import DescribedQuery, SentenceRun, v
 NAME = "lmms-eval"
 SUMMARY = "answers of lmms-eval's grounding tasks (submission or samples); queries are found by sentence"
 KEEPS: frozenset[str] = frozenset()
-_SUBMISSION = Sign(start=rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:[^"\\]|\\.)+?>>>(?:[^"\\]|\\.)+?>>>\[')
+# The first part ends at the first ">>>", so that a head without "[" is searched once.
+_SUBMISSION = Sign(start=rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:[^"\\>]|\\.|>(?!>>))+>>>(?:[^"\\]|\\.)+?>>>\[')
 _SAMPLES = Sign("doc_id filtered_resps")
 SIGNS = {"open_run": (_SUBMISSION, _SAMPLES)}
 
@@ -44,7 +46,8 @@ _KEY = '"VIDEO>>>SENTENCE>>>[start, end]", seconds'
 _SAMPLE = "a line of samples with a metric {VIDEO>>>SENTENCE>>>[start, end]: answer}"
 _CLOCK = re.compile(r"\b(?:(\d{1,2}):)?(\d{1,2}):(\d{2}(?:\.\d+)?)\b")
 _NUMBER = r"(\d+(?:\.\d+)?)"
-_RANGE = re.compile(rf"{_NUMBER}\s*(?:s|secs?|seconds?)?\s*(?:-|–|—|to)\s*{_NUMBER}")
+# Begun at the first digit of a number, and blanks in one way only: linear in the answer's length.
+_RANGE = re.compile(rf"(?<!\d){_NUMBER}\s*(?:(?:s|secs?|seconds?)\s*)?(?:-|–|—|to)\s*{_NUMBER}")
 
 
 def times_in(answer: str) -> tuple[float, float] | None:
@@ -56,7 +59,7 @@ def times_in(answer: str) -> tuple[float, float] | None:
     text = answer.lower()
     clocks = [int(h or 0) * 3600 + int(m) * 60 + float(s) for h, m, s in _CLOCK.findall(text)]
     stated = clocks if len(clocks) > 1 else [float(value) for value in _numbers(text)]
-    if len(stated) < 2:
+    if len(stated) < 2 or not all(map(math.isfinite, stated[:2])):
         return None
     first, second = stated[:2]
     return (first, second) if first <= second else (second, first)

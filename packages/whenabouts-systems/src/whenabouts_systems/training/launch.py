@@ -39,7 +39,7 @@ def launch(
     show: Show | None = None,
     log: Callable[[str], None] | None = None,
 ) -> TrainingResult:
-    """Run one training, or resume it; `log` gets lines about the data before it begins.
+    """Run one training, or resume it; `log` gets lines about the data before the training begins.
 
     With `resume`, a training that was interrupted before it wrote anything starts anew. Raises UsageError if
     the folder `out` is used and `resume` is false, and the errors of `ExperimentData.open`, both before the
@@ -129,7 +129,7 @@ def launch_seeds(
 def different_seeds(seeds: Sequence[int]) -> Sequence[int]:
     """The seeds. Raises UsageError for repeated ones."""
     if len(set(seeds)) < len(seeds):
-        raise UsageError(f"seeds {', '.join(map(str, seeds))}: one comes twice; give different seeds")
+        raise UsageError(f"seeds {', '.join(map(str, seeds))}: one is repeated; give different seeds")
     return seeds
 
 
@@ -140,7 +140,7 @@ def _discard(_: str) -> None:
 def _about(
     experiment: Experiment, data: ExperimentData, features: Path, setup: DeviceSetup
 ) -> dict[str, Any]:
-    """The facts in `run.json` before the training ends."""
+    """The facts that `run.json` holds while the training runs; results are added at its end."""
     return {
         "experiment": experiment.name,
         "title": experiment.title,

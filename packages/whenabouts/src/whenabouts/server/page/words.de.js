@@ -528,6 +528,7 @@ export const terms = {
   "after": "nach",
   "before": "vor",
   "without": "ohne",
+  "about": "über",
   "in": "in",
   "not in": "nicht in",
   "recorded": "aufgenommen",
