@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -61,6 +62,13 @@ settings.register_profile(
     derandomize=not os.environ.get("WHENABOUTS_EXPLORE"),
 )
 settings.load_profile("any machine")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test, and say so, once the time that WHENABOUTS_TESTS_UNTIL names (Unix seconds) is past."""
+    until = float(os.environ.get("WHENABOUTS_TESTS_UNTIL") or "inf")
+    if time.time() > until:
+        pytest.skip("no time is left for it: WHENABOUTS_TESTS_UNTIL is past")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -32,7 +32,7 @@ import numpy as np
 from whenabouts.video.cues import words_of
 from whenabouts.video.frames import sample_frames
 from whenabouts.video.probe import probe
-from whenabouts.video.shots import ShotFinder
+from whenabouts.video.shots.built_in import CellFinder
 
 ROOT = Path(__file__).resolve().parents[1]
 RATE, SIZE = 4.0, 224
@@ -42,7 +42,7 @@ REAL = ("bottle-detection.mp4", "car-detection.mp4", "man_green_wall.mp4", "flow
 def ours(path: Path, sidecars: list[Path]) -> int:
     """Frames, shots and words; gives the number of frames taken."""
     words_of(path, sidecars, probe(path))
-    shots, count = ShotFinder(), 0
+    shots, count = CellFinder(), 0
     with sample_frames(path, RATE, size=SIZE) as reader:
         for frame in reader:
             shots.add(frame)
@@ -180,7 +180,7 @@ def peak_memory(folder: Path, hours: int) -> dict[str, Any]:
 def measure(film: Path, words: Path) -> None:
     """In the process that is measured: take the film in, print what it took."""
     tracks = words_of(film, [words], probe(film))
-    shots, count = ShotFinder(), 0
+    shots, count = CellFinder(), 0
     for frame in sample_frames(film, RATE, size=SIZE):
         shots.add(frame)
         count += 1

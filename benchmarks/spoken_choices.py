@@ -267,7 +267,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULT)
     given = parser.parse_args()
     recordings, titles = read_titles()
-    half = chosen_on(recordings)
+    half = chosen_on()
     chosen = np.array([title.recording in half for title in titles])
     rows = read_rows(recordings)
     vectors = vectors_of(rows, given.cache)

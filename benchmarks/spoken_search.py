@@ -1,6 +1,7 @@
 """How well spoken moments are found: 639 titles in 87 recordings, whenabouts beside three baselines.
 
     WHENABOUTS_SHARED_DATA=... python benchmarks/spoken_search.py --corpus /tmp/spoken.corpus
+    WHENABOUTS_SHARED_DATA=... python benchmarks/spoken_search.py --corpus ... --report "what changed"
 
 A query is a title that somebody gave to a part of a recording. An answer is a hit when it names the right
 recording and its middle lies inside the part, 45 s either way. whenabouts runs as its users run it
@@ -8,7 +9,11 @@ recording and its middle lies inside the part, 45 s either way. whenabouts runs 
 sentence encoder over the same chunks, and their reciprocal rank fusion. A corpus that exists is used as
 it is; vectors of the chunks are kept beside it.
 
-Settings were chosen on a random half of the recordings ("chosen on"); the others are "held out".
+`division.json` divides the recordings that have titles, once: weights are fitted on "learning", features and
+settings are chosen on "choosing", and "reporting" is asked once per change: `--report` asks it, writes
+`results/spoken_search.json`, and adds a line to `results/reported.json`. "reporting" is the half that was
+held out from the start (drawn by chance, seed 20260101); the other half was divided in turn by a hash of the
+names, set by set. Recordings without titles are searched, and nothing is learned from them.
 """
 
 from __future__ import annotations
@@ -40,7 +45,10 @@ ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("WHENABOUTS_SHARED_DATA", ROOT.parent / "shared" / "data")) / "transcripts"
 RESULT = ROOT / "benchmarks" / "results" / "spoken_search.json"
 
-SEED = 20260101  # of the halves; fixed before anything was chosen
+DIVISION = ROOT / "benchmarks" / "division.json"
+REPORTED = ROOT / "benchmarks" / "results" / "reported.json"
+LEARNING, CHOOSING, REPORTING = "learning", "choosing", "reporting"
+
 TOLERANCE = 45.0
 CHUNK_SECONDS = 30.0
 CUTS = (1, 5, 10)
@@ -92,10 +100,16 @@ def read_titles() -> tuple[list[str], list[Title]]:
     return list(recordings), titles
 
 
-def chosen_on(recordings: Sequence[str]) -> set[str]:
-    """The half of the recordings on which settings were chosen."""
-    order = np.random.default_rng(SEED).permutation(len(recordings))
-    return {recordings[i] for i in order[: len(recordings) // 2]}
+def division() -> dict[str, set[str]]:
+    """The recordings with titles, by what they are for."""
+    value = json.loads(DIVISION.read_text(encoding="utf-8"))
+    return {part: set(value[part]) for part in (LEARNING, CHOOSING, REPORTING)}
+
+
+def chosen_on() -> set[str]:
+    """The recordings on which weights and settings may be chosen."""
+    divided = division()
+    return divided[LEARNING] | divided[CHOOSING]
 
 
 # The baselines -----------------------------------------------------------------------------------
@@ -230,7 +244,7 @@ def first_hit(title: Title, answers: Sequence[Moment]) -> int | None:
     return next((place for place, moment in enumerate(answers) if title.is_hit(moment)), None)
 
 
-def intervals(hits: NDArray[np.bool_], owners: Sequence[str]) -> list[float]:
+def intervals(hits: NDArray[np.bool_] | Floats, owners: Sequence[str]) -> list[float]:
     """95 % interval of a mean, by drawing whole recordings: their titles are not independent."""
     names = sorted(set(owners))
     place = {name: i for i, name in enumerate(names)}
@@ -262,18 +276,23 @@ def table_of(outcome: Outcome, mask: NDArray[np.bool_], titles: Sequence[Title])
     return row
 
 
-def parts(titles: Sequence[Title], half: set[str]) -> Iterator[tuple[str, NDArray[np.bool_]]]:
-    chosen = np.array([title.recording in half for title in titles])
+def parts(titles: Sequence[Title]) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+    """Parts of the division, sets, and sets of the reporting part; each with a title at least."""
     sets = np.array([title.set_name for title in titles])
     yield "all", np.ones(len(titles), bool)
-    yield "chosen on", chosen
-    yield "held out", ~chosen
+    masks = {part: np.array([title.recording in own for title in titles]) for part, own in division().items()}
+    yield from ((part, mask) for part, mask in masks.items() if mask.any())
     for name in sorted(set(sets)):
         yield name, sets == name
+    for name in sorted(set(sets[masks[REPORTING]])):
+        yield f"{REPORTING}, {name}", masks[REPORTING] & (sets == name)
 
 
-def comparisons(outcomes: dict[str, Outcome], mask: NDArray[np.bool_]) -> dict[str, Any]:
+def comparisons(
+    outcomes: dict[str, Outcome], mask: NDArray[np.bool_], titles: Sequence[Title]
+) -> dict[str, Any]:
     """whenabouts against the best baseline of a part, title by title."""
+    owners = [title.recording for title, kept in zip(titles, mask, strict=True) if kept]
     compared = {}
     ours = outcomes["whenabouts"]
     for cut_off in CUTS:
@@ -283,6 +302,7 @@ def comparisons(outcomes: dict[str, Outcome], mask: NDArray[np.bool_]) -> dict[s
         compared[f"hit@{cut_off}"] = {
             "best baseline": best,
             "difference": float(hits.mean() - others[best].mean()),
+            "difference interval": intervals(hits.astype(float) - others[best], owners),
             "p": exact_sign_test(hits, others[best]),
         }
     return compared
@@ -304,13 +324,27 @@ def show(result: dict[str, Any]) -> None:
     for part, systems in result["parts"].items():
         print(f"\n{part} ({result['titles'][part]} titles)")
         for name, row in systems.items():
-            whole = " / ".join(f"{100 * row[f'hit@{n}']:.1f}" for n in CUTS)
+            whole = "  ".join(
+                f"{100 * row[f'hit@{n}']:.1f} ({shown(row[f'hit@{n} interval'])})" for n in CUTS
+            )
             inside = " / ".join(f"{100 * row[f'within hit@{n}']:.1f}" for n in CUTS)
             print(f"  {name:9} {whole}   inside {inside}   start {row['median start distance']:.0f} s off")
         for name, row in result["against the best baseline"][part].items():
-            print(
-                f"  {name}: {100 * row['difference']:+.1f} against {row['best baseline']}, p = {row['p']:.2g}"
-            )
+            gain = f"{100 * row['difference']:+.1f} ({shown(row['difference interval'])})"
+            print(f"  {name}: {gain} against {row['best baseline']}, p = {row['p']:.2g}")
+
+
+def shown(interval: Sequence[float]) -> str:
+    return " to ".join(f"{100 * end:.1f}" for end in interval)
+
+
+def add_report(change: str, systems: dict[str, dict[str, Any]]) -> None:
+    """Add one line on the reporting part to `REPORTED`: its date, what changed, and the hits."""
+    reports = json.loads(REPORTED.read_text(encoding="utf-8")) if REPORTED.exists() else []
+    hits = {f"hit@{cut_off}" for cut_off in CUTS} | {f"hit@{cut_off} interval" for cut_off in CUTS}
+    own = {key: value for key, value in systems["whenabouts"].items() if key in hits}
+    reports.append({"date": time.strftime("%Y-%m-%d"), "change": change, **own})
+    REPORTED.write_text(json.dumps(reports, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -318,9 +352,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--corpus", type=Path, required=True, help="where the corpus lies or is to be made")
-    parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--report", metavar="CHANGE", help="ask the reporting part too, once per change")
+    parser.add_argument("--out", type=Path, help="where to write the result (with --report: results/)")
     given = parser.parse_args()
     recordings, titles = read_titles()
+    if given.report is None:
+        chosen = chosen_on()
+        titles = [title for title in titles if title.recording in chosen]
     corpus = open_corpus(given.corpus)
     chunks = cut(recordings)
     encoder = open_text_encoder()
@@ -332,7 +370,7 @@ def main() -> None:
         began = time.perf_counter()
         outcomes[name] = measure(search, titles)
         seconds[name] = (time.perf_counter() - began) / (2 * len(titles))
-    masks = dict(parts(titles, chosen_on(recordings)))
+    masks = dict(parts(titles))
     result = {
         "machine": describe_machine(),
         "recordings": len(recordings),
@@ -343,10 +381,14 @@ def main() -> None:
             part: {name: table_of(outcome, mask, titles) for name, outcome in outcomes.items()}
             for part, mask in masks.items()
         },
-        "against the best baseline": {part: comparisons(outcomes, mask) for part, mask in masks.items()},
+        "against the best baseline": {
+            part: comparisons(outcomes, mask, titles) for part, mask in masks.items()
+        },
     }
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps(result, indent=1) + "\n")
+    if given.report is not None:
+        add_report(given.report, result["parts"][REPORTING])
+    if out := given.out or (RESULT if given.report is not None else None):
+        out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     show(result)
 
 

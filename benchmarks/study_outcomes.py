@@ -1,12 +1,14 @@
 """What each training of a study answered to each query, as a small file, and the differences it shows.
 
     python -m benchmarks.study_outcomes gather STUDY FEATURES OUT [--pools POOLS] [--beside FILE] --to FILE
+        [--answers FILE]
     python -m benchmarks.study_outcomes table STUDY FILE
 
 `gather` reads the answers that `benchmarks.studies` wrote below OUT. The file (.csv.gz) names the study's
 `tested` metrics in its first line, and then has a line for each query: its id, the video it is filed under,
 and for each training the values of these metrics, 0 to 1. Trainings whose answers are no longer below OUT are
-taken from the file that `--beside` names, gathered before. `table` needs nothing else: means over trainings
+taken from the file that `--beside` names, gathered before. `--answers` keeps each query's first moments, too,
+for other metrics: a line for each training, list and query. `table` needs nothing else: means over trainings
 with their deviation, and the study's `differences` with 95 % intervals over trainings and videos together
 (`whenabouts_bench.evaluation.several_trainings`), p corrected by Holm over all differences of a metric.
 """
@@ -17,7 +19,7 @@ import argparse
 import csv
 import gzip
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +35,9 @@ from whenabouts_bench.evaluation.evaluate import annotations_of, evaluate
 from whenabouts_bench.evaluation.protocols import find_protocol
 from whenabouts_bench.evaluation.several_trainings import over_trainings, pooled_variance
 from whenabouts_bench.evaluation.significance import corrected
+from whenabouts_bench.formats import open_run
 from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.formats.runs import RunSource, moments_of
 
 Values = NDArray[np.float64]
 _DECIMALS = 4
@@ -147,6 +151,20 @@ def written(outcomes: Outcomes, path: Path) -> None:
     path.write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
 
 
+def write_answers(runs: Iterable[tuple[str, str, RunSource]], path: Path) -> None:
+    """The first moment of each query in each list of moments of runs (system, seed, run), as CSV in gzip."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["system", "seed", "list", "query", "video", "start", "end"])
+    for system, seed, run in runs:
+        for task in run.tasks:
+            for query, moments in moments_of(run, task) if task != "VR" else ():
+                for first in moments[:1]:
+                    times = (f"{at:.2f}" for at in (first.moment.start, first.moment.end))
+                    rows.writerow([system, seed, task, query, first.moment.video_id, *times])
+    path.write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
+
+
 def opened(path: Path) -> Outcomes:
     """Read such a file; ends the program where it is none."""
     try:
@@ -215,6 +233,7 @@ def main() -> None:
     gather.add_argument("--seeds", default="1,2,3")
     gather.add_argument("--beside", type=Path, help="outcomes gathered before, to be kept")
     gather.add_argument("--to", type=Path, required=True)
+    gather.add_argument("--answers", type=Path, help="also the first moments of each query")
     table = actions.add_parser("table")
     table.add_argument("study")
     table.add_argument("file", type=Path)
@@ -229,6 +248,14 @@ def main() -> None:
         if options.beside:
             outcomes = joined(study, opened(options.beside), outcomes)
         written(outcomes, options.to)
+        if options.answers:
+            files = (
+                (system, seed, study.answers(options.out / f"{system}-{seed}", name))
+                for system, seed in outcomes.values
+                for name, _ in MEASURES[study.measure].values()
+            )
+            runs = ((system, seed, open_run(file)) for system, seed, file in files if file.exists())
+            write_answers(runs, options.answers)
     else:
         outcomes = opened(options.file)
         if not any(outcomes.seeds(system.name) for system in study.systems):

@@ -18,6 +18,7 @@ EXCEPTIONS = {
     "whenabouts_bench/datasets/declaration.py": "whose features a published file holds",
     "whenabouts_bench/datasets/tvr.py": "whose features a published file holds",
     "whenabouts_bench/datasets/activitynet_two_annotators.py": "whose features its file holds",
+    "whenabouts_bench/datasets/titled_transcripts.py": "whose features its file holds",
     "whenabouts_bench/systems/whenabouts.py": "options of `Corpus.add`",
     "whenabouts/encoders/clip.py": "an extra of the package: pip install 'whenabouts[vision]'",
     "whenabouts/encoders/clap.py": "that extra, and what the encoder takes",

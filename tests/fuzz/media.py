@@ -17,6 +17,7 @@ from whenabouts.index.workers import Failed, Part, ReaderPool
 from whenabouts.streams._passages import passages_of
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.files import find_files
+from whenabouts.video.shots import BUILT_IN
 from whenabouts.video.time_limit import FREE_GAP_SECONDS, most_idle_seconds
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples" / "videos"
@@ -77,7 +78,7 @@ class Attack:
                     file.sidecars,
                     frames,
                     sound=(SoundSettings(rng.choice((8_000, 16_000, 48_000))),) if rng.random() < 0.5 else (),
-                    shots=True,
+                    shots=BUILT_IN,
                     threads=1,
                 )
                 for number, file in enumerate(found)

@@ -113,7 +113,7 @@ def test_queries_of_several_videos_are_told_of(bare: Whenabouts, truth: str, run
     with Path(truth).open("a", encoding="utf-8") as more:
         more.write('{"query_id": "q0", "video_id": "v9", "start": 1, "end": 2, "relevance": 1}\n')
     told = bare("compare", "--truth", truth, *runs, *ONE).json
-    assert any(note.startswith("Queries that are true in several videos: 1.") for note in told["notes"])
+    assert any(note.startswith("Queries with right moments in several videos: 1.") for note in told["notes"])
 
 
 @pytest.mark.parametrize(

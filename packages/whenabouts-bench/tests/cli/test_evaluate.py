@@ -148,7 +148,7 @@ def test_unknown_ids_are_counted_and_refused_when_strict(bare: Whenabouts, files
         ),
         (("SVMR",), 'with --metric "SVMR R@1,IoU=0.5" that alone'),
         (("vcmr", "--metric", "P@5"), "'P@5' is not a metric"),
-        (("vcmr", "--as-released"), "no released program differs"),
+        (("vcmr", "--as-released"), "no released program departs"),
     ],
 )
 def test_wrong_names_are_answered_with_the_right_ones(

@@ -138,7 +138,7 @@ FAULTS: list[tuple[tuple[Any, ...], type[WhenaboutsError], str]] = [
     (("ranked", "--queries", "FILE", "--graded", "--encoder", "other"), UsageError, "other.*Give --bands"),
     (("ranked", "--queries", "FILE", "--bands", "0.2,0.4,0.3,0.9"), UsageError, r"bands 0\.2, 0\.4, 0\.3"),
     (("ranked", "--queries", "FILE", "--bands", "0.2 0.4"), UsageError, "'0.2 0.4': accepted"),
-    (("pairs", "--dataset", "charades-sta"), UsageError, "Give --data DIR"),
+    (("pairs", "--dataset", "charades-sta"), WhenaboutsError, "holds no annotations of Charades-STA"),
     (("pairs", "--queries", "FILE", "--detector", "noun"), UsageError, "no such detector; accepted: sent"),
     (("pairs", "--queries", "FILE", "--threshold", 2), UsageError, r"threshold 2\.0"),
     (("pairs", "--queries", "FILE", "--phrases", "magic"), WhenaboutsError, "no such phrase extractor"),

@@ -42,8 +42,8 @@ def test_two_runs_as_people_read_it(files: Path, capsys: pytest.CaptureFixture[s
     words = ["--truth", f"{files}/truth.jsonl", "--run", f"{files}/old.jsonl", "--run", f"{files}/new.jsonl"]
     assert _run(*words, "--out", f"{files}/out", "--name", "before", "--name", "after", "--table") == 0
     said = capsys.readouterr().out
-    assert "before: Of 12 queries, 0 (0 %) are answered at the first place." in said
-    assert "after: Of 12 queries, 11 (92 %) are answered at the first place." in said
+    assert "before: Of 12 queries, 0 (0 %) are answered at rank 1." in said
+    assert "after: Of 12 queries, 11 (92 %) are answered at rank 1." in said
     assert "B is better than A" in said
     page = files / "out" / "index.html"
     assert f"see {page}" in said

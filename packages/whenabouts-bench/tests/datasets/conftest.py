@@ -12,6 +12,7 @@ import pytest
 
 from whenabouts_bench.datasets import open_dataset
 from whenabouts_bench.datasets.activitynet_two_annotators import write_two_annotators
+from whenabouts_bench.datasets.titled_transcripts import write_titled_transcripts
 
 Release = Callable[[str], Path]
 
@@ -178,6 +179,35 @@ def _two_annotators(folder: Path) -> None:
     write_two_annotators(both.annotations("val_2"), both.annotations("val_1"), folder)
 
 
+def transcripts_with_titles(folder: Path, recordings: int = 30) -> None:
+    """Recordings of 20 minutes in two sets, one a day long; all but each tenth have two titled parts."""
+    facts, titles = [], []
+    for number in range(recordings):
+        name = f"talk{number:02}"
+        seconds = 86_400.0 if number == 4 else 1_200.0
+        facts.append({"recording": name, "set": "ab"[number % 2], "seconds": seconds})
+        cues = "".join(
+            f"00:{minute:02}:00.000 --> 00:{minute:02}:50.000\nhost says {number} {minute}\n\n"
+            for minute in range(20)
+        )
+        if number == 4:
+            cues += "12:00:00.000 --> 12:00:30.000\nlong after\n"
+        write(folder / f"{name}.vtt", f"WEBVTT\n\n{cues}")
+        if number % 10 != 9:
+            spans = ((0.0, 300.0), (300.0, 1_000.0)) if number != 4 else ((8_600.0, 43_250.0), (0.0, 60.0))
+            titles += [
+                {"query": f" On {number}, part {place} ", "recording": name, "start": start, "end": end}
+                for place, (start, end) in enumerate(spans)
+            ]
+    write_lines(folder / "recordings.jsonl", facts)
+    write_lines(folder / "queries.jsonl", titles)
+
+
+def _titled_transcripts(folder: Path) -> None:
+    transcripts_with_titles(folder / "source")
+    write_titled_transcripts(folder / "source", folder)
+
+
 RELEASES: dict[str, Callable[[Path], None]] = {
     "activitynet-captions": _activitynet,
     "activitynet-two-annotators": _two_annotators,
@@ -188,6 +218,7 @@ RELEASES: dict[str, Callable[[Path], None]] = {
     "mvmr-tacos": _mvmr_tacos,
     "qvhighlights": _qvhighlights,
     "tacos": _tacos,
+    "titled-transcripts": _titled_transcripts,
     "tvr": _tvr,
     "tvr-ranking": _tvr_ranking,
 }

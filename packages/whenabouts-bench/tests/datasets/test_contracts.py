@@ -34,6 +34,7 @@ def test_the_data_sets_of_the_issue_are_all_known() -> None:
         "mvmr-tacos",
         "qvhighlights",
         "tacos",
+        "titled-transcripts",
         "tvr",
         "tvr-ranking",
     }

@@ -57,7 +57,7 @@ def test_case_blanks_and_other_names_of_the_same_thing_do_not_matter(written: st
         ("R,IoU=0.5", "needs a rank"),
         ("nDCG@5", "needs an IoU"),
         ("VR R@5,IoU=0.5", "takes no IoU"),
-        ("VR mAP", "VR knows VR R@100"),
+        ("VR mAP", "VR has VR R@100"),
         ("R@5,IoU=1.5", "'1.5' must be a number above 0, at most 1"),
         ("R@5,IoU=nan", "must be a number"),
         ("R@5,IoU=0", "must be a number"),
@@ -67,7 +67,7 @@ def test_case_blanks_and_other_names_of_the_same_thing_do_not_matter(written: st
         ("nDCG@5,IoU=0.5,length=short", "nDCG of VCMR takes no length"),
         ("HL mAP", "saliency"),
         ("mAP,saliency=3", "saliency"),
-        ("HL R@1,IoU=0.5,saliency=3", "HL knows HL mAP,saliency=4, HL Hit@1"),
+        ("HL R@1,IoU=0.5,saliency=3", "HL has HL mAP,saliency=4, HL Hit@1"),
         ("Hit@1", "Hit is a metric of HL"),
         ("mIoU,IoU=0.5", "takes no IoU"),
         ("mIoU@5", "K is 1"),
@@ -101,9 +101,9 @@ def test_unknown_protocols_and_versions_are_refused_by_name() -> None:
         find_protocol("qvhighlights")
     with pytest.raises(UsageError, match="'tvrr' is not a protocol; known: tvr, vcmr"):
         find_protocol("tvrr")
-    with pytest.raises(UsageError, match="version 9 is not here, tvr@1 is"):
+    with pytest.raises(UsageError, match="version 9 is not available; this whenabouts has tvr@1"):
         find_protocol("tvr@9")
-    with pytest.raises(UsageError, match="no released program differs"):
+    with pytest.raises(UsageError, match="no released program departs"):
         find_protocol("tvr", as_released=True)
 
 

@@ -103,7 +103,7 @@ def test_a_run_that_answers_only_queries_without_a_full_pool_is_refused() -> Non
 
 
 def test_a_protocol_or_judgements_without_pools_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"vcmr: knows no pools.*accepted: mvmr"):
+    with pytest.raises(UsageError, match=r"vcmr: has no pools.*accepted: mvmr"):
         drop_of(truth(), POOL, GIVEN, protocol="vcmr")
     with pytest.raises(UsageError, match=r"pools\.json: mvmr needs the pool of each query"):
         drop_of(truth(pools=False), POOL, GIVEN)

@@ -84,7 +84,7 @@ def test_names_are_read_and_written_the_same(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("R@1,IoU=0.5,grade=3", "a grade is a level, grade>=3"),
+        ("R@1,IoU=0.5,grade=3", "a grade is written as grade>=3"),
         ("R@1,IoU>=0.5", "iou takes ="),
         ("R@1,IoU=0.5,grade>=0", "must be a number above 0"),
         ("nDCG@5,IoU=0.5,grade>=3", "nDCG of VCMR takes no grade"),

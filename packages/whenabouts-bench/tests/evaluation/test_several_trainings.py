@@ -107,7 +107,7 @@ def test_what_never_differs_is_sure() -> None:
 
 
 def test_one_training_and_one_video_are_refused() -> None:
-    with pytest.raises(UsageError, match="1 trainings, 60 videos: two and more of each"):
+    with pytest.raises(UsageError, match="1 trainings, 60 videos: give at least two of each"):
         over_trainings(np.zeros((1, 120, 1)), VIDEOS)
     with pytest.raises(UsageError, match="3 trainings, 1 videos"):
         over_trainings(np.zeros((3, 120, 1)), np.zeros(120, np.int64))

@@ -236,7 +236,7 @@ def test_without_pools_nothing_is_said_and_condensed_lists_are_refused() -> None
     result = evaluate(qrels, run, ["mIoU"])
     assert result.unjudged is None
     assert "unjudged" not in result.to_json() and "unjudged" not in next(iter(result.per_query()))
-    with pytest.raises(UsageError, match="no pools"):
+    with pytest.raises(UsageError, match="no condensed lists"):
         result.on_condensed_lists()
 
 
@@ -273,7 +273,7 @@ def test_a_comparison_says_when_the_unjudged_answers_could_turn_it() -> None:
     table = "\n".join(told.table())
     assert "not judged: 11 of 20 answers of new, 20 of 20 answers of other; without these:" in table
     assert (
-        "new - old: +45.00 to +100.00 possible: whatever the unjudged answers are worth, its sign stays"
+        "new - old: +45.00 to +100.00 possible: its sign is the same for any grades of the unjudged answers"
         in table
     )
     assert "other - old: +0.00 to +100.00 possible: NO VERDICT" in table

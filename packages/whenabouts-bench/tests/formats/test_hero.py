@@ -132,7 +132,7 @@ def test_without_a_file_of_numbers_and_with_two_the_remedy_is_said(tmp_path: Pat
         formats.open_run(path)
     for file in tmp_path.glob("*.json"):
         file.unlink()
-    with pytest.raises(FormatError, match=r"no file beside it says which .* accepted: one file …video2dur"):
+    with pytest.raises(FormatError, match=r"has their names; accepted: one file …video2dur"):
         formats.open_run(path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import random
 import re
@@ -147,6 +148,32 @@ def test_a_value_as_long_as_memory_is_refused(file: Path) -> None:
     file.write_bytes(put(data, at, struct.pack("<HH", 0xFFFF, 0x7FFF)))
     with pytest.raises(FormatError, match="is damaged"):
         read(file)
+
+
+def test_a_reply_that_fails_after_its_length_ends_the_child(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = tmp_path / "fake" / "lmdb" / "__init__.py"
+    fake.parent.mkdir(parents=True)
+    fake.write_text(
+        "import contextlib, ctypes\n"
+        "class Error(Exception): pass\n"
+        "class Transaction:\n"
+        "    def get(self, key): return (ctypes.c_char * 4096).from_address(16)\n"
+        "class Environment:\n"
+        "    def stat(self): return {'psize': 4096}\n"
+        "    def info(self): return {'last_pgno': 2}\n"
+        "    def begin(self, buffers): return Transaction()\n"
+        "def open(*args, **options): return Environment()\n",
+        encoding="utf-8",
+    )
+    spec = importlib.util.spec_from_file_location("lmdb", fake)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
+    with (
+        LmdbRecords(file) as records,
+        pytest.raises(FormatError, match=r"is damaged \(reading it ended the LMDB library: 1"),
+    ):
+        records.get(b"key 000")
 
 
 def test_no_bytes_that_are_wrong_end_the_process(file: Path) -> None:

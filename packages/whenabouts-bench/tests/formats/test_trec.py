@@ -220,11 +220,11 @@ def test_a_run_of_whole_videos_is_one_of_videos(tmp_path: Path, rows: Rows) -> N
 @pytest.mark.parametrize("name", ["a video", "tab\tbed", "line\nbreak", "\ufeffmark"])
 def test_an_id_with_white_space_cannot_be_written(name: str, tmp_path: Path) -> None:
     for run in ({"q": [ScoredMoment(Moment(name, 1, 2), 1)]}, {name: [ScoredMoment(Moment("v", 1, 2), 1)]}):
-        with pytest.raises(UsageError, match="holds white space"):
+        with pytest.raises(UsageError, match="contains white space"):
             formats.write_run(MemoryRun.from_run(run), tmp_path / "run", "trec")
     collector = AnnotationBuilder("test")
     collector.add_query(name)
-    with pytest.raises(UsageError, match="holds white space"):
+    with pytest.raises(UsageError, match="contains white space"):
         formats.write_annotations(collector.annotations(), tmp_path / "qrels", "trec")
     assert list(tmp_path.iterdir()) == []
 
@@ -283,7 +283,7 @@ def test_a_video_whose_name_reads_as_a_moment_is_not_written_without_times(tmp_p
 
 
 def test_a_run_without_any_moment_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds no answers"):
+    with pytest.raises(UsageError, match="has no answers"):
         formats.write_run(MemoryRun.from_run({"q": []}), tmp_path / "run", "trec")
     assert list(tmp_path.iterdir()) == []
 

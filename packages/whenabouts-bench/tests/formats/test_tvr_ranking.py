@@ -310,7 +310,7 @@ def test_the_authors_predictions_are_read_with_the_file_of_numbers(tmp_path: Pat
     }
     mixed = {"query_id": 8, "desc": "A dog runs.", "predictions": [[3, 0.0, 4.5, 1.0], [3, 1.5, 4.5, 2.0]]}
     path.write_text(json.dumps([falling, mixed]))
-    with pytest.raises(FormatError, match=r"no file explains.*video_name_duration_id\.json of TVR-Ranking"):
+    with pytest.raises(FormatError, match=r"has their names.*video_name_duration_id\.json of TVR-Ranking"):
         list(formats.open_run(path).blocks())
     numbers = tmp_path / "video_name_duration_id.json"
     numbers.write_text(json.dumps({"castle_01": [90.1, 3], "friends_02": [61.0, 5]}))

@@ -106,7 +106,7 @@ def test_a_row_with_one_of_its_two_times_is_no_run(results: Results, tmp_path: P
     results.write(tmp_path / "r.json")
     query_id = next(iter(results.answers["VCMR"]))
     change(tmp_path / "r.json", "answers", "VCMR", query_id, 0, 2, to=None)
-    with pytest.raises(FormatError, match="has a start or an end alone"):
+    with pytest.raises(FormatError, match="has only one of start and end"):
         open_run(tmp_path / "r.json")
 
 

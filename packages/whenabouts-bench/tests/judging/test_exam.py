@@ -80,7 +80,7 @@ def test_references_are_the_medians_of_several_annotators(journal: Journal) -> N
 
 
 def test_nobody_makes_an_exam_of_nothing(journal: Journal) -> None:
-    with pytest.raises(UsageError, match="no task has grades of 2 annotators yet"):
+    with pytest.raises(UsageError, match="has no task yet on which 2 annotators agree"):
         reference_exam(journal.task_set, journal.state())
 
 

@@ -133,7 +133,7 @@ def test_a_run_of_another_pool_and_a_single_run_are_refused(pooled: Any) -> None
     runs = {name: open_run(str(path)) for name, path in files.items()}
     with pytest.raises(UsageError, match=r"'new' gave no judged moment .* 'fair', 'good', 'poor'"):
         pool_study(judged, {"new": runs["good"], "good": runs["good"]}, METRIC)
-    with pytest.raises(UsageError, match="two of its runs or more"):
+    with pytest.raises(UsageError, match="two or more of its runs"):
         pool_study(judged, {"good": runs["good"]}, METRIC)
 
 
@@ -162,6 +162,6 @@ def test_bias_and_drift_by_hand(make_set: Callable[..., TaskSet], clock: Clock) 
     assert (first.annotator, first.tasks, first.bias, first.drift) == ("Ada", 6, 0.5, 1.0)
     assert (second.annotator, second.bias, second.drift) == ("Bo", -0.5, -1.0)
     assert first.interval is not None and first.interval[0] <= 0.5 <= first.interval[1]
-    assert "Ada: +0.50 [" in first.line() and "drift +1.00" in first.line()
+    assert "Ada: bias +0.50 [" in first.line() and "drift +1.00" in first.line()
     alone = Bias.of("Cy", [("q", 2, 1.0)])
     assert (alone.bias, alone.drift, alone.interval) == (1.0, None, None)

@@ -112,7 +112,7 @@ def test_nothing_is_half_written_or_replaced(
             publish(judged, out, "CC0-1.0")
     assert not list(tmp_path.glob("*out*"))
     publish(judged, out, "CC0-1.0")
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="exists; name a new folder"):
         publish(judged, out, "CC0-1.0")
 
 

@@ -389,7 +389,7 @@ def test_links_of_one_secret_stay_and_a_name_is_one_person() -> None:
     assert (people.names, people.judging("")) == (("Ada", "Bo"), "")
     alone = People.of([], "login", SECRET)
     assert (alone.names, alone.judging("")) == (("login",), "login")
-    with pytest.raises(UsageError, match="--annotator Ada: comes twice"):
+    with pytest.raises(UsageError, match="--annotator Ada: is named twice"):
         People.of(["Ada", "Bo", "Ada"], "login")
     with pytest.raises(UsageError, match="WHENABOUTS_TOKEN has 6 letters"):
         People.of(["Ada"], "login", "secret")

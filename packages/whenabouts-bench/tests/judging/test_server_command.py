@@ -35,7 +35,7 @@ def test_wrong_use_names_the_remedy(
     assert "4 moments, 0 in the exam" in said.out
     assert "1 of 3 videos are missing, gone first" in said.out
     assert main([*place, "--annotator", "Ada", "--annotator", "Ada"]) == 2
-    assert "--annotator Ada: comes twice" in capsys.readouterr().err
+    assert "--annotator Ada: is named twice" in capsys.readouterr().err
     assert main([*place, "--guests", str(tmp_path / "friends.json")]) == 2
     assert "friends.json: the file of guests cannot be read" in capsys.readouterr().err
 

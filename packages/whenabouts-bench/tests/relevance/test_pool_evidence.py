@@ -96,7 +96,7 @@ def test_words_of_positives_stand_together_more_often_than_those_of_negatives() 
     of_a = [0.5, 0.0, 0.5, 0.0, 0.0, 0.0]
     assert sorted(found.negatives[:6].tolist()) == sorted(of_a)
     told = list(found.lines())
-    assert told[0].startswith("positives: a word of a video's sentence stands in 100.0%")
+    assert told[0].startswith("positives: a word of a video's sentence occurs in 100.0%")
 
 
 def test_a_sentence_of_a_video_that_holds_the_word_is_enough_whichever_it_is() -> None:

@@ -232,7 +232,7 @@ def test_a_run_whose_answers_are_all_empty(made: Callable[..., Any]) -> None:
     truth = {f"q{number}": [("v", 2.0, 8.0, 1.0)] for number in range(3)}
     annotations, runs = made(truth, {query: [] for query in truth})
     _, reader = _read(gather(annotations, runs, VCMR))
-    assert "Of 3 queries, 0 (0 %) are answered at the first place." in reader.text
+    assert "Of 3 queries, 0 (0 %) are answered at rank 1." in reader.text
 
 
 def test_rows_of_videos_only(made: Callable[..., Any]) -> None:
@@ -287,9 +287,9 @@ def test_more_runs_or_names_that_do_not_fit_are_refused(made: Callable[..., Any]
     annotations, (run,) = made({"q": [("v", 2.0, 8.0, 1.0)]}, {"q": [("v", 2.0, 8.0)]})
     with pytest.raises(UsageError, match="3 runs"):
         gather(annotations, [run, run, run], VCMR)
-    with pytest.raises(UsageError, match="no two alike"):
+    with pytest.raises(UsageError, match="all different"):
         gather(annotations, [run, run], VCMR, ["same", "same"])
-    with pytest.raises(UsageError, match="one for each run"):
+    with pytest.raises(UsageError, match="one name for each run"):
         gather(annotations, [run], VCMR, ["a", "b"])
 
 

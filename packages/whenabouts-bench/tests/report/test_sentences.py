@@ -33,7 +33,7 @@ def test_a_run_that_finds_the_video_and_not_the_span_fails_at_localization(made:
     answers = {"q0": [HIT], "q1": [NEAR], "q2": [NEAR, AWAY], "q3": [NEAR], "q4": [AWAY]}
     (diagnosis,) = _diagnosed(made, answers, queries=5)
     summary = summarize(diagnosis)
-    assert summary.headline == "Of 5 queries, 1 (20 %) is answered at the first place."
+    assert summary.headline == "Of 5 queries, 1 (20 %) is answered at rank 1."
     assert summary.verdict == "It fails mostly at localization (right video, wrong span)."
     assert summary.details[1].startswith("75 % of the failures: localization")
     assert summary.details[0] == (
@@ -54,9 +54,7 @@ def test_a_run_that_misses_videos_fails_at_retrieval(made: Callable[..., Any]) -
 def test_the_ends_are_said_plainly(made: Callable[..., Any]) -> None:
     whole = {"q0": [HIT], "q1": [HIT]}
     perfect, silent = _diagnosed(made, whole, {"other": [HIT]}, queries=2)
-    assert (
-        summarize(perfect).text == "Of 2 queries, 2 (100 %) are answered at the first place. Nothing fails."
-    )
+    assert summarize(perfect).text == "Of 2 queries, 2 (100 %) are answered at rank 1. Nothing fails."
     assert "100 % of the failures: not answered" in summarize(silent).text
     (videos,) = _diagnosed(made, {"q0": [("v", NAN, NAN)], "q1": [("w", NAN, NAN)]}, queries=2)
     assert summarize(videos).headline == "Of 2 queries, 1 (50 %) has a right video first."
@@ -80,7 +78,7 @@ def test_what_moves_between_two_runs_is_counted(made: Callable[..., Any]) -> Non
         queries=3,
     )
     told = moved_by(before, after)
-    assert told == "B answers 2 queries at the first place that A does not; A answers 1 that B does not."
+    assert told == "B answers 2 queries at rank 1 that A does not; A answers 1 that B does not."
 
 
 def test_a_group_is_weak_only_if_clearly_so(made: Callable[..., Any]) -> None:

@@ -13,7 +13,7 @@ from tests.features.conftest import write_hdf5
 from whenabouts.clips import ClipGrid
 from whenabouts.types import UsageError
 from whenabouts_systems.features import open_features
-from whenabouts_systems.features.grid_rows import rows_on_grid
+from whenabouts_systems.features.source import rows_on_grid
 
 ROWS = np.arange(12, dtype=np.float16).reshape(6, 2) + 1
 

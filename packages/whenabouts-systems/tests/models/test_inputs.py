@@ -322,3 +322,8 @@ def test_averages_are_those_of_the_program(golden: Path) -> None:
                 told = Inputs(StreamInput(3), stream, long_videos="even-as-released", max_clips=count)
                 found = told.clips([{"video": raw}]).streams["video"][0]
                 np.testing.assert_allclose(found, file[f"avgfeats.{number}.out"], atol=1e-5)
+
+
+def test_cells_of_an_even_grid_are_equally_long() -> None:
+    with pytest.raises(UsageError, match=r"max_clips is 10; accepted with 'even': a multiple of .* \(3\)"):
+        inputs(long_videos="even", max_clips=10, clips_per_cell=3)

@@ -199,7 +199,7 @@ def test_each_seed_has_all_stages_in_a_folder_of_its_own(staged: Path, tmp_path:
     assert kept["stages"]["second"]["seeds"] == [1, 2]
     more = trained(staged, tmp_path / "runs", *settings, seeds=[1, 2, 3], resume=True)
     assert [one.seed for one in more.stages["second"]] == [1, 2, 3]
-    with pytest.raises(UsageError, match="one comes twice"):
+    with pytest.raises(UsageError, match="one is repeated"):
         trained(staged, tmp_path / "x", seeds=[1, 1])
 
 
@@ -223,7 +223,7 @@ def test_the_last_stage_stands_alone_where_it_learns_from_no_lists(tiny: Any, tm
         (["secnd.training.epochs=3"], r"there is no 'secnd'; did you mean 'second'.*tiny, second, title"),
         (
             ["second=3"],
-            r"--set 'second=3': names a stage without a key; accepted: such as second\.training\.epochs=3",
+            r"--set 'second=3': names a stage without a key; give one, such as second\.training\.epochs=3",
         ),
         (["second.training.epocs=3"], r"second\.toml \[training\]: there is no 'epocs'"),
         (["stages=[]"], r"there is no 'stages'"),

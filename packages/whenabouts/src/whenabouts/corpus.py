@@ -51,6 +51,7 @@ from whenabouts.workplace.database import Database
 from whenabouts.workplace.searches import SavedSearches
 
 if TYPE_CHECKING:
+    from whenabouts.checkers.rewriter import Rewriter
     from whenabouts.checking import Picture
     from whenabouts.encoders.protocol import TextEncoder
     from whenabouts.index.lock import Holder
@@ -234,7 +235,6 @@ class Corpus:
         from whenabouts.checkers import open_checker, open_reranker, open_rewriter
         from whenabouts.checking import checked, picture_of
         from whenabouts.rerank import MOST_RERANKED, reranked
-        from whenabouts.rewrite import with_rewrites
 
         if not query.strip():
             raise UsageError(
@@ -244,30 +244,16 @@ class Corpus:
         rewriter = self._model(open_rewriter, options.rewrite)
         reranker = self._model(open_reranker, options.rerank)
         checker = self._model(open_checker, options.check)
-        count, by_streams = options.count, options.model is None
-        if rewriter is not None or reranker is not None:
-            count, by_streams = max(options.count, MOST_RERANKED), False
-        wider = replace(options, k=count)
+        is_reordered = rewriter is not None or reranker is not None
+        wider = replace(options, k=max(options.count, MOST_RERANKED if is_reordered else 0))
         result = self._search(query, wider, encoded)
+        picture = picture or picture_of
         if rewriter is not None:
-            as_it_stands = replace(wider, literal="all")
-            result = with_rewrites(
-                result,
-                rewriter,
-                lambda other: self._search(other, as_it_stands, None),
-                count=options.count if reranker is None else count,
-                seconds=options.rewrite_seconds,
-                min_confidence=options.min_confidence,
-            )
+            count = options.count if reranker is None else wider.count
+            result = self._rewritten(result, rewriter, wider, count)
         if reranker is not None:
-            result = reranked(
-                self,
-                result,
-                reranker,
-                count=options.count,
-                seconds=options.rerank_seconds,
-                picture=picture or picture_of,
-            )
+            seconds = options.rerank_seconds
+            result = reranked(self, result, reranker, count=options.count, seconds=seconds, picture=picture)
         if checker is None:
             return result
         return checked(
@@ -277,8 +263,24 @@ class Corpus:
             best=options.check_best,
             seconds=options.check_seconds,
             min_confidence=options.min_confidence,
-            by_streams=by_streams,
-            picture=picture or picture_of,
+            by_streams=options.model is None and not is_reordered,
+            picture=picture,
+        )
+
+    def _rewritten(
+        self, result: SearchResult, rewriter: Rewriter, options: SearchOptions, count: int
+    ) -> SearchResult:
+        """The best `count` moments for the query of a result and for what a model writes instead."""
+        from whenabouts.rewrite import with_rewrites
+
+        as_it_stands = replace(options, literal="all")
+        return with_rewrites(
+            result,
+            rewriter,
+            lambda other: self._search(other, as_it_stands, None),
+            count=count,
+            seconds=options.rewrite_seconds,
+            min_confidence=options.min_confidence,
         )
 
     def encoded(self, queries: Iterable[str]) -> EncodedTexts:

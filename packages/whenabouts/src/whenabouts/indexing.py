@@ -32,9 +32,11 @@ from whenabouts.search.stored_calibration import load_calibration
 from whenabouts.streams import all_streams, index_options
 from whenabouts.streams import stream as stream_named
 from whenabouts.types import UsageError, WhenaboutsError, number_of
+from whenabouts.video import shots as shot_finders
 from whenabouts.video import speech, speech_models
 from whenabouts.video.files import find_files
 from whenabouts.video.objects import check_place, source_path
+from whenabouts.video.onnx_recogniser import PREFIX as ONNX
 from whenabouts.video.probe import base_language
 from whenabouts.video.speech_models import PACKAGED, SpeechUnavailableError, why_unavailable
 
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 _MOST_PROCESSES = 8
 _LANGUAGE = "subtitle language"
 _SOUND_TRACK = "sound track"
+_SHOTS = "shot finder"
 _CODE = r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*"
 _NAMED_LANGUAGES = 5
 
@@ -53,7 +56,7 @@ def plan_index(
     corpus: OpenedCorpus,
     paths: Iterable[str | os.PathLike[str]],
     *,
-    shots: bool = False,
+    shots: bool | str = False,
     transcribe: str | bool | None = None,
     metadata: Mapping[str, Any] = MappingProxyType({}),
     metadata_file: str | os.PathLike[str] | None = None,
@@ -70,6 +73,8 @@ def plan_index(
 ) -> Plan:
     """What an index run would do; nothing is written.
 
+    - `shots`: find shots even if no stream reads frames. A name (`built-in`, `transnetv2`) chooses the finder
+      from then on; videos whose shots another one found are read again.
     - `transcribe`: the speech model for files without subtitles; True: the packaged one.
     - `language` (such as "en"): chooses among several subtitles, from then on ("" forgets it); `sound_track`
       (number from 1, or language): the same among several sound tracks.
@@ -85,26 +90,12 @@ def plan_index(
     `or_without` leaves its stream out instead, with a note. If an encoder of the corpus has become unusable,
     only its stream is left out.
     """
-    model, spoken = _speech_model(transcribe), _language(corpus, language)
-    _check_recognised(model, spoken)
-    settings = Settings(
-        shots=shots,
-        transcribe=model,
-        language=spoken,
-        sound_track=_sound_track(corpus, sound_track),
-        metadata=dict(metadata),
-        metadata_of=read_metadata_file(Path(metadata_file)) if metadata_file else {},
-    )
+    settings = _settings(corpus, shots, transcribe, language, sound_track, metadata, metadata_file)
     notes: list[str] = []
     streams = _set_up(corpus, options, notes, or_without=or_without, without=without)
-    for path in paths:
-        check_place(os.fspath(path))
-    files = [source_path(path) for path in paths]
     ledger = _ledger(corpus, notes)
-    if retry and not files:
-        files = [source_path(record.path) for record in ledger if record.state == "failed"]
-    return make_plan(
-        find_files(files, exclude=exclude, follow=follow),
+    plan = make_plan(
+        find_files(_files(paths, ledger, retry=retry), exclude=exclude, follow=follow),
         ledger,
         settings,
         streams,
@@ -114,6 +105,49 @@ def plan_index(
         prune=prune,
         notes=notes,
     )
+    if any(work.task.shots for work in plan.work):
+        _finder_of(corpus, shots).check()
+    return plan
+
+
+def _settings(
+    corpus: OpenedCorpus,
+    shots: bool | str,
+    transcribe: str | bool | None,
+    language: str | None,
+    sound_track: str | int | None,
+    metadata: Mapping[str, Any],
+    metadata_file: str | os.PathLike[str] | None,
+) -> Settings:
+    """How videos are read; see `plan_index`."""
+    model, spoken = _speech_model(transcribe), _language(corpus, language)
+    _check_recognised(model, spoken)
+    return Settings(
+        shots=bool(shots),
+        shot_finder=_finder_of(corpus, shots).NAME,
+        transcribe=model,
+        language=spoken,
+        sound_track=_sound_track(corpus, sound_track),
+        metadata=dict(metadata),
+        metadata_of=read_metadata_file(Path(metadata_file)) if metadata_file else {},
+    )
+
+
+def _finder_of(corpus: OpenedCorpus, shots: bool | str) -> Any:
+    """The named finder of shots, else the corpus's."""
+    return shot_finders.finder_named(shots if isinstance(shots, str) else corpus_shot_finder(corpus))
+
+
+def _files(
+    paths: Iterable[str | os.PathLike[str]], ledger: Iterable[VideoRecord], *, retry: bool
+) -> list[Path]:
+    """The places to look for files in; to try again, without any, those of the files that failed."""
+    given = list(paths)
+    for path in given:
+        check_place(os.fspath(path))
+    if retry and not given:
+        return [source_path(record.path) for record in ledger if record.state == "failed"]
+    return [source_path(path) for path in given]
 
 
 def _ledger(corpus: OpenedCorpus, notes: list[str]) -> list[VideoRecord]:
@@ -218,6 +252,8 @@ def run_index(
             corpus.store.put_fact(_LANGUAGE, {"language": plan.language})
         if plan.sound_track != corpus_sound_track(corpus):
             corpus.store.put_fact(_SOUND_TRACK, {"track": plan.sound_track})
+        if plan.shot_finder != corpus_shot_finder(corpus):
+            corpus.store.put_fact(_SHOTS, {"finder": plan.shot_finder})
         _finish(corpus, summary, _steps(plan, report))
     summary.notes.extend(plan.notes)
     summary.choices = choices_of(corpus)
@@ -336,6 +372,11 @@ def corpus_sound_track(corpus: OpenedCorpus) -> str:
     return str((corpus.store.fact(_SOUND_TRACK) or {}).get("track", ""))
 
 
+def corpus_shot_finder(corpus: OpenedCorpus) -> str:
+    """The chosen finder of shots."""
+    return str((corpus.store.fact(_SHOTS) or {}).get("finder", shot_finders.BUILT_IN))
+
+
 def _sound_track(corpus: OpenedCorpus, named: str | int | None) -> str:
     track = corpus_sound_track(corpus) if named is None else str(named)
     if track and not re.fullmatch(rf"[1-9][0-9]?|{_CODE}", track):
@@ -357,7 +398,7 @@ def _check_recognised(model: str | None, language: str | None) -> None:
     if not (model and language):
         return
     languages = speech_models.languages_of(model)
-    if base_language(language) in languages:
+    if not languages or base_language(language) in languages:
         return
     names = ", ".join(sorted(languages)) if len(languages) <= _NAMED_LANGUAGES else f"{len(languages)} others"
     raise UsageError(
@@ -374,4 +415,6 @@ def _speech_model(name: str | bool | None) -> str | None:
     name = PACKAGED if name is True else name
     if (reason := why_unavailable(name)) is not None:
         raise SpeechUnavailableError(reason)
-    return str(Path(name).resolve()) if Path(name).is_dir() else name
+    prefix = ONNX if name.startswith(ONNX) else ""
+    folder = Path(name.removeprefix(prefix))
+    return f"{prefix}{folder.resolve()}" if folder.is_dir() else name

@@ -18,7 +18,7 @@ from whenabouts.checkers import check_models
 from whenabouts.encoders import known_models
 from whenabouts.intake import hub
 from whenabouts.intake.hub import ModelCard, Pin
-from whenabouts.video import speech_models
+from whenabouts.video import shots, speech_models
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def resolved(name: str) -> ModelCard | None:
 
 
 def _cards() -> list[ModelCard]:
-    return [*known_models(), *speech_models.MODELS, *check_models()]
+    return [*known_models(), *speech_models.MODELS, *shots.known_models(), *check_models()]
 
 
 def _listed(model: ModelCard) -> ListedModel:

@@ -9,6 +9,7 @@ A distribution declares an entry point in one of the groups below; whenabouts it
 | `whenabouts.streams` | a `index.stream.Stream` | `streams/__init__.py` |
 | `whenabouts.encoders` | a module like those of `encoders/` | `encoders/__init__.py` |
 | `whenabouts.moment_finders` | a `search.finder.FinderKind` | `corpus.py` |
+| `whenabouts.shots` | a module like those of `video/shots/` | `video/shots/__init__.py` |
 | `whenabouts.checkers` | a module like those of `checkers/` | `checkers/__init__.py` |
 | `whenabouts.executors` | a module like `whenabouts_cluster.ray_executor` | `indexing.py` |
 | `whenabouts.routes` | a FastAPI router | `server/app.py` |

@@ -80,6 +80,20 @@ def store(built: Store, tmp_path: Path) -> Store:
     return Store.open(shutil.copytree(built.place, tmp_path / "my.corpus"))
 
 
+@pytest.fixture(scope="module")
+def once_measured(built: Store, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    copy = shutil.copytree(built.place, tmp_path_factory.mktemp("measured") / "my.corpus")
+    store = Store.open(copy)
+    store.measure_effort("vision", sentences(4, 200))
+    return store
+
+
+@pytest.fixture
+def measured(once_measured: Store, tmp_path: Path) -> Store:
+    """A copy of the corpus whose effort for sentences was measured."""
+    return Store.open(shutil.copytree(once_measured.place, tmp_path / "my.corpus"))
+
+
 def recall(store: Store, queries: Matrix) -> float:
     """Share of the 20 nearest clips that a search for 200 finds."""
     found = 0
@@ -104,10 +118,11 @@ def test_sentences_outside_the_cone_find_what_the_aim_says_once_the_effort_is_me
     assert store.stats().streams["vision"].recall == chosen.recall
 
 
-def test_what_was_measured_is_kept_with_the_index_and_used_by_each_reader(store: Store) -> None:
-    store.measure_effort("vision", sentences(4, 200))
-    reader = Store.open(store.place)
-    assert reader._indices == store._indices
+def test_what_was_measured_is_kept_with_the_index_and_used_by_each_reader(
+    once_measured: Store, measured: Store
+) -> None:
+    store, reader = once_measured, measured
+    assert reader._indices == store._indices and reader._indices["vision"].effort is not None
     asked = sentences(5, 30)
     assert recall(reader, asked) == pytest.approx(recall(store, asked))
     reader.keep_at_most(1 << 30)
@@ -119,19 +134,17 @@ def test_what_was_measured_is_kept_with_the_index_and_used_by_each_reader(store:
     assert [hits.index.tolist() for hits in together] == [hits.index.tolist() for hits in alone]
 
 
-def test_clips_are_found_with_less_effort_than_sentences(store: Store) -> None:
-    store.measure_effort("vision", None)
-    of_clips = store._indices["vision"]
-    store.measure_effort("vision", sentences(4, 200))
-    of_sentences = store._indices["vision"]
+def test_clips_are_found_with_less_effort_than_sentences(measured: Store) -> None:
+    of_sentences = measured._indices["vision"]
+    measured.measure_effort("vision", None)
+    of_clips = measured._indices["vision"]
     assert of_clips.effort is not None and of_sentences.effort is not None
     assert of_clips.effort.share < of_sentences.effort.share
     assert of_clips.recall is not None and of_clips.recall >= effort.AIM
 
 
-def test_what_is_like_clips_is_searched_by_the_effort_of_clips(store: Store) -> None:
-    store.measure_effort("vision", sentences(4, 200))
-    index = store._indices["vision"]
+def test_what_is_like_clips_is_searched_by_the_effort_of_clips(measured: Store) -> None:
+    store, index = measured, measured._indices["vision"]
     assert lookup.effort_of(index) == index.effort
     assert lookup.effort_of(index, like_clips=True) == lookup.CLIPS_EFFORT
     query = sentences(5, 1)[0]

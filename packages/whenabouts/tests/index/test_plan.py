@@ -214,7 +214,7 @@ def test_metadata_of_a_second_copy_are_told_of(folder: VideoFolder) -> None:
     first, second = folder.write("a.mp4", "same"), folder.write("b.mp4", "same")
     told = (
         f"the metadata 'speaker' of {second} are not stored, because the same recording is indexed from "
-        f"{first}: give them with that file"
+        f"{first}: give them for that file"
     )
     for_all = Settings(metadata={"year": "1999"})
     for_one = replace(for_all, metadata_of={"b.mp4": {"speaker": "Bob"}})

@@ -20,6 +20,7 @@ from whenabouts.types import WhenaboutsError
 from whenabouts.video import cues, opened
 from whenabouts.video.frames import sample_frames
 from whenabouts.video.headers import joined_bytes
+from whenabouts.video.shots import BUILT_IN
 
 
 @pytest.mark.parametrize("at", [0.0, 0.5], ids=["beginning", "middle"])
@@ -64,8 +65,8 @@ def test_a_disk_that_fails_in_the_middle_of_a_film_is_no_damage_of_the_film(
 
 
 @pytest.mark.parametrize("name", ["film.mp4", "film.avi", "film.wav"])
-@pytest.mark.parametrize("shots", [False, True])
-def test_a_recording_joined_to_the_end_of_a_file_is_named(tmp_path: Path, name: str, shots: bool) -> None:
+@pytest.mark.parametrize("shots", ["", BUILT_IN])
+def test_a_recording_joined_to_the_end_of_a_file_is_named(tmp_path: Path, name: str, shots: str) -> None:
     whole, film = tmp_path / f"whole_{name}", tmp_path / name
     if name == "film.wav":
         with wave.open(str(whole), "wb") as sound:

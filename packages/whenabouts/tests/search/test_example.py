@@ -87,7 +87,7 @@ def test_how_sure_an_answer_by_another_encoder_is_is_not_claimed(corpus: Corpus,
     assert all(scored.confidence is None for scored in result)
     none = corpus.search(like=frog, min_confidence=0.5)
     assert not none.moments
-    assert any("least confidence" in note for note in none.notes)
+    assert any("minimum confidence" in note for note in none.notes)
 
 
 @pytest.mark.parametrize("like", ["nasa_13013.mp4@1", "nasa_13013.mp4@0:01-0:03"])

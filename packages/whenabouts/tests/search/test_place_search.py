@@ -144,7 +144,7 @@ def test_filters_and_streams_narrow_the_places(talks: Corpus) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"all": True, "min_confidence": 0.5}, "without a least confidence"),
+        ({"all": True, "min_confidence": 0.5}, "without a minimum confidence"),
         ({"all": True, "model": "runs/xml"}, "without a trained system"),
         ({"skip": 3}, "together with --all"),
         ({"all": True, "skip": -1}, "skip is -1"),

@@ -209,6 +209,58 @@ def test_any_other_sentence_stays_as_it_is(text: str) -> None:
     assert asked(text) is None
 
 
+@pytest.mark.parametrize(
+    ("text", "topic"),
+    [
+        ("can you find the part where they talk about mining pools?", "mining pools"),
+        ("Where does the speaker explain how routing works", "how routing works"),
+        ("what did they say about fees", "fees"),
+        ("What was said about the oxygen tank?", "the oxygen tank"),
+        ("where is gradient descent discussed", "gradient descent"),
+        ("I'm looking for the section on watchtowers", "watchtowers"),
+        ("please show me a discussion of covenants", "covenants"),
+        ("I remember somebody explaining dropout, where was that?", "dropout"),
+        ('the moment when the host mentions "main bus"', '"main bus"'),
+        ("finde die Stelle, an der sie über Kanäle sprechen", "Kanäle"),
+        ("Wo wird über das Budget gesprochen?", "das Budget"),
+        ("was sagt der Gast über Gebühren", "Gebühren"),
+    ],
+)
+def test_a_request_for_a_topic_is_searched_for_the_topic(text: str, topic: str) -> None:
+    assert understood(text) == ([f"about: {topic}"], topic)
+    assert asked(text, ("about",)) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "where they talk about it",
+        "what did he say about that?",
+        "people talk about the weather",
+        "a woman explains the rules of a game",
+        "where is the exit",
+        "the part about the budget",
+        "what is proof of work",
+        '"where do they talk about fees"',
+        "what did Rachel say about the wedding",
+        "where she goes into the kitchen",
+        "he describes a dream about the sea",
+        "worüber sprechen sie",
+        "was ist das",
+    ],
+)
+def test_a_sentence_that_asks_for_no_topic_stays_as_it_is(text: str) -> None:
+    assert asked(text) is None
+
+
+def test_a_topic_is_read_in_a_scope_and_not_beside_an_order() -> None:
+    assert understood("where do they talk about fees in lecture-3") == (
+        ["about: fees", "in: lecture-3"],
+        "fees",
+    )
+    assert understood("the first time they talk about fees") == (["first"], "they talk about fees")
+
+
 def test_rules_are_read_together() -> None:
     assert understood('in lecture-3, the first time "main bus"') == (["first", "in: lecture-3"], '"main bus"')
     assert understood("the last time a bell rings before a dog barks in yesterday's lecture") == (
@@ -237,6 +289,7 @@ def test_a_rule_that_is_off_leaves_its_words() -> None:
         ("after", "after the applause comes a speech"),
         ("before", "the door opens before the lights go out"),
         ("without", 'rockets but not "main bus"'),
+        ("about", "where do they talk about rockets"),
         ("outside", "a bell but not in lecture-3"),
         ("recorded", "the vote in yesterday's call"),
     ):
@@ -280,7 +333,7 @@ _PIECES = (
     "the first last very time that when where every each mention of after before comes follows there is a an "
     "then , . ? but not without in im aus video called lecture-3 lecture 12 friday.mp4 London last week "
     "week's yesterday's meeting recordings from May ſept 2024 2024-13-01 9999-12-31 31.02.2024 das Mal, dass "
-    "jedes wenn nachdem bevor erst dann kommt opens leaves he it somebody door "
+    "jedes wenn nachdem bevor erst dann kommt opens leaves he it somebody door find part they talk about "
     '" “ ” „ « » \ue000 \x00 e\u0301'
 )
 

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from whenabouts.video.frames import Frame, sample_frames
-from whenabouts.video.shots import ShotFinder
+from whenabouts.video.shots.built_in import CellFinder
 
 GENERATOR = np.random.default_rng(3)
 
@@ -19,7 +19,7 @@ def scene(seed: int) -> NDArray[np.float64]:
 
 
 def borders(pictures: list[NDArray[np.float64]], rate: int = 10) -> list[float]:
-    finder = ShotFinder()
+    finder = CellFinder()
     for number, picture in enumerate(pictures):
         noisy = np.clip(picture + GENERATOR.normal(0, 3, picture.shape), 0, 255).astype(np.uint8)
         finder.add(Frame(Fraction(number, rate), noisy))
@@ -27,7 +27,7 @@ def borders(pictures: list[NDArray[np.float64]], rate: int = 10) -> list[float]:
 
 
 def of_file(path: Path, rate: float) -> list[float]:
-    finder = ShotFinder()
+    finder = CellFinder()
     for frame in sample_frames(path, rate, size=112):
         finder.add(frame)
     return finder.borders()
@@ -88,7 +88,7 @@ def test_stillness_noise_and_one_frame_have_no_borders() -> None:
 
 
 def test_frames_may_be_added_after_asking() -> None:
-    finder = ShotFinder()
+    finder = CellFinder()
     for number in range(30):
         finder.add(Frame(Fraction(number, 10), scene(number // 10).astype(np.uint8)))
         finder.borders()
@@ -97,7 +97,7 @@ def test_frames_may_be_added_after_asking() -> None:
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 400), (5, 7), (1080, 1920)])
 def test_pictures_of_any_size_are_taken(shape: tuple[int, int]) -> None:
-    finder = ShotFinder()
+    finder = CellFinder()
     for number in range(20):
         finder.add(Frame(Fraction(number, 10), np.full((*shape, 3), 240 * (number >= 10), np.uint8)))
     assert finder.borders() == [1.0]

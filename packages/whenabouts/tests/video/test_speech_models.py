@@ -117,9 +117,18 @@ def segment(
 
 def test_segments_are_left_out_for_silence_unlikely_words_and_repetition() -> None:
     dropped: list[str] = []
-    segments = [segment("a"), segment("b", 0.9), segment("c", likely=-1.4), segment("d", ratio=8.0)]
+    silent = segment("b", 0.9, sure=0.7, seek=3000)
+    segments = [segment("a"), segment("c", likely=-1.4), segment("d", ratio=8.0), silent]
     assert [kept.text for kept in Guard().segments(segments, dropped)] == ["a"]
-    assert dropped == ["b", "c", "d"]
+    assert dropped == ["c", "d", "b"]
+
+
+def test_clear_words_behind_music_stay_though_the_model_hears_silence_too() -> None:
+    dropped: list[str] = []
+    assert [kept.text for kept in Guard().segments([segment("So we met.", 0.8, sure=0.85)], dropped)] == [
+        "So we met."
+    ]
+    assert dropped == []
 
 
 def test_a_window_of_guesses_goes_and_its_stock_phrases_before_it() -> None:

@@ -62,7 +62,7 @@ def _add_statistics(parser: argparse.ArgumentParser) -> None:
         default=1,
         metavar="N",
         help="the first N runs are trainings of one system with other seeds, the next N of another, and so "
-        "on; differences must then be more than the luck of trainings and videos together",
+        "on; differences must then exceed the variance of trainings and videos together",
     )
     parser.add_argument(
         "--correction",

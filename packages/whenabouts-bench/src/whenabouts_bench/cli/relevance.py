@@ -18,7 +18,7 @@ from whenabouts.encoders import DEFAULT_TEXT_ENCODER, open_text_encoder
 from whenabouts.intake.files import refuse_overwriting
 from whenabouts.types import UsageError
 from whenabouts.video.thumbnails import thumbnail
-from whenabouts_bench.cli.options import add_sentence_encoder
+from whenabouts_bench.cli.options import add_dataset, add_sentence_encoder
 from whenabouts_bench.datasets import open_dataset
 from whenabouts_bench.evaluation import ranked_figures as figures
 from whenabouts_bench.formats import open_run, read_annotations
@@ -182,12 +182,9 @@ def _add_figures(kinds: Any) -> None:
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument(
-        "--dataset", metavar="NAME", help="a data set that `whenabouts datasets` lists; with --data"
+    add_dataset(parser).add_argument(
+        "--queries", metavar="FILE", help="or: judgements with texts, in any known format"
     )
-    source.add_argument("--queries", metavar="FILE", help="or: judgements with texts, in any known format")
-    parser.add_argument("--data", metavar="DIR", help="the folder that holds the data set's files")
     parser.add_argument(
         "--split", metavar="NAME", default="train", help="split of the data set (default: train)"
     )
@@ -196,8 +193,6 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
 def _annotations(options: argparse.Namespace) -> Annotations:
     if options.queries:
         return with_words(read_annotations(options.queries), options.queries)
-    if not options.data:
-        raise UsageError(f"--dataset {options.dataset}: where are its files? Give --data DIR")
     annotations = open_dataset(options.dataset, options.data).annotations(options.split)
     return with_words(annotations, annotations.name)
 

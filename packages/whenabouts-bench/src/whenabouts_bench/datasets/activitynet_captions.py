@@ -7,10 +7,10 @@ from whenabouts_bench.datasets.declaration import AnnotationFile, Declaration, F
 C3D = FeatureFile(
     ("sub_activitynet_v1-3.c3d.hdf5",),
     "video",
-    "HDF5, group video id with c3d_features (rows, width), a row every 8 frames",
+    "HDF5, a group for each video id with c3d_features (rows, width), a row every 8 frames",
     500,
     "the ActivityNet challenge: C3D, reduced by PCA",
-    "The ActivityNet challenge gave them out; microsoft/2D-TAN and MCG-NJU/MMN say where they lie now.",
+    "The ActivityNet challenge published these; microsoft/2D-TAN and MCG-NJU/MMN say where to get them.",
     needed=True,
 )
 
@@ -21,7 +21,7 @@ DATASET = Declaration(
     citation="Krishna, Hata, Ren, Fei-Fei, Niebles. Dense-Captioning Events in Videos. ICCV 2017.",
     licence="Not stated with the annotations; the videos are on YouTube, under their owners' terms.",
     how=(
-        "train.json, val.json and test.json stand in dataset/ of MCG-NJU/MMN; the first release (train.json, "
+        "train.json, val.json and test.json are in dataset/ of MCG-NJU/MMN; the first release (train.json, "
         "val_1.json, val_2.json) comes from the project page of the paper."
     ),
     mark=rb'"v_[\w-]{11}"\s*:',
@@ -52,10 +52,10 @@ DATASET = Declaration(
     ),
     features=(C3D,),
     notes=(
-        "val_1 and val_2 are two sets of captions of the same videos (every video of val_2 is in val_1): "
-        "never mix them into one corpus. Their query ids, video#i, are the same for different sentences.",
-        "Sentences often begin with a blank; blanks around them are cut off.",
-        "Captions follow one another (then he jumps again): many mean nothing without the one before.",
+        "val_2 captions most videos of val_1 a second time: never mix them into one corpus. Both use the "
+        "same query ids, video#i, for different sentences.",
+        "Sentences often begin with a blank, which is removed.",
+        "The captions of a video tell one story (then he jumps again): many need the one before.",
     ),
     shared_query_ids=(("val_1", "val_2"),),
 )

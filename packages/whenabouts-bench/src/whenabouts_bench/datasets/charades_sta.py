@@ -31,7 +31,7 @@ DATASET = Declaration(
         "jiyanggao/TALL without one."
     ),
     how=(
-        "charades_train.json and charades_test.json stand in dataset/ of MCG-NJU/MMN. The text files "
+        "charades_train.json and charades_test.json are in dataset/ of MCG-NJU/MMN. The text files "
         "were linked from jiyanggao/TALL; Charades_v1_train.csv and Charades_v1_test.csv, which say how "
         "long the videos are, belong to the Charades annotations of the Allen Institute."
     ),

@@ -28,7 +28,7 @@ DATASET = Declaration(
         "TACL 2013."
     ),
     licence="MPII Cooking is for research, on its owners' terms; none is stated with the json files.",
-    how="train.json, val.json and test.json stand in dataset/ of MCG-NJU/MMN and in microsoft/2D-TAN.",
+    how="train.json, val.json and test.json are in dataset/ of MCG-NJU/MMN and in microsoft/2D-TAN.",
     mark=rb'"s\d+-d\d+(\.avi)?"\s*:',
     splits=(
         Split(
@@ -47,7 +47,8 @@ DATASET = Declaration(
             "test",
             (AnnotationFile("test.json", "2d-tan", Statistics(25, 4_001, 4_001), "1c64c8a5ada2b812"),),
             Statistics(25, 4_083, video_seconds=367.15, moment_seconds=31.87, words_per_query=8.53),
-            _NOTE.format(paper="4,083") + " Its 25 videos are no corpus: as VCMR it is too easy to say much.",
+            _NOTE.format(paper="4,083")
+            + " Its 25 videos are too few for a corpus: VCMR on them is too easy to compare systems.",
         ),
     ),
     features=(C3D,),

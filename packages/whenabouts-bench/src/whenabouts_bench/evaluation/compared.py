@@ -206,8 +206,8 @@ class Comparison:
 
     def _correction(self) -> str:
         if self.family == 1:
-            return "one comparison by each metric, nothing to correct"
-        of = f"the {self.family} comparisons by each metric"
+            return "one comparison for each metric, so no correction"
+        of = f"the {self.family} comparisons of each metric"
         if self.settings.correction == "none":
             return f"not corrected for {of}"
         return f"{self.settings.correction.capitalize()}'s correction for {of}"
@@ -234,14 +234,14 @@ class Comparison:
             return [
                 f"Each system was trained {settings.trainings} times. [ ]: confidence interval, not "
                 f"corrected; p: two-sided, {self._correction()}; no correction for the number of metrics. "
-                f"Both: {_STUDENT} (the luck of trainings and of {of}s together).",
+                f"Both: {_STUDENT} (variance of trainings and of {of}s together).",
                 self._verdicts(),
             ]
         return [
             f"[ ]: confidence interval, from {settings.resamples:,} bootstrap draws of whole "
             f"{'videos' if of == 'video' else 'queries'}. It is not corrected for several comparisons.",
-            f"p: two-sided paired randomisation test. The sign of each {of}'s difference is turned at "
-            f"random, {settings.resamples:,} times (every way, where that is fewer); {self._correction()}; "
+            f"p: two-sided paired randomisation test. The sign of each {of}'s difference is flipped at "
+            f"random, {settings.resamples:,} times (all patterns if there are fewer); {self._correction()}; "
             "no correction for the number of metrics.",
             self._verdicts(),
         ]
@@ -413,7 +413,7 @@ class PooledComparison:
         least, greatest = self.possible(d.metric, d.system, d.baseline)
         settled = self.settled(d.metric, d.system, d.baseline)
         return f"{d.system} - {d.baseline}: {100 * least:+.2f} to {100 * greatest:+.2f} possible: " + (
-            "whatever the unjudged answers are worth, its sign stays"
+            "its sign is the same for any grades of the unjudged answers"
             if settled
             else "NO VERDICT, judge more: the unjudged answers could turn it"
         )

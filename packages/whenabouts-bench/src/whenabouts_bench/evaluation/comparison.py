@@ -153,8 +153,8 @@ def compare_files(
         _refuse_copies(runs, evaluations, settings.trainings, run_format)
     several = queries_in_several_videos(annotations)
     notes = [
-        f"Queries that are true in several videos: {several:,}. Each is filed under the video of its most "
-        "relevant judgement, the first listed of equals."
+        f"Queries with right moments in several videos: {several:,}. Each counts for the video of its most "
+        "relevant judgement (of equal ones, the first)."
     ]
     levels = [note for note in evaluations[0].notes if note.startswith(NO_MOMENT_OF_GRADE)]
     return compare(
@@ -226,7 +226,7 @@ def _pooled(
     thresholds = {unjudged.judged_iou for unjudged, _ in numbers if unjudged}
     if len(thresholds) > 1:
         raise UsageError(
-            f"runs evaluated with judged IoUs {', '.join(map(str, sorted(thresholds)))}: one is wanted"
+            f"runs were evaluated with judged IoUs {', '.join(map(str, sorted(thresholds)))}; use one for all"
         )
     condensed = compare(
         [e.on_condensed_lists() for e in evaluations], clusters, names=names, settings=settings
@@ -288,8 +288,8 @@ def _refuse_twice(runs: Sequence[str | Path]) -> None:
     for run in runs:
         if (file := Path(run).resolve()) in seen:
             raise UsageError(
-                f"{run}: is named twice{'' if run == seen[file] else f' (also as {seen[file]})'}; expected a "
-                "file of its own for each training"
+                f"{run}: is named twice{'' if run == seen[file] else f' (also as {seen[file]})'}; give the "
+                "answers of each training in a file of their own"
             )
         seen[file] = run
 
@@ -301,13 +301,13 @@ def _refuse_copies(
     for first in range(0, len(runs), trainings):
         group = range(first, first + trainings)
         for earlier, later in itertools.combinations(group, 2):
-            # Runs are read again only where no number tells them apart.
+            # Runs are read again only if all their numbers are equal.
             if _same_numbers(evaluations[earlier], evaluations[later]) and (
                 _answers(runs[earlier], run_format) == _answers(runs[later], run_format)
             ):
                 raise UsageError(
-                    f"{runs[later]}: is a copy of {runs[earlier]}: every query has the same moments. No two "
-                    "trainings answer alike; name the answers of another training"
+                    f"{runs[later]}: is a copy of {runs[earlier]}: every query has the same moments; give "
+                    "the answers of another training"
                 )
 
 
@@ -332,23 +332,23 @@ def _answers(
 def _check_settings(settings: Settings, runs: int) -> None:
     if settings.trainings < 1 or runs % settings.trainings:
         raise UsageError(
-            f"{runs} runs cannot be divided into systems with {settings.trainings} trainings each; name all "
-            "trainings of a system one after the other, as many of each"
+            f"{runs} runs cannot be divided into systems with {settings.trainings} trainings each; list the "
+            "trainings of each system together, and equally many of each"
         )
     runs //= settings.trainings
     if runs < 2:
         what = "run" if settings.trainings == 1 else "system"
         raise UsageError(f"{runs} {what}: a comparison needs two or more")
     if not 0 < settings.alpha < 1:
-        raise UsageError(f"alpha {settings.alpha!r}: a probability between 0 and 1 is wanted, such as 0.05")
+        raise UsageError(f"alpha {settings.alpha!r}: give a probability between 0 and 1, such as 0.05")
     if settings.seed < 0:
-        raise UsageError(f"seed {settings.seed!r}: 0 or more")
+        raise UsageError(f"seed {settings.seed!r}: give 0 or more")
     family = 1 if settings.correction == "none" else len(_pairs(runs, settings))
     least = math.ceil(family / settings.alpha)
     if not least <= settings.resamples <= _MOST_RESAMPLES:
         raise UsageError(
-            f"{settings.resamples} resamples: between {least} (fewer could not show a difference at alpha "
-            f"{settings.alpha:g} with {family} comparisons) and {_MOST_RESAMPLES}"
+            f"{settings.resamples} resamples: give {least} (fewer could not show a difference at alpha "
+            f"{settings.alpha:g} with {family} comparisons) to {_MOST_RESAMPLES}"
         )
 
 
@@ -361,7 +361,7 @@ def _pairs(runs: int, settings: Settings) -> Pairs:
 
 def _check_names(names: tuple[str, ...], systems: int) -> None:
     if len(names) != systems or len(set(names)) < len(names):
-        raise UsageError(f"names {', '.join(names)}: one for each of {systems} runs, no two alike")
+        raise UsageError(f"names {', '.join(names)}: give one name for each of {systems} runs, all different")
 
 
 def _check_same(evaluations: Sequence[Evaluation]) -> None:
@@ -404,9 +404,9 @@ def _shared_metrics(evaluations: Sequence[Evaluation]) -> tuple[tuple[str, ...],
         why = f" ({', '.join(untold)}: a run does not answer this task)" if untold else ""
         raise UsageError(f"the runs have no metric in common that applies to a query{why}")
     reasons = {"not every run has them": some, "they apply to no query": empty}
-    notes = [f"Left out, for {why}: {', '.join(which)}." for why, which in reasons.items() if which]
+    notes = [f"Left out because {why}: {', '.join(which)}." for why, which in reasons.items() if which]
     if untold:
-        notes.append(f"No value (-), for not every run answers this task: {', '.join(untold)}.")
+        notes.append(f"No value (-), because not every run answers this task: {', '.join(untold)}.")
     return shared, untold, notes
 
 
@@ -565,7 +565,7 @@ def _warnings(
         which = "" if len(few) == len(measured) else f" ({', '.join(few)})"
         yield (
             f"{min(few.values())} videos are too few{which}: with fewer than {FEW_CLUSTERS} the intervals "
-            "may be too short, and only large differences can be shown. Rest no claim on them."
+            "may be too short, and only large differences can be shown. Do not base claims on them."
         )
     systems = {name for d in differences for name in (d.system, d.baseline)}
     degrees = (settings.trainings - 1) * len(systems)

@@ -88,7 +88,9 @@ class Evaluation:
     def on_condensed_lists(self) -> Evaluation:
         """The evaluation on condensed lists, without unjudged answers. Raises UsageError without pools."""
         if self.unjudged is None:
-            raise UsageError(f"{self.run}: was evaluated as if all of it were judged: there are no pools")
+            raise UsageError(
+                f"{self.run}: has no condensed lists, because its judgements do not come from pools"
+            )
         return replace(self, values=self.unjudged.condensed, unjudged=None)
 
     def means_by(self, group: str) -> dict[str, dict[str, float]]:
@@ -347,7 +349,7 @@ def _of_lists(
             f"`whenabouts run --task {untold[0].lower()}` answers that task, `run --out FILE.json` all."
         )
     if "VR" in tasks and lists.get("VR") not in (None, "VR"):
-        yield "VR: the videos in the order of their best moments, so far as the list of moments goes."
+        yield "VR: videos are ranked by their best moments, as far as the list of moments goes."
 
 
 def _of_grades(metrics: tuple[Metric, ...], truth: Truth) -> Iterator[str]:
@@ -369,7 +371,7 @@ def _columns_by_list(metrics: tuple[Metric, ...], lists: Lists, source: RunSourc
         elif not _ranked_corpus(lists):
             why = f"; {_SEEMS_GIVEN}" if source.answered is None else ""
             held = ", ".join(task for task in lists if task != "VCMR")
-            raise UsageError(f"{source.name}: it holds {held} alone, which cannot tell {metric.name!r}{why}")
+            raise UsageError(f"{source.name}: it has only {held}, which {metric.name!r} does not read{why}")
     return columns or {source.tasks[0]: []}
 
 
@@ -382,14 +384,14 @@ def _checked_rows(
     if strict and len(unknown):
         name = block.query_ids[unknown[0]]
         raise UsageError(
-            f"{_place(source, name)}: query {name!r} is not judged; without strict it is counted"
+            f"{_place(source, name)}: query {name!r} is not judged; without strict it is only counted"
         )
     judged = codes[codes >= 0]
     distinct, times = np.unique(judged, return_counts=True)
     twice = distinct[(times > 1) | seen[distinct]]
     if len(twice):
         raise UsageError(
-            f"{source.name}: query {truth.query_ids[twice[0]]!r} is answered twice; one list for each query"
+            f"{source.name}: query {truth.query_ids[twice[0]]!r} is answered twice; give one list"
         )
     seen[judged] = True
     rows = rows_of(block, truth)
@@ -398,7 +400,7 @@ def _checked_rows(
         name = block.video_ids[int(rows.video[strange][0]) - len(truth.video_codes)]
         raise UsageError(
             f"{_place(source, name)}: video {name!r} is not named by the judgements; "
-            "without strict it is counted"
+            "without strict it is only counted"
         )
     if tally is not None:
         tally.unknown_queries += len(unknown)
@@ -434,9 +436,9 @@ def _fill_highlights(
 def _refuse_another_data_set(tally: _Tally, source: RunSource, annotations: Annotations) -> None:
     count = tally.judged_queries + tally.unknown_queries
     if not annotations.queries:
-        raise UsageError(f"{annotations.name}: nothing is judged")
+        raise UsageError(f"{annotations.name}: has no judgements")
     if not count and not tally.answered.any():
-        raise UsageError(f"{source.name}: the run holds no answers")
+        raise UsageError(f"{source.name}: has no answers")
     if count and tally.judged_queries < _LEAST_JUDGED * count:
         judged = annotations.queries[0].id
         raise UsageError(

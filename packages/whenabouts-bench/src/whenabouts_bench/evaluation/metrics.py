@@ -341,8 +341,8 @@ def metrics_of(protocol: Protocol, names: Iterable[str] = ()) -> tuple[Metric, .
         for metric in metrics:
             if metric.measure not in ("R", "mIoU") or (metric.length, metric.grade) != (None, None):
                 raise UsageError(
-                    f"metric {metric.name!r}: counts moments one by one, and those of {protocol.name} are "
-                    'what several annotators say of one; accepted: R@K as in "R@1,IoU=0.7", mIoU'
+                    f"metric {metric.name!r}: counts moments one by one, but under {protocol.name} several "
+                    'annotators mark the same moment; accepted: R@K as in "R@1,IoU=0.7", mIoU'
                 )
     return metrics
 
@@ -372,7 +372,7 @@ def _settings(text: str, written: str) -> dict[str, str]:
     if unknown or misread or len(settings) < len(parts):
         problem = f"no setting {unknown[0]!r}" if unknown else "a setting given twice"
         if misread and not unknown:
-            problem = "a grade is a level, grade>=3" if misread[0] == "grade" else f"{misread[0]} takes ="
+            problem = "a grade is written as grade>=3" if misread[0] == "grade" else f"{misread[0]} takes ="
         raise UsageError(f"metric {text!r}: {problem}; accepted: {ACCEPTED}")
     return settings
 
@@ -397,7 +397,7 @@ def _problem(metric: Metric, rows: Sequence[Measure]) -> str:
     row = next((row for row in rows if metric.task in row.tasks), None)
     if row is None:
         others = ", ".join(other.example for other in MEASURES if metric.task in other.tasks)
-        return f"{rows[0].name} is a metric of {' and '.join(rows[0].tasks)}; {metric.task} knows {others}"
+        return f"{rows[0].name} is a metric of {' and '.join(rows[0].tasks)}; {metric.task} has {others}"
     given = {key for key in _SETTINGS if getattr(metric, key) is not None}
     for key, name in _SETTINGS.items():
         if key in row.needs - given:
@@ -405,7 +405,7 @@ def _problem(metric: Metric, rows: Sequence[Measure]) -> str:
         if key in given - row.needs - row.takes:
             return f"{row.name} of {metric.task} takes no {name.partition(' ')[2]}"
     if metric.k == 0 or (row.first_only and metric.k not in (None, 1)):
-        return "K begins at 1" if metric.k == 0 else f"{row.name} looks at the first alone: K is 1"
+        return "K begins at 1" if metric.k == 0 else f"{row.name} reads only the first moment: K is 1"
     if metric.length is not None and metric.length not in LENGTHS:
         return f"length {metric.length!r} must be one of {', '.join(LENGTHS)}"
     return ""

@@ -93,9 +93,7 @@ def drop_of(
     chosen = PROTOCOLS[protocol] if isinstance(protocol, str) else protocol
     if not chosen.full_pools:
         accepted = ", ".join(other.name for other in PROTOCOLS.values() if other.full_pools)
-        raise UsageError(
-            f"{chosen.name}: knows no pools, so there is no drop to measure; accepted: {accepted}"
-        )
+        raise UsageError(f"{chosen.name}: has no pools, so there is no drop to measure; accepted: {accepted}")
     judged = annotations_of(truth, chosen)
     names = [f"R@{k},IoU={iou}" for iou in IOUS for k in RANKS]
     in_pool = evaluate(judged, pool, names, protocol=chosen)

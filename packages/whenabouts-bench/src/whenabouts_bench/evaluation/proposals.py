@@ -59,7 +59,7 @@ def best_moments(
     if not 0.0 <= iou <= 1.0 or limit < 1:
         raise UsageError(f"iou is {iou!r}, limit {limit!r}; accepted: 0 <= iou <= 1, limit >= 1")
     if np.isnan(scores).any():
-        raise UsageError("a proposal has the score NaN, which has no place in any order; give finite scores")
+        raise UsageError("a proposal has the score NaN; give finite scores")
     flat = scores.reshape(queries, places * cells)
     kept = np.full((queries, limit), -1)
     open_queries = np.arange(queries)

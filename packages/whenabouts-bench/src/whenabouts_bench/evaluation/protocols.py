@@ -212,13 +212,13 @@ def find_protocol(name: str, *, as_released: bool = False) -> Protocol:
             f"{name!r} is not a protocol; known: {', '.join(PROTOCOLS)}{did_you_mean(bare, PROTOCOLS)}"
         )
     if at and version != str(protocol.version):
-        raise UsageError(f"{name!r}: version {version} is not here, {protocol.label} is")
+        raise UsageError(
+            f"{name!r}: version {version} is not available; this whenabouts has {protocol.label}"
+        )
     if not as_released or bare.endswith("-as-released"):
         return protocol
     if f"{bare}-as-released" not in PROTOCOLS:
-        raise UsageError(
-            f"{bare}: no released program differs from it, so there is nothing to do as released"
-        )
+        raise UsageError(f"{bare}: has no -as-released twin, because no released program departs from it")
     return PROTOCOLS[f"{bare}-as-released"]
 
 

@@ -80,7 +80,7 @@ def over_trainings(
     trainings = len(values)
     _, codes, counts = np.unique(clusters, return_inverse=True, return_counts=True)
     if trainings < 2 or len(counts) < 2:
-        raise UsageError(f"{trainings} trainings, {len(counts)} videos: two and more of each are wanted")
+        raise UsageError(f"{trainings} trainings, {len(counts)} videos: give at least two of each")
     by_training = values.mean(axis=1)
     means = by_training.mean(axis=0)
     deviations = np.zeros((len(counts), values.shape[2]))

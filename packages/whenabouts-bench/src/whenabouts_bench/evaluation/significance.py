@@ -222,9 +222,7 @@ class _Sums:
 
 def _sums(values: Floats, clusters: Indices) -> _Sums:
     if values.ndim != 2 or len(values) != len(clusters) or len(values) == 0:
-        raise UsageError(
-            f"values {values.shape} and clusters {clusters.shape}: (Q, K) and (Q,), Q > 0 wanted"
-        )
+        raise UsageError(f"values {values.shape} and clusters {clusters.shape}: give (Q, K) and (Q,), Q > 0")
     if not bool((np.abs(values) <= 1).all()):
         raise UsageError("values must be fractions: finite, in [-1, 1]")
     _, codes = np.unique(clusters, return_inverse=True)

@@ -1,9 +1,12 @@
-"""The child process that reads an LMDB file, a script run by `_lmdb.LmdbRecords`. Standard library and lmdb.
+"""The child process that reads an LMDB file, a script run by `lmdb_records.LmdbRecords`.
 
-    python _lmdb_child.py FOLDER_OF_LMDB FILE
+    python _lmdb_child.py PACKAGES FILE
 
-Requests on standard input are a length and a key, or the length -1 for all keys. Replies are a length and
-that many bytes, or the length -1 followed by a length and an error text.
+PACKAGES is the folder from which `lmdb` is imported; all else is of the standard library. A request on
+standard input is a length and a key, or the length -1 for all keys. A reply on standard output is a length
+and that many bytes, or the length -1 followed by a length and an error text. The first reply, before any
+request, is empty, or an error if the file cannot be opened; the reply to -1 has each key after its 16-bit
+length.
 """
 
 from __future__ import annotations
@@ -22,9 +25,9 @@ _LONGEST_KEY = 511
 
 
 def main() -> None:
-    """Open the file and answer requests until they end."""
+    """Open the file and answer requests until standard input is closed."""
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb", 0)
-    _leave_no_core()
+    _disable_core_dumps()
     sys.path.append(sys.argv[1])
     import lmdb
 
@@ -48,14 +51,16 @@ def main() -> None:
                 reply = reading.get(requests.read(length))
                 if reply is None or len(reply) > size:
                     raise ValueError(
-                        "a record of impossible length" if reply else "a record that is not there"
+                        "a record is longer than the file" if reply else "no record has this key"
                     )
-            _reply(replies, reply)
         except (lmdb.Error, OSError, ValueError) as error:
             _fail(replies, error)
+            continue
+        # An error from here on ends the process: the length, and part of the content, are already sent.
+        _reply(replies, reply)
 
 
-def _leave_no_core() -> None:
+def _disable_core_dumps() -> None:
     try:
         import resource
     except ImportError:  # Windows
@@ -72,15 +77,19 @@ def _size(environment: Any, path: str) -> int:
 
 
 def _keys(reading: Any) -> Iterator[bytes]:
-    """All keys, each after its length. Raises ValueError if they are inconsistent."""
+    """All keys, each after its length.
+
+    Raises ValueError for a key of impossible length, keys out of order, or another number of keys than the
+    file states.
+    """
     count, before = 0, b""
     expected = reading.stat()["entries"]
     with reading.cursor() as cursor:
         for view in cursor.iternext(values=False):
             if not 0 < len(view) <= _LONGEST_KEY:
-                raise ValueError("a record has an impossible length")
+                raise ValueError("a key has an impossible length")
             key = bytes(view)
-            # The library trusts its pages; a misplaced page breaks the order of the keys.
+            # lmdb does not check its pages; a misplaced one shows as keys out of order.
             if key <= before:
                 raise ValueError("its keys are out of order")
             count, before = count + 1, key
@@ -90,7 +99,7 @@ def _keys(reading: Any) -> Iterator[bytes]:
 
 
 def _reply(replies: IO[bytes], content: Any) -> None:
-    """Write a reply. Content beyond the file raises OSError (a bad address)."""
+    """Write a reply. Raises OSError (a bad address) where `content` reaches beyond the mapped file."""
     replies.write(LENGTH.pack(len(content)))
     content = memoryview(content)
     while len(content):

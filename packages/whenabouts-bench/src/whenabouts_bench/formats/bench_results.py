@@ -47,7 +47,7 @@ def open_run(path: Path) -> BenchRun:
     lists: dict[Task, RunBlock] = {}
     for task, answers in at.object(fields.get("answers"), _LISTS).items():
         if task not in get_args(Task):
-            raise at.error("is a list that runs do not have:", task, _LISTS)
+            raise at.error("is not a list of a run:", task, _LISTS)
         lists[cast(Task, task)] = _block(at.at(task), answers)
     refuse_empty(path, any(len(block) for block in lists.values()))
     at = whole.at("clip_scores")
@@ -64,7 +64,7 @@ def _block(at: Origin, answers: Any) -> RunBlock:
         rows = at.at(query_id).convert(entries, list[_Row])
         for number, (_, start, end, _) in enumerate(rows):
             if (start is None) != (end is None):
-                raise at.at(query_id, number).error("has a start or an end alone:", [start, end])
+                raise at.at(query_id, number).error("has only one of start and end:", [start, end])
             if start is not None and end is not None:
                 at.at(query_id, number).check_span(start, end, empty=True)
         builder.add(

@@ -173,7 +173,7 @@ def _videos_of(path: Path, file: Path) -> dict[int, str]:
     indices = sorted({*lists.parent.glob(_INDEX), *(lists.glob(_INDEX) if lists.is_dir() else ())})
     if len(indices) != 1:
         problem = (
-            "names videos by numbers, and no file beside it says which these are"
+            "names videos by numbers, and no file beside it has their names"
             if not indices
             else (
                 f"has {len(indices)} files beside it that say which videos its numbers mean "

@@ -2,7 +2,7 @@
 
 An export is a JSON list of tasks. In format JSON each task has a list of annotations, one for each annotator,
 with a result for each control of the labelling interface. In JSON-MIN a task is one annotation, and the
-controls are its keys. Both become the same `Entered`.
+controls are its keys. Both formats are read into `Entered`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class Entered:
     """What one annotator entered for one task.
 
     `person` identifies the annotator: a number, an e-mail address, or an object with both. `values` maps the
-    name of each control to its choices (a list, or the only choice), its number, or the object of a region.
+    name of each control to its choices (a list, or the only choice), its number, or the object of a region;
+    in JSON-MIN it has the other keys of the task as well.
     """
 
     origin: Origin
@@ -32,9 +33,9 @@ class Entered:
 
 
 def read_export(path: Path) -> Iterator[tuple[Origin, dict[str, Any], Iterator[Entered]]]:
-    """For each task: its place in the file, its data, and its annotations without cancelled ones.
+    """For each task: its place in the file, its data, and its annotations; cancelled ones are skipped.
 
-    Raises FormatError, with the task, if the file is not an export.
+    Raises FormatError, as it is read, for a part that has not the form of an export.
     """
     document, origin = read_json(path), Origin(path)
     if not isinstance(document, list):

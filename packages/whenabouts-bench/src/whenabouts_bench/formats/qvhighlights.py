@@ -158,7 +158,9 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
         query_id, video_id = annotations.queries[number].id, annotations.videos[video].id
         if given[query_id] != video_id:
             both = f"{given[query_id]!r} and {video_id!r}"
-            raise UsageError(f"query {query_id!r} is judged in {both}: QVHighlights has one video a query")
+            raise UsageError(
+                f"query {query_id!r} is judged in {both}: QVHighlights has one video for a query"
+            )
         windows.setdefault(number, []).append([start, end])
     with write_atomically(path) as stream:
         for number, query in enumerate(annotations.queries):
@@ -209,6 +211,6 @@ def _only_video(query_id: str, rows: list[RunRow]) -> str:
     if len(videos) > 1:
         raise UsageError(
             f"query {query_id!r} has moments of {videos[0]!r} and {videos[1]!r}: QVHighlights has one a "
-            "query; give the judgements, they say which"
+            "query; give the judgements, which name its video"
         )
     return videos[0] if videos else ""

@@ -169,7 +169,7 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
         for line in chain.from_iterable(_run_lines(block, losses) for block in blocks):
             stream.write(line.encode())
         if not stream.tell():
-            raise UsageError(f"{source.name} holds no answers that a TREC run can say")
+            raise UsageError(f"{source.name} has no answers that a TREC run can hold")
     losses.log()
 
 
@@ -201,5 +201,5 @@ def _writable(ids: Iterator[str] | tuple[str, ...]) -> tuple[str, ...]:
     names = tuple(ids)
     for name in names:
         if _UNWRITABLE.search(name):
-            raise UsageError(f"id {name!r} holds white space: a TREC file cannot carry it")
+            raise UsageError(f"id {name!r} contains white space, which a TREC file cannot have")
     return names

@@ -286,7 +286,9 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
     """Write annotation lines: one per judgement, and one without `ts` per unjudged query."""
     losses = Losses(path)
     repeated = len(annotations.query) - len(np.unique(annotations.query))
-    losses.count("judgements are further ones of a query: the released evaluation knows one", repeated)
+    losses.count(
+        "judgements are further ones of a query, of which the released evaluation reads one", repeated
+    )
     seconds, given = video_durations(annotations), given_videos(annotations)
     unjudged = np.setdiff1d(np.arange(len(annotations.queries)), annotations.query).tolist()
     queries, videos = annotations.queries, annotations.videos
@@ -354,12 +356,14 @@ def _entries(
             if task != held and task == "VR":
                 rows = _of_videos(rows)
             losses.count(f"lists of {task} are cut to 100", len(rows) > _LONGEST)
-            losses.count(f"lists of {task} are empty: the released evaluation stops at them", not rows)
+            losses.count(f"lists of {task} are empty, at which the released evaluation fails", not rows)
             shown = [[indices.setdefault(row[0], len(indices)), *row[1:]] for row in rows[:_LONGEST]]
             unanswered.discard(query_id)
             names = {"desc_id": id_as_number(query_id), "desc": sentences.get(query_id, "")}
             yield {**names, "predictions": shown}
-    losses.count(f"queries have no list of {task}: the released evaluation asks for all", len(unanswered))
+    losses.count(
+        f"queries have no list of {task}, although the released evaluation needs all", len(unanswered)
+    )
 
 
 def _of_videos(rows: list[RunRow]) -> list[RunRow]:

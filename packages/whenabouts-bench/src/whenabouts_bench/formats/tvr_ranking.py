@@ -227,7 +227,9 @@ def _names_of_numbers(path: Path) -> dict[int, str]:
     beside = next((file for name in NUMBERS if (file := sibling_file(path, name))), None)
     if beside is None:
         accepted = f"{NUMBERS[0]} of TVR-Ranking's repository beside it"
-        raise FormatError(path, "names videos by numbers that no file explains", accepted=accepted)
+        raise FormatError(
+            path, "names videos by numbers, and no file beside it has their names", accepted=accepted
+        )
     whole = Origin(beside)
     videos = whole.object(read_json(beside), "an object, video -> [seconds, number]")
     rows = {name: whole.at(name).convert(row, tuple[NotNegative, int]) for name, row in videos.items()}

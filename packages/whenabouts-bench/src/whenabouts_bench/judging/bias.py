@@ -61,7 +61,7 @@ class Bias:
         """One line of text."""
         drift = "" if self.drift is None else f", drift {self.drift:+.2f}{_ends(self.drift_interval)}"
         return (
-            f"{self.annotator}: {self.bias:+.2f}{_ends(self.interval)} off the others over "
+            f"{self.annotator}: bias {self.bias:+.2f}{_ends(self.interval)} against the others over "
             f"{self.tasks:,} tasks{drift}"
         )
 

@@ -1,8 +1,8 @@
 """The qualification exam: reference answers, feedback, and who has passed (paper 004, appendix B.2).
 
-An answer is right if it is within 1 of the reference grade (section 3.2). After a first round, wrong answers
-come again, with feedback, until the share of right answers reaches the pass mark: all of them in the paper.
-Its exam has the 10 best moments of 10 random queries.
+An answer is right if it is within 1 of the reference grade (section 3.2). After a first round, tasks with
+wrong answers are shown again, with feedback. An annotator passes when the share of right answers reaches the
+pass mark, 100 % in the paper. The paper's exam has the 10 best moments of 10 random queries.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ QUERIES, DEPTH = 10, 10
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """Feedback on an answer: whether it is `right`, the `reference` grade, and why."""
+    """Feedback on an answer: whether it is `right`, the `reference` grade, and the explanation."""
 
     task_id: str
     grade: int
@@ -63,7 +63,7 @@ def result_of(task_set: TaskSet, state: State, annotator: str) -> ExamResult:
 
 
 def next_exam_task(task_set: TaskSet, state: State, annotator: str) -> Task | None:
-    """The first unanswered task, then those answered wrongly, least tried first."""
+    """The first unanswered task, else the wrongly answered one with the fewest tries, or None."""
     given = state.exam.get(annotator, {})
     open_ = [
         (len(given.get(item.task.id, ())), place)
@@ -78,10 +78,10 @@ def reference_exam(
 ) -> Sequence[ExamTask]:
     """An exam of the best `depth` settled tasks of `queries` queries drawn by `seed`.
 
-    A task is settled if its annotators, two or more, agreed on a grade. The median of their grades is the
-    reference; of two grades the higher one, as all means here are rounded up. Tasks of one query are ordered
-    by their best rank in a run (without ranks as in the set), then those drawn are shown in the set's order.
-    Raises UsageError if no task is settled, or for numbers below 1.
+    A task is settled if its annotators, two or more, agreed on a grade. The reference is the upper median of
+    their grades: of the two middle ones, the higher. Of each query drawn, the `depth` tasks with the best
+    rank in any run are chosen, those without ranks before all others; the exam keeps the set's order.
+    Raises UsageError if no task is settled, or if `queries` or `depth` is below 1.
     """
     if queries < 1 or depth < 1:
         raise UsageError(f"an exam of {queries} queries to depth {depth}: give 1 or more of both")
@@ -92,7 +92,7 @@ def reference_exam(
             reference = median_high(state.grades(task.id)[: final.annotators])
             settled.setdefault(task.query_id, []).append(ExamTask(task, reference))
     if not settled:
-        raise UsageError(f"{task_set.folder}: no task has grades of 2 annotators yet that agree")
+        raise UsageError(f"{task_set.folder}: has no task yet on which 2 annotators agree")
     ranks = {task_id: min(source.ranks.values(), default=0) for task_id, source in task_set.sources().items()}
     drawn = np.random.default_rng(seed).permutation(sorted(settled))[:queries].tolist()
     best = {

@@ -9,10 +9,11 @@
 `append` returns after fsync, so acknowledged events survive kill -9. Any number of processes and threads may
 append: each holds the folder's lock while it writes, and first reads what others wrote.
 
-Events that are written together are one batch: each of their lines says the number of the last (`last`).
-Readers see a batch once its last line is there with its newline, which is written after all else is on the
-disk. So a batch of a writer that was killed, or whose disk was full, was never seen; the next writer moves it
-to `journal.torn`.
+A line of `journal.jsonl` has `seq` (1, 2, …), `time` (UTC, not decreasing) and `event` (grade, borders, skip,
+undo, exam, guideline or import) with its values. Events that are written together are one batch: each of
+their lines has the `seq` of the last one as `last`. Readers see a batch once its last line is there with its
+newline, which is written after all others are on the disk. So a batch of a writer that was killed, or whose
+disk was full, was never seen; the next writer moves it to `journal.torn`.
 
 Raises UsageError for invalid events (unknown task, grade off the scale, nothing to undo), and FormatError,
 with file and line, if the journal is damaged or belongs to another task set.

@@ -50,7 +50,7 @@ SCHEMA = {
 }
 _FRAME_PIXELS = 512
 _MOST_LETTERS = 4_000
-"""Letters of what is said that are sent."""
+"""The most characters of a moment's words that are sent."""
 _MOST_FAULTS = 3
 
 
@@ -153,7 +153,7 @@ def _grade_of(answer: str) -> int:
     try:
         grade = loads(answer[begin:end])["grade"]
     except (ValueError, KeyError, TypeError):
-        raise ChatError("the answer has no grade in the form that was asked for") from None
+        raise ChatError("the answer has no grade in the requested form") from None
     if isinstance(grade, bool) or not isinstance(grade, int) or not LOWEST <= grade <= HIGHEST:
         raise ChatError(f"the grade {str(grade)[:40]!r} is not on the scale")
     return grade

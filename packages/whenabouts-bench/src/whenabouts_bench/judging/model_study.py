@@ -47,7 +47,7 @@ class Alpha:
 
     @classmethod
     def of(cls, units: Sequence[tuple[str, Sequence[int]]]) -> Alpha:
-        """The alpha of (query id, grades of one task); tasks with a single grade say nothing.
+        """The alpha of (query id, grades of one task); tasks with a single grade are ignored.
 
         >>> Alpha.of([("q", (0, 0)), ("q", (4, 4))]).value, Alpha.of([("q", (2, 2))]).value
         (1.0, None)

@@ -157,7 +157,7 @@ def pool_study(judged: Judged, runs: Mapping[str, RunSource], metric: str) -> Po
     ranks = [dict(sources.get(task.id, Source()).ranks) for task, _ in settled]
     pooled = {name for each in ranks for name in each} - {RANDOM}
     if len(runs) < 2:
-        raise UsageError("a pool is studied with two of its runs or more: give --run again")
+        raise UsageError("the study of a pool needs two or more of its runs: give --run again")
     if unknown := sorted(runs.keys() - pooled):
         raise UsageError(
             f"run {unknown[0]!r} gave no judged moment to {judged.task_set.folder}; it was pooled from "
@@ -198,7 +198,7 @@ def pool_study(judged: Judged, runs: Mapping[str, RunSource], metric: str) -> Po
 
 
 def _best(ranks: Mapping[str, int]) -> float:
-    """The best rank that a run gave a moment; endless for moments that were drawn at random."""
+    """The best rank that a run gave a moment; infinite for moments that were drawn at random."""
     return min((rank for name, rank in ranks.items() if name != RANDOM), default=math.inf)
 
 

@@ -7,7 +7,7 @@
     croissant.json   the same files and columns for programs (Croissant 1.0, mlcommons.org/croissant/1.0)
     index.html       the card as a page
 
-Annotators are numbers; their names and the paths of videos stay here. Videos are not copied.
+Annotators appear as numbers. Their names and the paths of videos are not published. Videos are not copied.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SPLIT = "test"
-"""The only split: judged collections measure, they do not train."""
+"""The only split: judged collections are for evaluation, not training."""
 _LICENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}")
 _MEANINGS = {
     "judgements": "the final grade of each settled moment",
@@ -70,7 +70,7 @@ class Card:
     agreement: Sequence[str]
     made: Sequence[str]
     day: str
-    """That of the last judgement, ISO 8601."""
+    """Date of the last event of the journal (ISO 8601); "" if unknown."""
 
     @classmethod
     def of(cls, judged: Judged, licence: str, rows: dict[str, int]) -> Card:
@@ -99,7 +99,7 @@ class Card:
                 if task_set.annotators == 1
                 else "Two grades that differ by at most 1 become their mean, rounded up; otherwise two more "
                 "people grade, and the highest and the lowest grade are dropped.",
-                "Moments come from pools: what was not judged may be right.",
+                "Only moments of the pools were judged; others may be relevant.",
             ),
             agreement=kappas or ["No moment has grades of two annotators."],
             made=(
@@ -112,7 +112,7 @@ class Card:
         )
 
     def markdown(self) -> str:
-        """The card with the head that `datasets` reads; JSON is YAML."""
+        """The card in Markdown; its head, which `datasets` reads as YAML, is written as JSON."""
         head = {
             "license": self.licence.lower(),
             "pretty_name": self.name,
@@ -143,20 +143,20 @@ class Card:
         )
         yield "How it was judged", self.rules
         yield "Agreement", self.agreement
-        yield "Licence", [f"{self.licence}. Videos are not included; they have their owners' terms."]
+        yield "Licence", [f"{self.licence}. Videos are not included; their owners' terms apply."]
         yield "Where it comes from", self.made
 
 
 def publish(judged: Judged, folder: Path, licence: str) -> list[Path]:
     """Write the data set into a new folder; the files, as they are written.
 
-    `licence` is an SPDX identifier such as CC-BY-4.0. Raises UsageError if it is none, if nothing is settled
-    or if the folder is there already; FormatError if it cannot be written. Either all files appear or none.
+    `licence` is an SPDX identifier such as CC-BY-4.0. Raises UsageError if it is not one, if nothing is
+    settled or if the folder exists; FormatError if it cannot be written. Either all files appear or none.
     """
     if not _LICENCE.fullmatch(licence):
         raise UsageError(f"--licence {licence[:80]!r}: give an SPDX identifier such as CC-BY-4.0 or CC0-1.0")
     if folder.exists():
-        raise UsageError(f"{folder}: is there already; name a folder that is not there yet")
+        raise UsageError(f"{folder}: exists; name a new folder")
     if not len(judged.annotations.query):
         raise UsageError(f"{judged.task_set.folder}: nothing is settled yet, so there is nothing to publish")
     from pyarrow import parquet
@@ -179,7 +179,7 @@ def publish(judged: Judged, folder: Path, licence: str) -> list[Path]:
 
 
 def annotator_numbers(judged: Judged) -> dict[str, int]:
-    """Annotator -> number from 1, in an order that says nothing of names or times."""
+    """Annotator -> number from 1, ordered by a hash: neither by name nor by time."""
     salt = judged.task_set.fingerprint
     names = {name for _, name, _ in judged.state.rows()}
     shuffled = sorted(names, key=lambda name: hashlib.sha256(f"{salt} {name}".encode()).digest())
@@ -296,10 +296,10 @@ def _page(card: Card) -> str:
 
 
 def _in_markdown(text: str) -> str:
-    """One line in which nothing is read as markup."""
+    """The text on one line, with the special characters of Markdown escaped."""
     return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", " ".join(text.split()))
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a fact of how the set was made may be published: numbers may, texts may be paths."""
+    """Whether a value of how the set was made is published: only numbers, as a text may be a path."""
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -58,10 +58,10 @@ class Judged:
 
     @cached_property
     def annotations(self) -> Annotations:
-        """The settled judgements, including grade 0; discarded and open tasks are left out.
+        """The settled judgements, including grade 0; discarded and unsettled tasks are left out.
 
-        Queries and videos of all presented tasks are included, so that a query without consensus is seen to
-        have no judgement. Moments outside the pools were not judged (`most_grade`).
+        Queries and videos of all presented tasks are included, so that a query without consensus appears
+        with no judgements. `most_grade` is the highest grade of the scale.
         """
         builder = AnnotationBuilder(self.task_set.name)
         builder.most_grade = float(self.task_set.highest)
@@ -77,7 +77,7 @@ class Judged:
         return builder.annotations()
 
     def write_sources(self, path: Path) -> None:
-        """Write where each settled judgement came from: the rank of its moment in each run."""
+        """Write the rank of each settled moment in each run, for tasks whose source is known."""
         sources = self.task_set.sources()
         write_lines(
             path,
@@ -95,7 +95,8 @@ class Judged:
     def moment(self, task: Task, final: Consensus) -> Moment:
         """The moment of a settled task: mean borders of the annotators whose grades were averaged.
 
-        The paper keeps the original borders; so do we if nobody moved them.
+        If none of these annotators moved the borders, the original ones stay, as in paper 004. An annotator
+        who moved none counts with the original borders.
         """
         answers = [answer for _, answer in self.state.graded(task.id)]
         used = [answers[place] for place in final.used]
@@ -141,7 +142,10 @@ class Judged:
 
 
 def joined(rounds: Sequence[Annotations]) -> Annotations:
-    """The merged judgements of several rounds. Raises UsageError if their texts or grades contradict."""
+    """The merged judgements of several rounds; captions and similarities are those of the first round.
+
+    Raises UsageError if a query has two texts, or a moment two grades for one query.
+    """
     builder = AnnotationBuilder("+".join(each.name for each in rounds))
     builder.most_grade = max(
         (each.most_grade for each in rounds if each.most_grade is not None), default=None
@@ -158,7 +162,7 @@ def joined(rounds: Sequence[Annotations]) -> Annotations:
                 )
         for row, fields in zip(judgement_rows(each), caption_fields(each), strict=True):
             number, place, start, end, grade = row
-            if start < end:  # what names a video alone is no moment that was judged
+            if start < end:  # a judgement without times is of a whole video
                 query_id, moment = each.queries[number].id, Moment(each.videos[place].id, start, end)
                 about.setdefault((query_id, moment), fields)
                 earlier = grades.setdefault((query_id, moment), grade)
@@ -169,13 +173,16 @@ def joined(rounds: Sequence[Annotations]) -> Annotations:
                         f"has grade {grade:g}, and {earlier:g} in the rounds before; keep one of them"
                     )
     for (query_id, moment), grade in grades.items():
-        own = about[query_id, moment]
-        builder.judge(query_id, moment.video_id, moment.start, moment.end, grade, **own)
+        fields = about[query_id, moment]
+        builder.judge(query_id, moment.video_id, moment.start, moment.end, grade, **fields)
     return builder.annotations()
 
 
 def write_grades(state: State, path: Path) -> None:
-    """Write raw grades in TVR-Ranking's format: CSV of pair_id, worker, relevance. No name is a formula."""
+    """Write raw grades in TVR-Ranking's format: CSV of pair_id, worker, relevance.
+
+    Ids and names are escaped, so that spreadsheets do not run them as formulas.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("pair_id", "worker", "relevance"))

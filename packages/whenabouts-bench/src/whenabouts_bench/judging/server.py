@@ -66,7 +66,7 @@ def serve(tasks: TaskSet, people: People, settings: Settings, say: Callable[[str
         application = Application(tasks, people, settings)
 
         def greet() -> None:
-            leads = people.lead or "for you, who leads: how far all are, and the guideline"
+            leads = people.lead or "for you, the lead: everybody's progress, and the guideline"
             for token, name in {settings.token: leads, **people.tokens}.items():
                 say(f"{name}: {link(settings, bound, token)}")
 
@@ -114,14 +114,14 @@ def service_of(request: Request) -> Service:
 
 def _check_leads(request: Request) -> None:
     if request.scope["guest"].name:
-        raise ServerError(403, "not_leading", "only who started the server may do that")
+        raise ServerError(403, "not_leading", "only the person who started the server may do that")
 
 
 def _annotator(request: Request, believed: str) -> str:
     """The annotator's name. ServerError 409 if the page was opened as somebody else, 403 for a pure lead."""
     name = service_of(request).people.judging(request.scope["guest"].name)
     if not name:
-        raise ServerError(403, "not_judging", "who only leads judges nothing; open an annotator's link")
+        raise ServerError(403, "not_judging", "this link leads and does not judge; open an annotator's link")
     if name != believed:
         raise ServerError(
             409,

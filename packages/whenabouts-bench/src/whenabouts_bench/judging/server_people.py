@@ -36,9 +36,7 @@ class People:
             raise UsageError(problem)
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise UsageError(
-                f"--annotator {twice[0]}: comes twice; a name is a person, whose judgements it has"
-            )
+            raise UsageError(f"--annotator {twice[0]}: is named twice; give each person a name of their own")
         secret = secret or secrets.token_hex(16)
         tokens = {_token(secret, name): name for name in names}
         return cls(tokens, _token(secret, ""), "" if names else login, secret)

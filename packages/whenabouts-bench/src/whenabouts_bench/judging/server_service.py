@@ -96,9 +96,7 @@ class Service:
         try:
             return self.tasks.task(task_id)
         except UsageError:
-            problem = (
-                f"this task set has no task {task_id[:100]!r}; is the page of another one? Load it again"
-            )
+            problem = f"this task set has no task {task_id[:100]!r}; load the page again"
             raise ServerError(404, "no_such_task", problem, field="task_id") from None
 
     def next(self, name: str, *, skipped: bool = False) -> Presented:
@@ -158,14 +156,14 @@ class Service:
         """Put a task off; returns the next one. ServerError 409 in the exam."""
         task = self.task(body.task_id)
         if task.id in self.tasks.exam_ids:
-            raise ServerError(409, "in_exam", "no task of the exam can be skipped; tell who leads")
+            raise ServerError(409, "in_exam", "tasks of the exam cannot be skipped; ask the lead")
         self.journal.append(Event("skip", name, task.id, id=body.id))
         return self.next(name)
 
     def undo(self, name: str, body: ByAnnotator) -> Presented:
         """Take the last answer back; returns its task with that answer. ServerError 409 if there is none."""
         if self.is_in_exam(name):
-            raise ServerError(409, "in_exam", "nothing is undone in the exam: wrong answers come again")
+            raise ServerError(409, "in_exam", "answers of the exam cannot be undone; wrong ones come again")
         try:
             undone = self.journal.undo(name, body.id).undone
         except UsageError:
@@ -207,7 +205,7 @@ class Service:
     def invite(self, body: AnnotatorBody) -> Invited:
         """Let somebody judge, too; a known name gets its link again. ServerError 400 if it is no name."""
         if body.name == self.people.lead:
-            raise ServerError(409, "is_you", f"{body.name} is who started the server", field="name")
+            raise ServerError(409, "is_you", f"{body.name} started the server", field="name")
         try:
             self.journal.progress(body.name)
         except UsageError as error:

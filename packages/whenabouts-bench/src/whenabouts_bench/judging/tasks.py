@@ -1,7 +1,14 @@
 """Task sets: folders with the queries and moments that annotators judge.
 
-`TaskSet.open(folder)` reads one, `TaskSet.write` makes one. `docs/formats.md` describes the files. Only
-`judging.json`, `tasks.jsonl` and `videos.jsonl` are required.
+`TaskSet.open(folder)` reads one, `TaskSet.write` makes one. The files, of which the first three are required:
+
+- `judging.json`: settings, and the fingerprint of `tasks.jsonl`.
+- `tasks.jsonl`, in order of presentation, never changed: `task_id`, `query_id`, `text`, `video_id`, `start`,
+  `end`, `duration`, `batch`.
+- `videos.jsonl`: `video_id`, `path` (relative to the folder; empty if absent).
+- `exam.jsonl`: tasks with a reference `grade` and an `explanation`.
+- `sources.jsonl`: the origin of each task, hidden from annotators.
+- `guideline.md`, for annotators, and the journal (`whenabouts_bench.judging.journal`).
 """
 
 from __future__ import annotations
@@ -186,7 +193,7 @@ class TaskSet:
         """Write the folder. Raises UsageError if it is a task set already, whose tasks would be lost."""
         settings_file = own_file(self.folder, SETTINGS)
         if settings_file.exists():
-            raise UsageError(f"{self.folder}: is a task set already; name a folder that is not there yet")
+            raise UsageError(f"{self.folder}: is a task set already; name a new folder")
         if not self.tasks:
             raise UsageError(f"{self.folder}: there is nothing to judge: no query has a candidate")
         self.write_guideline(guideline)

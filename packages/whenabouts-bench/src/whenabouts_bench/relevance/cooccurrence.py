@@ -24,7 +24,7 @@ from whenabouts_bench.relevance.phrases.chunks import ChunkExtractor, open_phras
 
 FIRST_NOUNS = 10
 """The number of nouns considered, as in the program."""
-_ACCEPTED = "{noun: [[verb, count], ...]}, nouns and their verbs in the order that counts"
+_ACCEPTED = "{noun: [[verb, count], ...]}, nouns and their verbs in order of rank"
 
 
 class Words(NamedTuple):
@@ -68,7 +68,7 @@ class Cooccurrence:
             stream.write((json.dumps(dict(self.verbs), ensure_ascii=False) + "\n").encode())
 
     def is_usual(self, words: Words) -> bool:
-        """Whether a query says what is typical of a frequent noun."""
+        """Whether a query has one of the first nouns together with that noun's first verb."""
         nouns, verbs = ({form for forms in some for form in forms} for some in words)
         first = [noun for noun, _ in zip(self.verbs, range(FIRST_NOUNS), strict=False)]
         return any(self.verbs[noun] and self.verbs[noun][0][0] in verbs for noun in first if noun in nouns)

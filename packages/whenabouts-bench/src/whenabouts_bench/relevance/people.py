@@ -176,7 +176,7 @@ class Verdict:
         yield f"  negatives in which people find it: {self.negatives}"
         yield f"moments of positives that people place alike (IoU 0.5): {self.same_moment}"
         if self.agree is not None:
-            yield f"two people say the same of a video: {self.agree:.1%}"
+            yield f"two people agree about a video: {self.agree:.1%}"
         for count, what in (
             (self.undecided, "videos have as many yes as no, and are left out"),
             (self.unknown, "answers are about videos that are in none of the pools, and are left out"),

@@ -131,7 +131,7 @@ class Cohesiveness:
         for name, ratios in (("positives", self.positives), ("negatives", self.negatives)):
             if len(ratios):
                 yield (
-                    f"{name}: a word of a video's sentence stands in {ratios.mean():.1%} of the set's other "
+                    f"{name}: a word of a video's sentence occurs in {ratios.mean():.1%} of the set's other "
                     f"videos ({(ratios >= 0.5).mean():.1%} of the words in half of them or more)"
                 )
 

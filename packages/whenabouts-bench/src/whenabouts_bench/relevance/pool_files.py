@@ -1,6 +1,6 @@
 """Pools as files: the JSON of the MVMR release, and our own judgements with pools.jsonl.
 
-Both say how they were made, where their readers pass it over: the JSON under "about" of its first video, the
+Both say how they were made, where readers ignore it: the JSON under "about" of its first video, the
 judgements in the first line of pools.jsonl. A pool made without the visual check says so there.
 """
 

@@ -71,7 +71,7 @@ class Summary:
             f"per caption mean {mean:.1f}, median {median:.0f}, most {most}"
         )
         if self.common:
-            yield "parts that stand in most captions (each makes all of them relevant to one another):"
+            yield "parts that occur in most captions (each makes all of them relevant to one another):"
             yield from (f"  {count:6}  {text}" for text, count in self.common)
         if self.examples:
             yield "examples (confidence; the two parts that are nearest, and their cosine):"

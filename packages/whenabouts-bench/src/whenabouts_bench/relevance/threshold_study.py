@@ -73,7 +73,7 @@ class ThresholdStudy:
         )
         if min(self.similar, others) < FEW:
             yield (
-                f"fewer than {FEW} pairs of a kind are too few to choose a threshold by: take some hundred "
+                f"fewer than {FEW} pairs of a kind are too few to choose a threshold by: give some hundred "
                 "of each (STS16 has 1,186 pairs)"
             )
         yield "threshold  pairs above  of these similar  of all similar  of those below similar"

@@ -189,8 +189,8 @@ def _by_depth(runs: Sequence[RunPart]) -> Drawn:
     return Drawn(
         draw(Chart("by-depth", "Recall against the number of rows", "first K rows", "recall", curves, True)),
         "Recall against K",
-        "Share of queries with such a row among the first K. A wide gap below “right video” is localization; "
-        "a curve that climbs late is ranking.",
+        "Share of queries with such a row among the first K. A wide gap below “right video” means "
+        "errors of localization, a curve that rises late errors of ranking.",
     )
 
 
@@ -209,7 +209,7 @@ def _by_level(runs: Sequence[RunPart]) -> Drawn:
     return Drawn(
         draw(Chart("by-level", "Recall against the IoU that is asked for", "IoU at least", "recall", curves)),
         "Recall against IoU",
-        "A curve that falls steeply has the right videos and loose borders.",
+        "A curve that falls steeply means right videos with imprecise borders.",
     )
 
 
@@ -224,7 +224,7 @@ def _sorted_queries(runs: Sequence[RunPart], graded: str) -> Drawn:
     return Drawn(
         draw(chart),
         f"{what}, every query sorted",
-        "Each run is sorted by itself, best query first. A long floor at 0 is queries with nothing right.",
+        "Each run is sorted separately, best query first. Queries at 0 have nothing right.",
     )
 
 

@@ -194,7 +194,7 @@ def _names(sources: Sequence[RunSource], names: Sequence[str]) -> tuple[str, ...
     if not names:
         return names_of([source.name for source in sources])
     if len(names) != len(sources) or len(set(names)) < len(names):
-        raise UsageError(f"names {', '.join(map(repr, names))}: one for each run, no two alike")
+        raise UsageError(f"names {', '.join(map(repr, names))}: give one name for each run, all different")
     return tuple(names)
 
 

@@ -69,7 +69,7 @@ def summarize(diagnosis: Diagnosis) -> Summary:
     counts = diagnosis.class_counts
     total, first = int(counts.sum()), int(counts[GOOD_FIRST])
     failed = total - first
-    what = "are answered at the first place" if diagnosis.names_moments else "have a right video first"
+    what = "are answered at rank 1" if diagnosis.names_moments else "have a right video first"
     if first == 1:
         what = what.replace("are", "is", 1).replace("have", "has", 1)
     headline = f"Of {number_of(total, 'query')}, {first:,} ({percent(first, total)}) {what}."
@@ -170,8 +170,7 @@ def moved_by(before: Diagnosis, after: Diagnosis) -> str:
     """The exchanged queries in one sentence."""
     won, lost = exchanged(before, after)
     return (
-        f"B answers {number_of(won, 'query')} at the first place that A does not; "
-        f"A answers {lost:,} that B does not."
+        f"B answers {number_of(won, 'query')} at rank 1 that A does not; A answers {lost:,} that B does not."
     )
 
 

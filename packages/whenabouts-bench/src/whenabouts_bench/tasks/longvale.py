@@ -1,4 +1,4 @@
-"""LongVALE (evaluation set): events that sight, sound and speech tell together, in the given video.
+"""LongVALE (evaluation set): events told by pictures, sound and speech together, in the given video.
 
 `longvale-annotations-eval.json` is an object, video id -> {"duration", "timestamps", "sentences"} in seconds.
 """

@@ -39,7 +39,7 @@ TASKS = tuple(
         title=f"Moment of Untruth ({title}, {where} domain)",
         split=split,
         revision=f"{short}_{domain}_pos_neg_{split}.jsonl of keflanagan/MomentofUntruth",
-        licence="None is stated with the files; sentences and times are those of the data set.",
+        licence="No licence is stated with the files; sentences and times are those of the data set.",
         how=_HOW,
         read=reader_of(_rows, f"{short}_{domain}_pos_neg_{split}.jsonl", how=_HOW),
         metrics=("SVMR R@1,IoU=0.3", "SVMR mIoU"),

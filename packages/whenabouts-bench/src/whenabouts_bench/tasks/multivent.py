@@ -75,6 +75,6 @@ TASKS = (
         of_protocol=False,
         metrics=("VR nDCG@10", "VR R@1", "VR R@10", "VR R@100"),
         headline=("VR nDCG@10", "VR R@1", "VR R@10"),
-        notes=("Its judgements name videos, no moments. Those of the test split are not public.",),
+        notes=("Its judgements name videos, not moments. Those of the test split are not public.",),
     ),
 )

@@ -1,4 +1,4 @@
-"""TACoS: cooking in one kitchen, a moment in the given long video."""
+"""The task TACoS: find a moment in one given, long video of cooking; all videos are of one kitchen."""
 
 from whenabouts_bench.harness.task import Task, dataset_facts
 

@@ -189,9 +189,9 @@ def test_a_run_that_went_on_leaves_the_same_journal_as_one_that_did_not_stop(tmp
 def test_a_journal_of_other_settings_or_descriptions_is_refused_and_says_which(tmp_path: Path) -> None:
     with chat_server(honest) as server:
         make_captions(TEXTS, maker(server), tmp_path)
-        with pytest.raises(UsageError, match=r"made with other descriptions;"):
+        with pytest.raises(UsageError, match=r"made with different settings \(descriptions\);"):
             make_captions(TEXTS[:2], maker(server), tmp_path)
-        with pytest.raises(UsageError, match=r"made with other tries;"):
+        with pytest.raises(UsageError, match=r"made with different settings \(tries\);"):
             make_captions(TEXTS, maker(server, tries=1), tmp_path)
 
 

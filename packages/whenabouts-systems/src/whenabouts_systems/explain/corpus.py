@@ -17,9 +17,10 @@ from whenabouts_systems.trained_search.search import TrainedSearch
 def explained(
     search: TrainedSearch, text: str, video_id: str, answers: RankedMoments, moments: Sequence[Ranked]
 ) -> Explained:
-    """Explain a search's `answers`, whose moments are `moments`, with borders along one video.
+    """The weights of the query's tokens, the borders along `video_id`, the ranked moments, and the notes.
 
-    Raises UsageError for a video that the localizer has not encoded.
+    The weights are the retriever's, else the localizer's. Raises UsageError for a video that the localizer
+    has not encoded.
     """
     localizer, retriever = search.localizer, search.retriever
     corpus, _ = localizer.corpus()
@@ -41,7 +42,7 @@ def explained(
 
 
 def _weights(system: IndexedSystem, text: str) -> TokenWeights | None:
-    """The weights of a query's words by a system; None if it gives none."""
+    """A system's weights of the query's tokens; None if the system has no such weights."""
     return token_weights(
         system.trained, system.encode(text), text, pieces_for(system.trained, text, system.encoder)
     )

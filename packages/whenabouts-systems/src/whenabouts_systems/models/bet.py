@@ -1,16 +1,17 @@
 """BET, the bi-encoder transformer of papers 001 (appendix C.2) and 002 (appendix B.2).
 
-Clips of a video go through a transformer, a query becomes two vectors, for start and end, and cosines of
-these with the clips say where a moment starts and ends. Query and video meet in a dot product only, so videos
-are encoded once; clips are unit vectors, kept as keys and as what spans are scored with.
+A transformer encodes the clips of a video. A query becomes two vectors, for start and end; their cosines with
+a clip say how likely the moment starts or ends there. Queries and videos are compared by dot products only,
+so each video is encoded once. The unit vectors of its clips are the search keys, and spans are scored with
+them.
 
-What the papers leave open is read as `parts/border_labels.py` says, which has the labels (equation 10) and
-the loss. Besides:
+`parts/border_labels.py` has the labels (equation 10), the loss, and our reading of what the papers leave
+open. Further readings:
 
-- clips have a learned table of places (equation 13 shows none); words have none, as the text encoder gave
-  them theirs and their mean is taken;
-- to look for candidates (`search`), the two vectors of a query are averaged: not in the papers, and no part
-  of any score.
+- Clips have learned position embeddings, which equation 13 does not show. Words have none, because the text
+  encoder has its own, and their mean is taken.
+- Candidates are searched with the mean of a query's two vectors. This is not in the papers, and affects no
+  score.
 
 Shapes as in `protocol`.
 """
@@ -45,10 +46,10 @@ __all__ = ["Config", "Model"]
 
 @dataclass(frozen=True)
 class Config(BorderSettings):
-    """Settings of BET: those that it shares, and one of its own."""
+    """Settings of BET: those shared with CET, and `scale`."""
 
     scale: Positive = 10.0
-    """r of the paper: what cosines are multiplied by."""
+    """r of the paper, the factor of cosines."""
 
 
 class Model(BorderModel):

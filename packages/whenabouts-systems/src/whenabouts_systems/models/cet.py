@@ -1,13 +1,13 @@
 """CET, the cross-encoder transformer of papers 001 (appendix C.2) and 002 (appendix B.2).
 
-Clips of a video and words of a query go through one transformer together, as passage and question do in
-systems that answer questions; two perceptrons read off each clip how likely the moment starts and ends there.
-Every pair of a query and a video is computed for itself: nothing but projected clips and words is kept, and
-there are no keys to search by.
+One transformer encodes the clips of a video together with the words of a query, like passage and question in
+question answering. Two perceptrons map each clip to the logits that the moment starts and ends there. Each
+pair of a query and a video is encoded separately. Only projected clips and words are stored, so there are no
+search keys.
 
-What the papers leave open is read as `parts/border_labels.py` says, which has the labels (equation 10) and
-the loss. Besides, two learned tables of places give the transformer the order of clips and words, and which
-is which (equation 8 shows none).
+`parts/border_labels.py` has the labels (equation 10), the loss, and our reading of what the papers leave
+open. In addition, clips and words have learned position embeddings, two tables that also distinguish them
+(equation 8 shows none).
 
 Shapes as in `protocol`; S = clips and words of a pair, one after the other.
 """
@@ -38,12 +38,12 @@ from whenabouts_systems.models.settings import Size
 __all__ = ["Config", "Model"]
 
 _ROWS = 1 << 15
-"""Clips and words that go through the transformer at once where pairs are scored: some 300 MB."""
+"""The most clips and words that are encoded at once when pairs are scored: some 300 MB."""
 
 
 @dataclass(frozen=True)
 class Config(BorderSettings):
-    """Settings of CET: those that it shares, and one of its own."""
+    """Settings of CET: those shared with BET, with more words."""
 
     max_tokens: Size = 40
 
@@ -127,7 +127,7 @@ class _Joint:
         lengths = clip_mask.sum(1)
         both = lengths + token_mask.sum(1)
         longest = clip_mask.shape[1] + token_mask.shape[1]
-        longest = longest if both.is_cuda else int(both.max())  # reading a number from a GPU makes it wait
+        longest = longest if both.is_cuda else int(both.max())  # reading from a GPU waits for it
         packing = Packing.of(torch.arange(longest, device=both.device) < both[:, None])
         owner = torch.arange(len(both), device=both.device)[:, None].expand(-1, longest)
         return cls(

@@ -1,11 +1,11 @@
 """CG-DETR (Moon et al., arXiv 2311.08835, 2023): clips attend to words as much as the words fit.
 
 Clips attend to words and to dummy tokens. Dummies take up the attention of clips that no word describes;
-only attention to words passes anything on. The dummies of a query are encoded together with its words. The
-share of a clip's attention that goes to words is trained to be its saliency. The token of the whole video is
-the mean clip plus the prompts that are most like the clips that attend to words. In training, separate
-encoders give moments (the relevant clips) and sentences a vector each; these teach which words belong to
-which clips. The encoder over clips, the decoder and the heads are those of `qd_detr`.
+only attention to words changes a clip. The dummies of a query are encoded together with its words. The share
+of a clip's attention that goes to words is trained to be its saliency. The token of the whole video is the
+mean clip plus the prompts that are most like the clips that attend to words. In training, separate encoders
+give moments (the relevant clips) and sentences a vector each, from which the model learns which words belong
+to which clips. The encoder over clips, the decoder and the heads are those of `qd_detr`.
 
 Readings:
 

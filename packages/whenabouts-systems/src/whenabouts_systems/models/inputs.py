@@ -1,4 +1,4 @@
-"""Turns features on disk into a model's input tensors, the same way in training, in a run and in a search.
+"""Turns arrays of features into a model's input tensors, in the same way for training, runs and search.
 
 Shapes: V videos, T clips, Q queries, L tokens, D width; see `protocol`.
 """
@@ -19,9 +19,9 @@ from whenabouts.clips import ClipGrid
 from whenabouts.types import UsageError
 from whenabouts_bench.formats.sentences import Sentence
 from whenabouts_systems.features.cache import LARGEST_VALUE
-from whenabouts_systems.features.grid_rows import refuse_surplus
 from whenabouts_systems.features.resample import average_to_length, unit_rows
 from whenabouts_systems.features.sentences import sentence_of_clips
+from whenabouts_systems.features.source import refuse_surplus
 from whenabouts_systems.models.parts.text_encoder import tokens_of
 from whenabouts_systems.models.protocol import ClipBatch, QueryBatch, SentenceBatch
 from whenabouts_systems.models.settings import Positive, Size, check_fields, check_keys
@@ -34,17 +34,17 @@ _ADDED = np.float32(1e-5)
 """Added to a row's norm before the row is divided by it (XML, ReLoCLNet, TVR-Ranking, CONQUER, MS-SL)."""
 
 _MAX_WORDS = 256
-"""Token ids of one sentence of a video; a longer sentence is cut."""
+"""At most this many token ids are kept of each sentence of a video."""
 
 _LATER = {"clips_per_cell": 1, "tokenizer": "", "reads_sentences": False}
-"""Settings younger than the first checkpoints, with their defaults, which change nothing."""
+"""Settings added after the first checkpoints; at these defaults they are left out of `config.json`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamInput:
     """One stream of features: `width` values a row, each row scaled to unit length if `normalise`.
 
-    `encoder` and `fingerprint` name the encoder of the features ("" if the file does not).
+    `encoder` and `fingerprint` name the encoder of the features ("" if the feature file does not).
     """
 
     width: Size
@@ -62,14 +62,14 @@ class Inputs:
 
     - `query`: token features. Queries keep their first `max_tokens` tokens.
     - `streams`: features of videos, on one grid of `clip_seconds`.
-    - `max_clips` and `long_videos`: what happens to videos with more clips.
+    - `long_videos`: what happens to videos with more than `max_clips` clips; "even" applies to every video.
 
-      - "pool": rows are averaged into `max_clips` longer clips; every row counts once (`clip_seconds_of`).
+      - "pool": rows are averaged into `max_clips` longer clips (`clip_seconds_of`); every row counts once.
       - "cut": later clips are dropped, as XML does.
-      - "pool-as-released": ReLoCLNet's program. It usually drops the last row, and its times still count
-        clips of the old length.
+      - "pool-as-released": as ReLoCLNet's program, which usually drops the last row. Times still use
+        `clip_seconds`, although pooled clips are longer.
       - "even": every video, short or long, has `max_clips` clips of equal time, as the map of 2D-TAN and MMN
-        needs. Rows are scaled to unit length before they are averaged.
+        needs. Rows with `normalise` are scaled to unit length before they are averaged.
       - "even-as-released": the program of 2D-TAN and MMN, which usually drops the last row, too.
 
     - `tef`: append two columns to each stream, the clip's begin and end as shares of the video (temporal
@@ -78,8 +78,8 @@ class Inputs:
     - `tokenizer`: queries are token ids of this tokenizer (a folder, or a hub's repository), for a text
       encoder inside the system; `query` is then unused.
     - `reads_sentences`: the same tokenizer also reads the speech of videos, sentence by sentence, with the
-      clips that each sentence covers. Neither queries nor sentences have special tokens: such a system adds
-      its own.
+      clips that each sentence covers. The tokenizer then adds no special tokens to queries or sentences; the
+      system does.
     """
 
     query: StreamInput
@@ -97,12 +97,18 @@ class Inputs:
         check_fields(self, "inputs", leave_out=("query", "streams"))
         if self.reads_sentences and not self.tokenizer:
             raise UsageError(
-                'inputs: reads_sentences needs a tokenizer, and there is none; give query = "tokenizer:NAME"'
+                'inputs: reads_sentences needs a tokenizer; in an experiment write query = "tokenizer:NAME"'
+            )
+
+        if self.is_even and self.max_clips % self.clips_per_cell:
+            raise UsageError(
+                f"inputs: max_clips is {self.max_clips}; accepted with {self.long_videos!r}: a multiple of "
+                f"clips_per_cell ({self.clips_per_cell})"
             )
 
     @property
     def widths(self) -> dict[str, int]:
-        """Each stream's values a row as the model sees them, with the two columns of `tef`."""
+        """The number of values a row of each stream, with the two columns of `tef`."""
         return {name: stream.width + 2 * self.tef for name, stream in self.streams.items()}
 
     @property
@@ -158,13 +164,15 @@ class Inputs:
     ) -> ClipBatch:
         """A batch of videos: stream -> (V, T, D) padded with zeros, the mask, and which videos are silent.
 
-        Each of `videos` is stream name -> (rows, D). A stream that ends early, or that a video lacks, is
-        filled with zeros. With `durations` (seconds), rows after a video's end are dropped: released features
-        often have one row too many. Errors call the videos by `names`. `transcripts` are the sentences of
-        each video, for a system that reads them (`reads_sentences`).
+        A silent video has only zeros as features, and no words that are read.
 
-        Raises UsageError, naming video and stream, for rows of a wrong width, values that are not finite and
-        a video without rows.
+        Each of `videos` is stream name -> (rows, D). A stream that ends early, or that a video lacks, is
+        filled with zeros. With `durations` (seconds), rows after a video's end are dropped, but not with
+        "even": released features often have one row too many. Errors use `names` for the videos.
+        `transcripts` are the sentences of each video, for a system that reads them (`reads_sentences`).
+
+        Raises UsageError, naming video and stream, for rows of a wrong width, values that are not finite or
+        too large, many surplus rows, a video without rows, and missing transcripts.
         """
         named = _named(names, len(videos), "video")
         rows = np.array([self._counted(at, videos, durations, named) for at in range(len(videos))], np.int64)
@@ -181,7 +189,7 @@ class Inputs:
                     _check_rows(features, width, f"{named[at]}, stream {stream!r}", self.is_even)
                     ready = self._fitted(features, int(rows[at]), settings.normalise)
                     block[at, : len(ready), :width] = ready
-            # Evenly pooled rows were scaled to unit length before they were averaged.
+            # Evenly pooled rows were scaled before they were averaged.
             normalise = settings.normalise and not self.is_even
             not_zero = _bring_to_unit(block[..., :width], normalise, named, f", stream {stream!r}")
             silent &= ~not_zero.any(1)
@@ -241,7 +249,7 @@ class Inputs:
             clips = self.clips_of(int(rows[at]))
             seconds = self.clip_seconds_of(int(rows[at]), duration) / self.clips_per_cell
             of_clips[at, :clips] = sentence_of_clips(sentences, clips, seconds)
-        # Groups of clips without speech are sentences without words.
+        # Groups of clips without speech have numbers beyond the transcript's sentences: rows without words.
         count = max(max(map(len, transcripts), default=0), int(of_clips.max(initial=-1)) + 1)
         texts = [sentence.text for sentences in transcripts for sentence in sentences]
         ids = iter(tokens_of(self.tokenizer).words(texts, _MAX_WORDS))
@@ -301,7 +309,7 @@ class Inputs:
         if len(kept) < count:
             kept = np.concatenate([kept, np.zeros((count - len(kept), kept.shape[1]), kept.dtype)])
         average: Callable[[Rows, int], Rows] = average_to_length
-        if self.long_videos.endswith("as-released"):  # a layer above this one, so imported by its name
+        if self.long_videos.endswith("as-released"):  # a higher layer, so imported only when needed
             average = importlib.import_module("whenabouts_systems.released.clips").average_to_length
         return average(kept, self.max_clips)
 
@@ -309,7 +317,7 @@ class Inputs:
 def endpoint_features(counts: NDArray[np.int64], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
     """(V, T, 2): each clip's begin and end as shares of its video, (i/n, (i+1)/n); 0 in padding.
 
-    "Temporal endpoint features" of paper 001's XML and of ReLoCLNet; n is the number of real clips.
+    "Temporal endpoint features" of XML (Lei et al., 2020) and of ReLoCLNet; n is the number of real clips.
     """
     begins = np.arange(mask.shape[1], dtype=np.float64) / np.maximum(counts, 1)[:, None]
     ends = np.arange(1, mask.shape[1] + 1, dtype=np.float64) / np.maximum(counts, 1)[:, None]
@@ -319,7 +327,9 @@ def endpoint_features(counts: NDArray[np.int64], mask: NDArray[np.bool_]) -> NDA
 def _bring_to_unit(
     block: NDArray[np.float32], normalise: bool, named: Sequence[str], where: str
 ) -> NDArray[np.bool_]:
-    """(N, M): which rows x of (N, M, D) are not zero. If `normalise`, divide x in place by |x| + 1e-5.
+    """(N, M): which rows of `block` (N, M, D) are not zero.
+
+    With `normalise` each row is divided in place by its norm + 1e-5.
 
     Raises UsageError for the first row whose values, or the sum of their squares, are not finite.
     """
@@ -339,9 +349,10 @@ def _named(names: Sequence[str] | None, count: int, kind: str) -> list[str]:
 
 
 def _check_rows(rows: Rows, width: int, name: str, averaged: bool = False) -> None:
-    """Raise UsageError for a wrong width and for values that float32 cannot hold.
+    """Raise UsageError for a wrong width and for values that are not finite or above `LARGEST_VALUE`.
 
-    Values of rows that will be `averaged` are always checked, because the average can hide them.
+    Values of float32 and smaller types are checked here only if the rows will be `averaged`, which can hide
+    a bad one; else `_bring_to_unit` checks them.
     """
     if rows.ndim != 2 or rows.shape[1] != width:
         raise UsageError(f"{name}: is of shape {rows.shape}; expected (rows, {width})")

@@ -77,7 +77,7 @@ class Config(ProgramSetting):
     """The settings of MMN; defaults are those of Charades-STA."""
 
     streams: Streams = field(default_factory=lambda: {"video": 4096})
-    """Name and width of the streams, which are read side by side."""
+    """Stream -> width of its features; streams are concatenated."""
     query_width: Size = 768
     """Width of words' features; unused with a `text_encoder`."""
     text_encoder: str = ""
@@ -173,7 +173,8 @@ class Model(PaperModel):
             counts,
             (hidden, inside),
             (config.map_kernel, config.map_layers),
-            square=2 / (3 * sum(config.streams.values())),  # of a unit vector's projection by fresh weights
+            square=2
+            / (3 * sum(config.streams.values())),  # the mean square of a freshly projected unit vector
             whole_square=self.whole_square,
         )
         self.to_iou = Pointwise(inside, width)

@@ -11,40 +11,41 @@ within a video: in training the softmax runs over several videos, so logits can 
 
 Training (12): L = L^st + L^ed + `gamma` * L^c.
 
-- *Shared-Norm* (11): the start is a softmax over the clips of the own video and of the query's negatives
+- *Shared-Norm* (11): the start is a softmax over the clips of the query's own video and of its negatives
   (`Batch.negatives`: 4 of the retriever's first 100 on TVR, 2 on DiDeMo), and so is the end. Videos known to
-  answer the query are excluded. Without negatives the softmaxes are over the own video.
-- *Adversarial training*: a classifier learns which segments answer. Its positives are all segments of the own
-  video with an IoU of more than 0.7, in clips. Its negatives are the five moments of each negative video that
-  the localizer scores highest at that step (without suppression of overlaps, of `min_moment_clips` to
-  `max_moment_clips` clips). A segment's feature is the maximum over its clips after a transformer of the
-  classifier's own; three linear layers follow.
+  answer the query are excluded. Without negatives the softmaxes are over the query's own video.
+- *Adversarial training*: a classifier learns which segments answer the query. Its positives are all segments
+  of the query's own video with an IoU of more than 0.7, in clips. Its negatives are the five moments of each
+  negative video that the localizer scores highest at that step (without suppression of overlaps, of
+  `min_moment_clips` to `max_moment_clips` clips). A segment's feature is the maximum over its clips after a
+  transformer of the classifier's own; three linear layers follow.
 
-  The paper does not print who plays against whom. Equation 12 minimises L^c, and a reversed gradient would
-  teach the encoders to hide the answer, where the paper wants to "heighten the localizer's attention" to it.
-  So the localizer proposes negatives, without a gradient, and the classifier must refuse them. The clips
-  after fusion, gates and encoders learn with the classifier. The networks of start and end get no gradient of
-  L^c, the classifier none of L^st and L^ed.
+  The paper does not say which part is trained against which. Equation 12 minimises L^c, and a reversed
+  gradient would teach the encoders to hide the answer, where the paper wants to "heighten the localizer's
+  attention" to it. So the localizer's best moments in negative videos are the negatives; their choice has no
+  gradient. L^c trains the classifier, the fusion, the gates and the encoders, but not the networks of start
+  and end. L^st and L^ed do not train the classifier.
 
   `adversary` = "players" is the other reading. The classifier learns alone, from detached features. The
-  localizer, start and end included, learns a distribution over the query's segments (a softmax of
-  l_st + l_ed) that the classifier, fixed in that term, approves of. L^c is the mean over a query's segments
-  of the binary cross-entropy, then over queries. A query without negatives has no such term: the classifier
-  would learn to accept everything.
+  localizer, start and end included, minimises the mean of -log sigmoid(classifier's logit) over the query's
+  segments, weighted by a softmax of l_st + l_ed; that term does not train the classifier.
+
+  In both readings L^c is the mean over a query's segments of the binary cross-entropy, then over queries. A
+  query without negatives contributes no L^c: the classifier would learn to accept everything.
 
 Readings of what the paper leaves open:
 
 - *Clips without words* have zeros as features, as printed, and are treated like others: LayerNorm, linear
-  layer and places turn them into "nobody speaks", and the transformer adds the speech around them. With
-  `pauses` = "nothing" a clip passes no gate in a stream where its features are zero.
+  layer and position embeddings give them a learned vector, and the transformer adds the speech around them.
+  With `pauses` = "nothing" the encoded clip is zero in each stream where its features are all zero.
 - *The classifier's transformer* ("another Transformer") has one layer and reads the input of the networks of
   start and end.
 - *Networks of start and end*: a convolution over `span_kernel` clips to `span_hidden` values, ReLU, a linear
   layer.
 - *Losses* are means over the queries of a batch; `weight` multiplies all terms of a query (paper 004).
 
-No program was released. Shapes as in `protocol`; S streams, G gates (one a stream), H the width inside, N
-real clips of all pairs.
+The authors released no program. Shapes as in `protocol`; S streams, G gates (`Config.gated`), H the width
+inside, N real clips of all pairs.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ _CLIPS = 1 << 12
 class Config(PremSettings):
     """The settings of PREM's localizer.
 
-    Table 6: one of the two `streams`; `gates` off; `gamma` = 0 (no adversarial training); `shared_norm` off.
+    The ablations of table 6: one of the two `streams`; `gates` off; `gamma` = 0; `shared_norm` off.
     """
 
     fusion_layers: Size = 2
@@ -120,7 +121,7 @@ class Config(PremSettings):
     """How many of the best moments of each negative video are the classifier's negatives."""
     min_moment_clips: Size = 1
     max_moment_clips: Size | None = 24
-    """The lengths of these moments in clips (None: any)."""
+    """Shortest and longest of these moments, in clips; None: no upper limit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -303,14 +304,14 @@ class Model(PremModel):
         return dict(zip(self.config.streams, shares, strict=True))
 
     def loss(self, batch: Batch) -> Losses:
-        """Terms `start` and `end` (11) and, if a classifier has negatives, `adversarial` (12).
+        """Terms `start` and `end` (11) and, with a classifier and negatives, `adversarial` (12).
 
         With "players" `adversarial` is the classifier's loss and `proposals` the localizer's.
         """
         queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
         candidates = self._candidates(batch)
         query, place = candidates.pairs()
-        # A query meets several videos; the keys and values of its words are computed once.
+        # A query is paired with several videos; the keys and values of its words are computed once.
         keys_and_values = self.fusion.keys_and_values(queries.parts["words"])
         scored = self.pair_logits(
             queries.take(query),
@@ -340,7 +341,7 @@ class Model(PremModel):
     def _adversarial(
         self, classifier: Classifier, scored: PairLogits, candidates: CandidateVideos, batch: Batch
     ) -> dict[str, Tensor]:
-        """The terms of the classifier: L^c of equation 12."""
+        """L^c of equation 12 (`adversarial`) and, with "players", the localizer's `proposals`."""
         config = self.config
         query, place = candidates.pairs()
         pairs, segments = _segments(scored, place, batch.spans, config)
@@ -349,7 +350,7 @@ class Model(PremModel):
         # With positives alone the classifier would learn to accept everything.
         usable = of_query[~answers].bincount(minlength=len(batch)) > 0
         players = config.adversary == "players"
-        # With "players" the classifier learns alone; together, clips, gates and encoders learn with it.
+        # With "players" L^c trains the classifier alone; with "together", fusion, gates and encoders as well.
         clips = scored.clips.detach() if players else scored.clips
         logits = classifier(clips, scored.mask, pairs, segments)
         entropy = functional.binary_cross_entropy_with_logits(
@@ -361,9 +362,11 @@ class Model(PremModel):
         terms = {"adversarial": config.gamma * weighted_mean(means, batch.weight)}
         if players:
             # The classifier is fixed in the localizer's term, or it would learn to approve.
-            approved = _approval(scored.borders, pairs, segments, of_query, logits.detach(), len(batch))
+            proposal_loss = _proposal_loss(
+                scored.borders, pairs, segments, of_query, logits.detach(), len(batch)
+            )
             terms["proposals"] = config.gamma * weighted_mean(
-                torch.where(usable, approved, 0.0), batch.weight
+                torch.where(usable, proposal_loss, 0.0), batch.weight
             )
         return terms
 
@@ -382,7 +385,7 @@ def _segments(scored: PairLogits, place: Tensor, spans: Tensor, config: Config) 
     return torch.cat([own_pairs[query], others[video]]), torch.cat([positives, negatives])
 
 
-def _approval(
+def _proposal_loss(
     borders: Tensor, pairs: Tensor, segments: Tensor, of_query: Tensor, logits: Tensor, queries: int
 ) -> Tensor:
     """(Q,) how much the classifier (`logits` (M,)) disapproves of the localizer's proposals.

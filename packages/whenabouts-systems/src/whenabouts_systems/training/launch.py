@@ -15,6 +15,9 @@ import torch
 
 import whenabouts
 from whenabouts.types import UsageError
+from whenabouts_bench.evaluation.metrics import parse_metric
+from whenabouts_systems.models import new_model
+from whenabouts_systems.ranking.candidates import RankedVideos, can_retrieve
 from whenabouts_systems.training.data import ExperimentData
 from whenabouts_systems.training.devices import DeviceSetup
 from whenabouts_systems.training.experiment import Experiment
@@ -36,7 +39,7 @@ def launch(
     show: Show | None = None,
     log: Callable[[str], None] | None = None,
 ) -> TrainingResult:
-    """Run one training, or resume it; `log` gets lines about the data before it begins.
+    """Run one training, or resume it; `log` gets lines about the data before the training begins.
 
     With `resume`, a training that was interrupted before it wrote anything starts anew. Raises UsageError if
     the folder `out` is used and `resume` is false, and the errors of `ExperimentData.open`, both before the
@@ -53,7 +56,11 @@ def launch(
             say = log if log and setup.writes else _discard
             if experiment.data.retrieved.needs_lists:
                 choose_negatives(experiment, data, folder.path, setup, say)
-            retriever = lists_of_validation(experiment, data, folder.path, setup, say)
+            retriever: RankedVideos | None = None
+            if experiment.data.retrieved.validation and experiment.data.validation:
+                retriever = lists_of_validation(experiment, data, folder.path, setup, say)
+            elif experiment.data.validation:
+                _check_measure(experiment, data)
             for line in data.summary():
                 say(line)
             about = _about(experiment, data, Path(features), setup)
@@ -64,6 +71,21 @@ def launch(
         if setup.writes:
             folder.write_about({**about, **result.to_json()})
         return result
+
+
+def _check_measure(experiment: Experiment, opened: ExperimentData) -> None:
+    """Raise UsageError for a metric of videos if the system cannot choose videos."""
+    config = experiment.config(opened.inputs)
+    with torch.device("meta"):
+        model = new_model(experiment.system, config)
+    measures = [parse_metric(name) for name in experiment.training.metrics]
+    beyond = [measure.name for measure in measures if measure.task in ("VCMR", "VR")]
+    if beyond and not can_retrieve(model):
+        raise UsageError(
+            f"{experiment.name} [training] metric is {beyond[0]!r}, which needs a choice of videos, and "
+            f"{experiment.system} does not choose videos; give lists for the validation queries with "
+            "--set data.retrieved.validation=RUN, or a metric in given videos, such as SVMR R@1,IoU=0.5"
+        )
 
 
 def _ended(experiment: Experiment, folder: RunFolder) -> State | None:
@@ -107,7 +129,7 @@ def launch_seeds(
 def different_seeds(seeds: Sequence[int]) -> Sequence[int]:
     """The seeds. Raises UsageError for repeated ones."""
     if len(set(seeds)) < len(seeds):
-        raise UsageError(f"seeds {', '.join(map(str, seeds))}: one comes twice; give different seeds")
+        raise UsageError(f"seeds {', '.join(map(str, seeds))}: one is repeated; give different seeds")
     return seeds
 
 
@@ -118,7 +140,7 @@ def _discard(_: str) -> None:
 def _about(
     experiment: Experiment, data: ExperimentData, features: Path, setup: DeviceSetup
 ) -> dict[str, Any]:
-    """The facts in `run.json` before the training ends."""
+    """The facts that `run.json` holds while the training runs; results are added at its end."""
     return {
         "experiment": experiment.name,
         "title": experiment.title,

@@ -21,10 +21,8 @@ from numpy.typing import NDArray
 
 from whenabouts.types import UsageError
 from whenabouts_bench import formats
-from whenabouts_bench.evaluation.metrics import parse_metric
 from whenabouts_bench.formats.runs import RunSource
 from whenabouts_bench.relevance.cooccurrence import Cooccurrence, words_of
-from whenabouts_systems.models import new_model
 from whenabouts_systems.models.staged import SYSTEM, stages_of
 from whenabouts_systems.models.trained import CONFIG, Trained
 from whenabouts_systems.ranking.candidates import RankedVideos, can_retrieve
@@ -88,18 +86,12 @@ def lists_of_validation(
     run: str | Path,
     setup: DeviceSetup,
     log: Callable[[str], None],
-) -> RankedVideos | None:
-    """The lists of videos in which a validation searches for moments; None if the experiment names none.
+) -> RankedVideos:
+    """The lists of videos in which a validation searches for moments.
 
-    Raises UsageError if the experiment names none although its metric needs a system that chooses videos,
-    for lists that lack a query, and as `opened_lists` does.
+    Raises UsageError for lists that lack a query, and as `opened_lists` does.
     """
     data, place = experiment.data, experiment.data.retrieved.validation
-    if not data.validation:
-        return None
-    if not place:
-        _check_measure(experiment, opened)
-        return None
     with seen_folder(place, run, experiment.training.seed, setup) as lists:
         draws, depth = data.retrieved.validation_draws, experiment.decoding.top_videos
         which = f"{draws} videos drawn from" if draws else f"the first {depth} videos of"
@@ -123,21 +115,6 @@ def _drawn(
     usual = usual_queries(experiment.data, opened, log, "validation")
     settings, seed = experiment.data.retrieved, experiment.training.seed
     return drawn_candidates(source, opened.split("validation"), settings, seed, source.name, usual)
-
-
-def _check_measure(experiment: Experiment, opened: ExperimentData) -> None:
-    """Raise UsageError for a metric of videos if the system cannot choose videos."""
-    config = experiment.config(opened.inputs)
-    with torch.device("meta"):
-        model = new_model(experiment.system, config)
-    measures = [parse_metric(name) for name in experiment.training.metrics]
-    beyond = [measure.name for measure in measures if measure.task in ("VCMR", "VR")]
-    if beyond and not can_retrieve(model):
-        raise UsageError(
-            f"{experiment.name} [training] metric is {beyond[0]!r}, which needs a choice of videos, and "
-            f"{experiment.system} does not choose videos; give lists for the validation queries with "
-            "--set data.retrieved.validation=RUN, or a metric in given videos, such as SVMR R@1,IoU=0.5"
-        )
 
 
 def usual_queries(

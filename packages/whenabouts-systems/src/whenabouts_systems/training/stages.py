@@ -2,7 +2,7 @@
 
 A file of stages has only `title = "..."` and `stages = ["first.toml", "second.toml"]`, which are files beside
 it. The stages are trained in turn, each into a subfolder of its name (without `.toml`). In [data] of a later
-stage, "stage:first" means the folder of that earlier stage. At the end, `system.json` says which stage
+stage, "stage:NAME" means the folder of the earlier stage NAME. At the end, `system.json` says which stage
 answers and which chooses the videos (`models.staged`).
 
 Before the first training begins, all stages are checked: their settings, their references to other stages,
@@ -44,7 +44,7 @@ class StagedExperiment:
 
     @property
     def retriever(self) -> str | None:
-        """The stage that chooses the videos: the one whose lists the last stage learns from, or None."""
+        """The stage that chooses the videos: its lists are those of the last stage. None without lists."""
         lists = self.stages[self.localizer].data.retrieved.lists
         return lists.removeprefix(STAGE) if lists.startswith(STAGE) else None
 
@@ -67,7 +67,7 @@ class StagedResult:
     of_seeds: bool
 
     def to_json(self) -> dict[str, Any]:
-        """As `train --json` prints it; each stage is printed like a training, or like several seeds."""
+        """As `train --json` prints it; each stage in the form of one training, or of `seeds_to_json`."""
         return {
             "title": self.title,
             "folder": str(self.folder),
@@ -92,7 +92,7 @@ def load_stages(path: str | Path, settings: Sequence[str] = ()) -> StagedExperim
             raise FormatError(
                 place,
                 f"lists stages and also has {key!r}",
-                accepted="title and stages; everything else belongs into the stages' files",
+                accepted="title and stages; everything else belongs in the stages' files",
             )
     files = _files(place, tables["stages"])
     _check_names(place, files, settings)
@@ -178,9 +178,10 @@ def _files(place: Path, stages: Any) -> dict[str, Path]:
 
 
 def _check_names(place: Path, files: Mapping[str, Path], settings: Sequence[str]) -> None:
-    """Refuse a stage named like a table of an experiment, and a setting that matches neither.
+    """Refuse stages and settings with unusable names.
 
-    Raises FormatError and UsageError.
+    Raises FormatError for a stage whose name has a dot or is a key of experiments, and UsageError for a
+    setting that begins with neither a stage nor such a key, or names a stage without a key.
     """
     for name in files:
         if name in KEYS or "." in name:
@@ -196,14 +197,14 @@ def _check_names(place: Path, files: Mapping[str, Path], settings: Sequence[str]
         first, _, key = name.strip().partition(".")
         if equals and first in files and not key:
             raise UsageError(
-                f"--set {setting!r}: names a stage without a key; accepted: such as {first}.training.epochs=3"
+                f"--set {setting!r}: names a stage without a key; give one, such as {first}.training.epochs=3"
             )
         if equals:
             refuse_unknown([first], [*files, *KEYS], f"--set {setting!r}: {place}")
 
 
 def _settings_of(stage: str, files: Mapping[str, Path], settings: Sequence[str]) -> Iterator[str]:
-    """The settings for a stage, in their order, without its name."""
+    """The settings that apply to a stage, in order, without the stage's name."""
     for setting in settings:
         first, _, of_stage = setting.strip().partition(".")
         if first == stage:
@@ -236,7 +237,11 @@ def _check_references(name: str, stages: Mapping[str, Experiment], place: Path) 
 def _check_folders(
     runs: Sequence[tuple[StagedExperiment, Path, str]], *, resume: bool, of_seeds: bool
 ) -> None:
-    """Raise UsageError if a stage's folder is used; with `resume`, if it holds another training or none."""
+    """Raise UsageError if a stage's folder is used.
+
+    With `resume`, raise it if a folder holds another training, or if no stage has begun (with seeds, that is
+    allowed).
+    """
     begun = False
     for run, folder, _ in runs:
         RunFolder(folder).refuse_training()
@@ -248,6 +253,6 @@ def _check_folders(
                 begun = True
                 place.check_same(experiment)
             elif place.is_untouched:
-                begun = True
+                begun = True  # interrupted before anything was written
     if resume and not begun and not of_seeds:
         raise UsageError(f"{runs[0][1]}: there is no training here to resume; train without --resume")

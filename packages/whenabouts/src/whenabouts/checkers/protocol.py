@@ -2,8 +2,8 @@
 
 The description and the words of a video are untrusted. They are put into a block of JSON between marks that
 they cannot contain, with every character escaped that a chat template could interpret, and the instructions
-say that the block is data. Only an answer in the requested form is accepted, and its effect is limited: match
-or not, and slightly moved borders.
+say that the block is data. Only an answer in the requested form is accepted. It says match or not, may
+move the borders within the view, and adds one line of reason.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 from whenabouts.types import Moment, Verdict, WhenaboutsError
 
 PROMPT = 1
-"""The version of the question; measurements with another one are not used."""
+"""Version of the prompt. Measurements made with another version are ignored."""
 
 INSTRUCTIONS = """\
 You check whether a moment of a video matches a description. You are given frames in order of time, each \
@@ -50,13 +50,22 @@ SCHEMA: Mapping[str, Any] = MappingProxyType(
 )
 """The form of an answer, as JSON Schema."""
 
-_MOST_REASON = 200
-_MOST_WORDS = 2000
-_MOST_ANSWER = 4000
+_REASON_CHARACTERS = 200
+_WORDS_CHARACTERS = 2000
+_ANSWER_CHARACTERS = 4000
 _LEAST_SECONDS = 0.1
 _SPECIAL = frozenset("<>[]|&`")
-# Line ends, marks of writing direction, and surrogates are escaped as well.
-_CONTROL_RANGES = ((0, 0x20), (0x7F, 0xA0), (0x200B, 0x2010), (0x2028, 0x2030), (0xD800, 0xE000))
+# Controls, zero-width characters, line separators, marks of writing direction and surrogates are escaped too.
+_CONTROL_RANGES = (
+    (0, 0x20),
+    (0x7F, 0xA0),
+    (0x61C, 0x61D),
+    (0x200B, 0x2010),
+    (0x2028, 0x2030),
+    (0x2060, 0x2070),
+    (0xD800, 0xE000),
+    (0xFEFF, 0xFF00),
+)
 _CONTROL = frozenset(chr(code) for low, high in _CONTROL_RANGES for code in range(low, high))
 _FENCE = "```"
 
@@ -71,7 +80,10 @@ class CheckerUnavailable(CheckerError):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A checker's input: a moment, frames (seconds, JPEG) in order, words, and the limits of its borders."""
+    """A checker's input: a moment, frames (seconds, JPEG) in order, and words.
+
+    New borders are clipped to `low` and `high`.
+    """
 
     moment: Moment
     frames: Sequence[tuple[float, bytes]]
@@ -90,7 +102,7 @@ class Checker(Protocol):
     """A model that reads frames and words.
 
     `name` is for display, without a folder or an address; `fingerprint` identifies model and revision, and is
-    the key of its measurements. `runs_here`: it uses this process's memory, for one moment at a time.
+    the key of its measurements. `runs_here`: the model runs in this process, one moment at a time.
     """
 
     runs_here: bool
@@ -111,10 +123,10 @@ class Checker(Protocol):
 
 @dataclass(frozen=True)
 class CheckChoice:
-    """Options of a search whose first moments are looked at once more (`checking.py`).
+    """Search options: a checker looks again at the first moments (`checking.py`).
 
-    `check` is a checker, or its name; it looks at the first `check_best` moments, within about
-    `check_seconds`.
+    `check` is a checker, its name, or None for no check; it looks at the first `check_best` moments, within
+    about `check_seconds`.
     """
 
     check: Checker | str | None = None
@@ -123,10 +135,11 @@ class CheckChoice:
 
 
 class Kind(Protocol):
-    """The declarations of a kind's module; `MODELS` (`ModelCard`s) is optional.
+    """What a module defines to offer one kind of checker; `MODELS` (`ModelCard`s) is optional.
 
-    In place of `open`, a module of rerankers has `open_reranker(name)`, which returns a `reranker.Reranker`,
-    and one of rewriters `open_rewriter(name, send_query=...)`, which returns a `rewriter.Rewriter`.
+    Kinds are asked in the order of `ORDER`. In place of `open`, a module of rerankers has
+    `open_reranker(name)`, which returns a `reranker.Reranker`, and a module of rewriters has
+    `open_rewriter(name, send_query=...)`, which returns a `rewriter.Rewriter`.
     """
 
     ORDER: int
@@ -155,23 +168,21 @@ def question_of(description: str, view: View) -> list[Part]:
         "description": description,
         "start": round(moment.start, 2),
         "end": round(moment.end, 2),
-        "words": view.words[:_MOST_WORDS],
+        "words": view.words[:_WORDS_CHARACTERS],
     }
     parts.append(f"{data_block(data)}\nDoes the moment match? Answer in JSON.")
     return parts
 
 
 def data_block(data: Mapping[str, Any]) -> str:
-    """Data of strangers as JSON between marks that it cannot contain."""
-    block = _plain(json.dumps(data, ensure_ascii=False))
+    """Untrusted data (texts and numbers) as escaped JSON between marks made of its hash."""
+    block = _escaped(json.dumps(data, ensure_ascii=False))
     mark = hashlib.sha256(block.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return f"BEGIN DATA {mark}\n{block}\nEND DATA {mark}"
 
 
-def _plain(text: str) -> str:
-    """JSON without the characters that chat templates use for turns and pictures (<|im_end|>, [INST],
-    <image>).
-    """
+def _escaped(text: str) -> str:
+    """JSON with control characters and those of chat templates (<|im_end|>, [INST], <image>) escaped."""
     return "".join(f"\\u{ord(sign):04x}" if sign in _SPECIAL or sign in _CONTROL else sign for sign in text)
 
 
@@ -183,7 +194,7 @@ class _Answer(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_answer(text: str, view: View) -> Verdict:
-    """The verdict of an answer in the requested form; borders only if they are near the moment.
+    """The verdict of an answer in the requested form; with new borders if they overlap the moment.
 
     Raises CheckerError for anything else.
     """
@@ -198,7 +209,7 @@ def json_of(text: str, form: type[Form]) -> Form:
     if plain.startswith(_FENCE) and plain.endswith(_FENCE) and len(plain) >= 2 * len(_FENCE):
         plain = plain[len(_FENCE) : -len(_FENCE)].removeprefix("json")
     try:
-        if len(text) > _MOST_ANSWER:
+        if len(text) > _ANSWER_CHARACTERS:
             raise ValueError("too long")
         return msgspec.json.decode(plain, type=form)
     except (ValueError, RecursionError):
@@ -206,7 +217,10 @@ def json_of(text: str, form: type[Form]) -> Form:
 
 
 def _borders(answer: _Answer, view: View) -> tuple[float, float] | None:
-    """The borders of an answer, clipped to the surroundings; None if invalid or elsewhere."""
+    """The borders of an answer, clipped to the view.
+
+    None if they are invalid, too short, unchanged, or without overlap with the moment.
+    """
     moment = view.moment
     start = moment.start if answer.start is None else answer.start
     end = moment.end if answer.end is None else answer.end
@@ -222,4 +236,4 @@ def _borders(answer: _Answer, view: View) -> tuple[float, float] | None:
 def one_line(text: str) -> str:
     """A model's text on one short line without control characters."""
     line = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
-    return line if len(line) <= _MOST_REASON else line[: _MOST_REASON - 1].rstrip() + "…"
+    return line if len(line) <= _REASON_CHARACTERS else line[: _REASON_CHARACTERS - 1].rstrip() + "…"

@@ -1,4 +1,4 @@
-"""Rerankers: models that score moments against the words of a query, and keep their scores."""
+"""The interface of rerankers, the search options for them, and a cache of their scores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hashlib import blake2b
 from typing import Protocol
 
 _MOST_KEPT = 20_000
-"""Scores that are kept; about 2 MB."""
+"""Scores that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class Document:
 class Reranker(Protocol):
     """A model that scores documents against a query.
 
-    `name` is for display, without a folder; `fingerprint` identifies kind, model and weights.
-    `reads_words`, `sees`: what it reads of a document.
+    `name` is shown to users and has no folder in it; `fingerprint` identifies kind, model and weights.
+    `reads_words`: it reads the words of a document; `sees`: it reads the frame.
     """
 
     reads_words: bool
@@ -38,7 +38,9 @@ class Reranker(Protocol):
     def fingerprint(self) -> str: ...
 
     def score(self, query: str, documents: Sequence[Document]) -> list[float]:
-        """A score for each document, higher is better; only their order means anything.
+        """A score for each document; higher is better.
+
+        Scores of one query are compared across calls, so none may depend on the other documents.
 
         Raises CheckerError if the model cannot score them.
         """
@@ -46,9 +48,9 @@ class Reranker(Protocol):
 
 @dataclass(frozen=True)
 class RerankChoice:
-    """Options of a search whose first moments a model puts in order (`rerank.py`).
+    """Options for reranking: a model puts the first moments in order (`rerank.py`).
 
-    `rerank` is a reranker, or its name; it gets about `rerank_seconds`.
+    `rerank` is a reranker, or its name; it may take about `rerank_seconds` seconds.
     """
 
     rerank: Reranker | str | None = None
@@ -56,7 +58,7 @@ class RerankChoice:
 
 
 class KeepsScores:
-    """A reranker that scores the same words and the same document once; for threads."""
+    """A reranker whose scores are kept by query and document; safe in several threads."""
 
     def __init__(self, reranker: Reranker) -> None:
         self._reranker, self._lock = reranker, threading.Lock()

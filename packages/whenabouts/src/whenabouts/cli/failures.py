@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import whenabouts
-from whenabouts.cli.terminal import for_terminal
+from whenabouts.cli.terminal import drop_output, for_terminal
 from whenabouts.extras import lacking
 from whenabouts.intake.lacks import lack_of
 from whenabouts.types import WhenaboutsError
@@ -29,18 +29,11 @@ _MOST_LETTERS = 500
 _OWN_FOLDER = Path(whenabouts.__file__).parent
 
 
-def open_outputs() -> None:
-    """Redirect closed output streams to nowhere; Python sets them to None, which cannot be written to."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 (for good)
-
-
 def exit_code_of(error: BaseException, arguments: Sequence[str]) -> int:
     """Report an error that ended a command on standard error, and return its exit code."""
     if isinstance(error, BrokenPipeError) and _reader_left():
         # The reader of a pipe has seen enough and reads no message.
-        _drop_output()
+        drop_output()
         return MATCH
     if "--debug" in arguments or os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0"):
         with contextlib.suppress(OSError, ValueError):
@@ -50,7 +43,7 @@ def exit_code_of(error: BaseException, arguments: Sequence[str]) -> int:
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
-        _drop_output()  # Python would try to write it again at exit
+        drop_output()  # Python would try to write it again at exit
     return INTERRUPTED if isinstance(error, KeyboardInterrupt) else WRONG
 
 
@@ -93,11 +86,3 @@ def _reader_left() -> bool:
         look.register(sys.stdout.fileno(), 0)
         return any(events & select.POLLERR for _, events in look.poll(0))
     return False
-
-
-def _drop_output() -> None:
-    """Discard all further output."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)

@@ -130,8 +130,12 @@ def _add_streams(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--shots",
-        action="store_true",
-        help="find shots (ranges without a cut) even if frames are not searched",
+        metavar="FINDER",
+        nargs="?",
+        const=True,
+        default=False,
+        help="find shots (ranges without a cut) even if frames are not searched; FINDER is used from now on: "
+        "built-in (default), or transnetv2, a slow network (pip install 'whenabouts[shots]')",
     )
     parser.add_argument(
         "--transcribe",

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 
 from whenabouts import plugins
 from whenabouts.cli.configuration import parse_with_files
-from whenabouts.cli.failures import exit_code_of, open_outputs
-from whenabouts.cli.terminal import encode_anything
-from whenabouts.cli.verbs import BRINGS, OPTIONS, Missing, Verb, extended, refuse_missing
+from whenabouts.cli.failures import exit_code_of
+from whenabouts.cli.terminal import encode_anything, open_outputs
+from whenabouts.cli.verbs import BRINGS, OPTIONS, Missing, Verb, refuse_missing
 from whenabouts.version import __version__
 
 MY_VIDEOS = "search my videos"
@@ -91,7 +91,8 @@ def all_verbs() -> dict[str, Verb]:
 def _extend(name: str, parser: argparse.ArgumentParser) -> None:
     """Add a verb's options from plugins. If their package is missing, using such an option says so."""
     run_verb = parser.get_default("run")
-    modules = [importlib.import_module(more.module) for more in extended(name)]
+    added = plugins.loaded("verb_options").values()
+    modules = [importlib.import_module(more.module) for more in added if more.verb == name]
     for module in modules:
         module.add_options(parser)
     for option in OPTIONS.get(name, ()):

@@ -66,7 +66,7 @@ def add_parser(verbs: Any) -> None:
         "query",
         metavar="QUERY",
         nargs="?",
-        help='what to look for, in your own words; what stands in "quotes" must be said exactly so',
+        help='what to look for, in your own words; words in "quotes" must be said exactly so',
     )
     parser.add_argument(
         "--queries",
@@ -92,7 +92,7 @@ def add_parser(verbs: Any) -> None:
     add_segments(parser)
     add_check(parser, "let this model look at the best moments once more and say whether they match")
     parser.add_argument(
-        "--check-best", metavar="N", type=int, default=5, help="so many moments are looked at (default 5)"
+        "--check-best", metavar="N", type=int, default=5, help="number of moments to look at (default 5)"
     )
     parser.add_argument(
         "--check-seconds",

@@ -91,7 +91,7 @@ def add_parser(verbs: Any) -> None:
         help="let people search with this trained system as well: a folder, or owner/name on a hub (repeat "
         "for more)",
     )
-    add_check(parser, "let people have the best moments looked at once more by this model, and by no other")
+    add_check(parser, "let clients have the best moments checked by this model, and by no other")
     add_rerank(parser, "let people have the first forty moments put in order by this model")
     add_rewrite(parser, "let people search also in the words of this model")
 

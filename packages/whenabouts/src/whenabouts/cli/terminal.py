@@ -6,9 +6,11 @@ import argparse
 import contextlib
 import io
 import json
+import os
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -86,11 +88,26 @@ def for_terminal(text: str) -> str:
     )
 
 
+def open_outputs() -> None:
+    """Redirect closed output streams to nowhere; Python sets them to None, which cannot be written to."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 (for good)
+
+
 def encode_anything() -> None:
     """Escape characters that a terminal cannot encode, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def drop_output() -> None:
+    """Discard all further output."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def console(stream: TextIO | None = None) -> Console:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from whenabouts import plugins
 from whenabouts.types import UsageError
 
 
@@ -55,9 +53,3 @@ class Missing(argparse.Action):
         raise UsageError(
             f"{option_string} is in a package that is not installed: pip install 'whenabouts[research]'"
         )
-
-
-def extended(name: str) -> Sequence[VerbOptions]:
-    """The options that plugins add to a verb (entry points `whenabouts.verb_options`)."""
-    added: list[VerbOptions] = list(plugins.loaded("verb_options").values())
-    return [more for more in added if more.verb == name]

@@ -13,7 +13,7 @@ from whenabouts.watching import watch
 
 _EPILOG = """\
 examples:
-  whenabouts index ~/Videos --corpus my.corpus      (chooses what is indexed, such as pictures)
+  whenabouts index ~/Videos --corpus my.corpus      (once before: decides what is indexed, such as pictures)
   whenabouts watch ~/Videos --corpus my.corpus"""
 
 
@@ -24,9 +24,9 @@ def add_parser(verbs: Any) -> None:
         "watch",
         run,
         description="Follow folders until Ctrl-C: seconds after a file appears, changes, moves or is "
-        "deleted, the corpus is updated. New files get the streams of the corpus; files still being copied "
-        "are waited for. If a folder is missing or empty, for example because its disk is not mounted, "
-        "its videos stay.",
+        "deleted, the corpus is updated. New files get the streams of the corpus. A file is read once it "
+        "has been copied whole. If a folder is missing or empty, for example because its disk is not "
+        "mounted, its videos stay in the corpus.",
         epilog=_EPILOG,
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", type=Path, help="folders")
@@ -36,10 +36,10 @@ def add_parser(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the result of each change, until Ctrl-C."""
-    import watchfiles  # noqa: F401 (where it is missing, say so before the corpus is opened)
+    import watchfiles  # noqa: F401 (imported here, so that a missing package is reported before the corpus is opened)
 
     corpus = open_corpus(options)
-    line = f"watching {', '.join(map(str, options.paths))}; Ctrl-C ends"
+    line = f"watching {', '.join(map(str, options.paths))}; press Ctrl-C to stop"
     print(for_terminal(line), file=sys.stderr, flush=True)
     for summary in watch(corpus, options.paths):
         if wants_json(options):

@@ -1,7 +1,7 @@
-"""English words common to talks of different fields; a short query without them is a name or a term.
+"""English words common to talks of different fields; one or two words not among them are a name or a term.
 
-The list was counted in real transcripts (`benchmarks/common_words.py`). It exists for English only: in other
-languages no query counts as a name.
+The list was counted in real transcripts (`benchmarks/common_words.py`). It is English; `is_term` does not
+check the language, its callers do.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 
 MOST_WORDS = 2
-"""Most words of a name or a term."""
+"""A name or a term has at most this many words."""
 
 
 @cache
@@ -22,7 +22,7 @@ def common_words() -> frozenset[str]:
 
 
 def is_term(words: Sequence[str]) -> bool:
-    """Whether lower-case words are a name or a term: one or two, in Latin letters, none of them common.
+    """Whether lower-case words are a name or a term: one or two, ASCII, none of them common.
 
     >>> is_term(["kubernetes"]), is_term(["next", "steps"])
     (True, False)

@@ -21,7 +21,6 @@ from whenabouts.encoders.protocol import (
     EncoderUnavailable,
     SoundEncoder,
     check_sounds,
-    fingerprint,
 )
 from whenabouts.intake.hub import ModelCard
 
@@ -78,11 +77,10 @@ class ClapEncoder(TextSide):
 
     @cached_property
     def fingerprint(self) -> str:
-        return fingerprint(
+        return weight_files.model_fingerprint(
             "clap",
-            model=type(self._model).__name__,
-            weights=weight_files.weights_hash(weight_files.safetensors_files(self._folder)),
-            inputs=weight_files.inputs_mark(self._folder),
+            self._model,
+            self._folder,
             dimension=self.dimension,
             pooling="own",
             normalisation="l2",

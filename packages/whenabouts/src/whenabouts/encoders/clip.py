@@ -23,7 +23,6 @@ from whenabouts.encoders.protocol import (
     ImageEncoder,
     TextEncoder,
     check_texts,
-    fingerprint,
 )
 from whenabouts.intake.hub import ModelCard
 
@@ -50,7 +49,7 @@ def recognises(name: str) -> bool:
 
 
 def open_images(name: str, settings: EncoderSettings) -> ImageEncoder:
-    """The encoder of that hub name or folder. Raises EncoderUnavailable with a remedy."""
+    """Open the encoder `name`, a hub name or folder. Raises EncoderUnavailable with a remedy."""
     weight_files.require(name, _NEEDS, "vision")
     folder = weight_files.locate(name)
     with weight_files.loading(name, "vision"):
@@ -58,7 +57,7 @@ def open_images(name: str, settings: EncoderSettings) -> ImageEncoder:
 
 
 def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
-    """The same encoder, for its sentences only."""
+    """The same encoder; only its text half is used."""
     return open_images(name, settings)
 
 
@@ -85,17 +84,16 @@ class ClipEncoder(DualEncoder):
             options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
             self._tokenizer = AutoTokenizer.from_pretrained(str(folder.path), **options)
             self._processor = AutoImageProcessor.from_pretrained(str(folder.path), backend="pil", **options)
-        self._tokens = int(self._model.config.text_config.max_position_embeddings)
+        self._most_tokens = int(self._model.config.text_config.max_position_embeddings)
         self.image_size = _image_size(self._processor, self._model.config.vision_config)
         self.dimension = int(self._padded_features([""], "max_length").shape[1])
 
     @cached_property
     def fingerprint(self) -> str:
-        return fingerprint(
+        return weight_files.model_fingerprint(
             "clip",
-            model=type(self._model).__name__,
-            weights=weight_files.weights_hash(weight_files.safetensors_files(self._folder)),
-            inputs=weight_files.inputs_mark(self._folder),
+            self._model,
+            self._folder,
             dimension=self.dimension,
             pooling="own",
             normalisation="l2",
@@ -106,7 +104,7 @@ class ClipEncoder(DualEncoder):
     @cached_property
     def _padding(self) -> str:
         """ "longest" if that does not change a vector (CLIP), else "max_length" (SigLIP)."""
-        # A single short text: beside a long one it would be padded either way.
+        # One short text alone: in a batch with a long text it would be padded in both modes.
         full, short = (self._padded_features(["a"], padding).float() for padding in ("max_length", "longest"))
         scale = float(full.norm(dim=-1).max())
         return "longest" if float((full - short).abs().max()) <= 1e-5 * scale else "max_length"
@@ -117,14 +115,14 @@ class ClipEncoder(DualEncoder):
     def _padded_features(self, texts: list[str], padding: str) -> torch.Tensor:
         import torch
 
-        tokens = on_torch.tokenized(self._tokenizer, texts, padding, self._tokens)
+        tokens = on_torch.tokenized(self._tokenizer, texts, padding, self._most_tokens)
         with torch.inference_mode():
             return on_torch.pooled(self._model.get_text_features(**self._on_device(tokens)))
 
     def encode_tokens(self, texts: Sequence[str]) -> list[NDArray[np.float32]]:
-        """See `TokenEncoder`: after the text model's last LayerNorm, before the projection.
+        """The text model's hidden states after its last LayerNorm, before the projection (`TokenEncoder`).
 
-        Start and end of the text are tokens too. The DETR family reads this of a query.
+        The tokens of start and end are included. Models of the DETR family take these features of a query.
         """
         check_texts(texts)
         parts = range(0, len(texts), self._batch_size)
@@ -133,9 +131,10 @@ class ClipEncoder(DualEncoder):
     def _token_features(self, texts: list[str]) -> list[NDArray[np.float32]]:
         import torch
 
-        tokens = on_torch.tokenized(self._tokenizer, texts, self._padding, self._tokens)
+        tokens = on_torch.tokenized(self._tokenizer, texts, self._padding, self._most_tokens)
         lengths = [
-            len(ids) for ids in self._tokenizer(texts, truncation=True, max_length=self._tokens)["input_ids"]
+            len(ids)
+            for ids in self._tokenizer(texts, truncation=True, max_length=self._most_tokens)["input_ids"]
         ]
         with torch.inference_mode():
             hidden = self._model.text_model(**self._on_device(tokens)).last_hidden_state.float().cpu().numpy()
@@ -143,7 +142,7 @@ class ClipEncoder(DualEncoder):
 
     def word_pieces(self, texts: Sequence[str]) -> list[list[str]]:
         check_texts(texts)
-        rows = self._tokenizer(list(texts), truncation=True, max_length=self._tokens)["input_ids"]
+        rows = self._tokenizer(list(texts), truncation=True, max_length=self._most_tokens)["input_ids"]
         return [list(self._tokenizer.convert_ids_to_tokens(ids)) for ids in rows]
 
     def _image_features(self, pictures: list[Image.Image]) -> torch.Tensor:
@@ -158,7 +157,7 @@ class ClipEncoder(DualEncoder):
 
 
 def _image_size(processor: Any, vision: Any) -> int:
-    """Pixels of the shorter edge: from the processor's crop or size, else from the number of patches."""
+    """Pixels of the shorter edge: of the processor's crop or size, else of the vision configuration."""
     for size in (getattr(processor, "crop_size", None), getattr(processor, "size", None)):
         for key in ("height", "shortest_edge"):
             value = getattr(size, key, None) if not isinstance(size, Mapping) else size.get(key)

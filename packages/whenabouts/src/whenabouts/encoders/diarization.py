@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.encoders import on_torch, weight_files
-from whenabouts.encoders.protocol import EncoderSettings, EncoderStatus, EncoderUnavailable, fingerprint
+from whenabouts.encoders.protocol import EncoderSettings, EncoderStatus, EncoderUnavailable
 from whenabouts.video.voices import RATE, Diarized, Diarizer, Floats
 
 if TYPE_CHECKING:
@@ -85,12 +85,7 @@ class SortformerDiarizer(Diarizer):
 
     @cached_property
     def fingerprint(self) -> str:  # type: ignore[override]
-        return fingerprint(
-            "diarization",
-            model=type(self._model).__name__,
-            weights=weight_files.weights_hash(weight_files.safetensors_files(self._folder)),
-            inputs=weight_files.inputs_mark(self._folder),
-        )
+        return weight_files.model_fingerprint("diarization", self._model, self._folder)
 
     def follow(self, samples: Floats, start: float, before: Diarized | None) -> Diarized:
         """See `Diarizer`. Raises EncoderUnavailable for weights that give non-finite numbers."""

@@ -1,7 +1,7 @@
 """OpenCLIP's models: `open_clip:ARCHITECTURE/TAG` or `open_clip:ARCHITECTURE/FILE.safetensors`.
 
 A family of encoders, loaded by name in `encoders/__init__.py`. OpenCLIP needs torchvision. Many of its
-weights also exist for `transformers`, under the plain hub name, which needs neither.
+weights also exist for `transformers`; by their plain hub name they need neither OpenCLIP nor torchvision.
 """
 
 from __future__ import annotations
@@ -53,14 +53,13 @@ def open_images(name: str, settings: EncoderSettings) -> ImageEncoder:
 
         if architecture not in open_clip.list_models():
             raise EncoderUnavailable(
-                f"{PREFIX}:{name}: OpenCLIP knows no architecture {architecture!r}; "
-                "see open_clip.list_models()"
+                f"{PREFIX}:{name}: OpenCLIP has no architecture {architecture!r}; see open_clip.list_models()"
             )
         return OpenClipEncoder(_find(architecture, source), settings)
 
 
 def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
-    """The same encoder, for its sentences only."""
+    """The same encoder; only its text half is used."""
     return open_images(name, settings)
 
 
@@ -72,7 +71,7 @@ def status() -> EncoderStatus:
 
 @dataclass(frozen=True, slots=True)
 class _Checkpoint:
-    """Weights of an architecture, and the preparation of pictures if a tag states it."""
+    """A weight file of an architecture; `options` are what a tag states of pictures and activation."""
 
     architecture: str
     file: Path
@@ -81,7 +80,7 @@ class _Checkpoint:
 
 
 def _find(architecture: str, source: str) -> _Checkpoint:
-    """The safetensors file of a path or a tag."""
+    """The checkpoint of a path to a safetensors file, or of a tag."""
     whole = f"{PREFIX}:{architecture}/{source}"
     path = Path(source).expanduser()
     if path.suffix in (".bin", ".pt", ".pth", ".ckpt"):
@@ -105,8 +104,8 @@ def _from_tag(architecture: str, tag: str, whole: str) -> _Checkpoint:
     repository = "/".join(published.get("hf_hub", "").split("/")[:2])
     if not repository:
         raise EncoderUnavailable(
-            f"{whole}: these weights are only there as a pickle, which can run code when it is opened; "
-            "take another tag, or the same model by its hub name (openai/clip-vit-base-patch32)"
+            f"{whole}: OpenCLIP has these weights only as a pickle, which can run code when it is opened; "
+            "take another tag, or a model of transformers by its hub name (openai/clip-vit-base-patch32)"
         )
     options = {
         "image_mean": published.get("mean"),

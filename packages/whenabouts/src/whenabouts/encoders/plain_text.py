@@ -1,8 +1,8 @@
-"""Text for models of sentence-transformers: words of strangers that stay words.
+"""Changes untrusted texts so that sentence-transformers reads them neither as media nor as special tokens.
 
-The library takes a text such as "https://host/a.jpg", "data:image/..." or "/etc/photo.png" for a picture, and
-fetches or opens it if the model takes pictures. A special token in a text ("<|im_end|>", "[SEP]") ends its
-part of the model's input. Texts come from videos and from queries, so neither may happen.
+The library treats a text such as "https://host/a.jpg", "data:image/..." or "/etc/photo.png" as a picture. If
+the model accepts pictures, the library fetches or opens it. A special token in a text ("<|im_end|>", "[SEP]")
+ends the text's part of the model's input early. Texts come from videos and queries, which are untrusted.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
-# The library's rules: a URL begins the text and has no space; a path ends with the suffix of a medium.
+# Wider than the library's rules: any text that begins like a URL, or ends with a suffix of 2 to 5 signs.
 _LIKE_MEDIA = re.compile(r"\s*(?:https?:|data:|file:)|.*\.\w{2,5}\s*\Z", re.IGNORECASE | re.DOTALL)
 
 
 def special_tokens(model: Any) -> tuple[str, ...]:
     """The special tokens of a loaded model's tokenizer, the longest first."""
     tokenizer = getattr(model, "tokenizer", None)
-    tokenizer = getattr(tokenizer, "tokenizer", tokenizer)  # a processor holds one
+    tokenizer = getattr(tokenizer, "tokenizer", tokenizer)  # a processor wraps the tokenizer
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
     tokens = {str(token) for token in added if getattr(token, "special", True)}
     tokens |= set(getattr(tokenizer, "all_special_tokens", ()))
@@ -28,7 +28,7 @@ def special_tokens(model: Any) -> tuple[str, ...]:
 
 
 def plain_texts(texts: Sequence[str], special: Collection[str] = ()) -> list[str]:
-    """The texts, changed only where the library or the tokenizer would take them for more than words.
+    """The texts, with spaces around one that looks like media, and one space in each special token.
 
     >>> plain_texts(["a red door", "http://127.0.0.1/a.jpg", "say [SEP] now"], ["[SEP]"])
     ['a red door', ' http://127.0.0.1/a.jpg ', 'say [ SEP] now']

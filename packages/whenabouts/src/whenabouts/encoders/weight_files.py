@@ -22,6 +22,7 @@ from whenabouts.encoders.protocol import (
     EncoderStatus,
     EncoderUnavailable,
     Role,
+    fingerprint,
 )
 from whenabouts.intake import hub
 from whenabouts.intake.files import FormatError
@@ -255,6 +256,13 @@ def cache_folder() -> Path:
     if folder := os.environ.get("WHENABOUTS_CACHE"):
         return Path(folder).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "whenabouts"
+
+
+def model_fingerprint(family: str, model: object, folder: Path, **parts: object) -> str:
+    """The fingerprint of a model of `transformers`: its class, its weights, its input files, then `parts`."""
+    weights = weights_hash(safetensors_files(folder))
+    name = type(model).__name__
+    return fingerprint(family, model=name, weights=weights, inputs=inputs_mark(folder), **parts)
 
 
 def weights_hash(files: Sequence[Path]) -> str:

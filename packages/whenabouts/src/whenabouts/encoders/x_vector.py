@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.encoders import on_torch, weight_files
-from whenabouts.encoders.protocol import EncoderSettings, EncoderStatus, EncoderUnavailable, fingerprint
+from whenabouts.encoders.protocol import EncoderSettings, EncoderStatus, EncoderUnavailable
 from whenabouts.video.voices import LEAST_SECONDS, RATE, WINDOW_SECONDS, VoiceEncoder
 
 if TYPE_CHECKING:
@@ -78,11 +78,10 @@ class XVectorEncoder(VoiceEncoder):
 
     @cached_property
     def fingerprint(self) -> str:  # type: ignore[override]
-        return fingerprint(
+        return weight_files.model_fingerprint(
             "x-vector",
-            model=type(self._model).__name__,
-            weights=weight_files.weights_hash(weight_files.safetensors_files(self._folder)),
-            inputs=weight_files.inputs_mark(self._folder),
+            self._model,
+            self._folder,
             dimension=self.dimension,
             normalisation="l2",
             dtype="float32",

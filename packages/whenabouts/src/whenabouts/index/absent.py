@@ -117,7 +117,7 @@ class AbsentFiles:
                 self.readmitted.append(removed)
         return False
 
-    def is_caption_left_behind(self, file: SourceFile) -> bool:
+    def is_subtitle_left_behind(self, file: SourceFile) -> bool:
         """Whether a transcript belongs to a recording that is gone."""
         if self._again or file.kind != "transcript":
             return False

@@ -18,6 +18,7 @@ from whenabouts.index.plan import GIVEN_LANGUAGE, NO_SOUND, Plan
 from whenabouts.index.progress import Meter, Progress, Summary, named
 from whenabouts.index.reading import FileRead, ReadVideo
 from whenabouts.index.records import (
+    SHOTS_BY,
     SOUND_TRACK,
     SOUND_TRACKS,
     ClipColumns,
@@ -37,6 +38,7 @@ from whenabouts.video.cues import CueTrack
 from whenabouts.video.language import language_of_track
 from whenabouts.video.objects import source_path
 from whenabouts.video.probe import Probe, chosen_sound
+from whenabouts.video.shots import BUILT_IN
 from whenabouts.video.speech import PartialTranscript
 
 _log = logging.getLogger(__name__)
@@ -361,6 +363,9 @@ def _record(work: Work, read: FileRead, video_id: str, earlier: VideoRecord | No
     # Metadata that the user gave survive another reading of the same file; a changed file overrides them.
     metadata = {**before, **tags, **work.metadata} if work.is_whole else {**tags, **before, **work.metadata}
     metadata |= sounds
+    if read.shots is not None:
+        metadata.pop(SHOTS_BY, None)
+        metadata |= {SHOTS_BY: work.task.shots} if work.task.shots != BUILT_IN else {}
     kept = None if work.is_whole else earlier
     return VideoRecord(
         video_id=video_id,

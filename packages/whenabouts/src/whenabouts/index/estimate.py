@@ -23,6 +23,7 @@ from whenabouts.index.records import VideoRecord
 from whenabouts.index.workers import Part, ReaderPool, available_cores
 from whenabouts.video.cues import last_time, read_cue_file
 from whenabouts.video.probe import probe
+from whenabouts.video.shots import finder_named
 from whenabouts.video.sound import SAMPLE_RATE, SoundPiece, sound_pieces
 from whenabouts.video.speech import try_out
 from whenabouts.video.speech_models import speech_seconds
@@ -154,6 +155,8 @@ def estimated(
     for each, amount in zip(work, amounts, strict=True):
         seconds = _FILE_SECONDS + amount.bytes / _READ_BYTES_PER_SECOND
         seconds += amount.pictures * rates.decoding + amount.speech * rates.speech
+        if each.task.shots:
+            seconds += amount.pictures * float(finder_named(each.task.shots).SECONDS_AN_HOUR)
         for name in each.streams:
             hours = amount.hours_of(runs[name])
             seconds += hours * rates.streams[name] + (rates.once.get(name, 0.0) if hours else 0.0)

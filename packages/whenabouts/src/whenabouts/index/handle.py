@@ -42,7 +42,7 @@ from whenabouts.index.lance import (
     refuse_links,
     speaking,
 )
-from whenabouts.index.ledger import LedgerMemory
+from whenabouts.index.ledger import LedgerMemory, LedgerState, LedgerWatch
 from whenabouts.index.lookup import literal
 from whenabouts.index.memory import ClipMemory
 from whenabouts.index.records import (
@@ -56,7 +56,6 @@ from whenabouts.index.records import (
     ledger_schema,
 )
 from whenabouts.index.vector_index import Distance, VectorIndex
-from whenabouts.index.whole import LedgerState, LedgerWatch
 from whenabouts.index.word_statistics import WordsByLanguage
 from whenabouts.intake.files import loads
 from whenabouts.locking import is_shared

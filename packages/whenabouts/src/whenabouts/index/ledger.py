@@ -1,7 +1,13 @@
-"""All ledger rows of a corpus in memory, read once for each version, with lookups by id and name.
+"""The ledger of a corpus, a row a video: which version readers see, and its rows in memory.
+
+No answer mixes two states. A writer marks in the ledger the videos that it is about to replace, then changes
+their clips table by table, then completes their rows (`Store.put_videos`). The snapshot is consistent if the
+ledger marks no video and has the same version before and after the other tables moved to their newest
+versions. Readers stay on their snapshot until a consistent one exists. If a writer died, there may be none;
+then the marked videos are hidden.
 
 Every search needs the videos, those that a filter allows, and their number. Reading the ledger from disk for
-each takes a second of processor time for 20,000 videos.
+each takes a second of processor time for 20,000 videos, so all rows are kept in memory.
 """
 
 from __future__ import annotations
@@ -11,9 +17,52 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from whenabouts.index.records import VideoNames, VideoRecord, natural_key
 from whenabouts.index.stemming import has_stems
+
+UNFINISHED = "size < 0"
+"""SQL condition of the ledger rows whose clips are being replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerState:
+    """A version of the ledger, and the ids of the videos that are being replaced in it."""
+
+    version: int
+    unfinished: frozenset[str] = frozenset()
+
+
+class LedgerWatch:
+    """The newest version of the ledger, read through a separate handle (`open_ledger`; None if missing).
+
+    Other handles keep the version that they read.
+    """
+
+    def __init__(self, open_ledger: Callable[[], Any | None]) -> None:
+        self._open = open_ledger
+        self._table: Any = None
+        self._seen: LedgerState | None = None
+
+    def newest(self) -> LedgerState:
+        """The newest ledger on disk; the ids are read once for each version."""
+        if self._table is None:
+            self._table = self._open()
+            if self._table is None:
+                return LedgerState(-1)
+        else:
+            self._table.checkout_latest()
+        version = int(self._table.version)
+        if self._seen is None or self._seen.version != version:
+            self._seen = LedgerState(version, self._unfinished())
+        return self._seen
+
+    def _unfinished(self) -> frozenset[str]:
+        if not self._table.count_rows(UNFINISHED):
+            return frozenset()
+        rows = self._table.search().where(UNFINISHED).limit(None).select(["video_id"]).to_arrow()
+        return frozenset(rows["video_id"].to_pylist())
 
 
 @dataclass(frozen=True, eq=False)

@@ -158,7 +158,7 @@ def _looked_at(tables: Sequence[SearchedTable], searched: str) -> Any:
 
 
 def _scored_by_rarity(tables: Sequence[SearchedTable], rows: Any) -> ClipHits:
-    """The clips as hits, with the score of a word that occurs in so many clips."""
+    """The clips as hits, scored like a word that occurs in just these clips."""
     count, total = len(rows), sum(each.table.count_rows() - each.hidden for each in tables)
     score = math.log1p((max(total - count, 0) + 0.5) / (count + 0.5))
     return hits_of(rows, np.full(count, score, np.float32), _LOOKED_AT)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from whenabouts.index.absent import AbsentFiles, RemovedFile, safely_pruned
 from whenabouts.index.estimate import Estimate, estimated
 from whenabouts.index.reading import ReadTask
-from whenabouts.index.records import SOUND_TRACK, SOUND_TRACKS, VideoRecord, unambiguous
+from whenabouts.index.records import SHOTS_BY, SOUND_TRACK, SOUND_TRACKS, VideoRecord, unambiguous
 from whenabouts.index.work import WHOLE, Work
 from whenabouts.index.workers import available_cores
 from whenabouts.intake.files import loads
@@ -20,30 +20,33 @@ from whenabouts.types import UsageError, number_of
 from whenabouts.video.files import Findings, SourceFile, content_hash, printable
 from whenabouts.video.objects import source_path
 from whenabouts.video.probe import chosen_sound
+from whenabouts.video.shots import BUILT_IN
 
 if TYPE_CHECKING:
     from whenabouts.index.stream import StreamRun
 
 _METADATA_FILE_LIMIT = 256 * 1024 * 1024
 
-# For these reasons the whole file is read again.
+# At most so many duplicates and problems are printed.
 _SHOWN_DUPLICATES, _SHOWN_PROBLEMS = 5, 20
 NO_SOUND = "no sound"
-"""The source of the words of a video that was to be transcribed and has no sound."""
+"""`VideoRecord.words` of a video without sound whose speech was to be recognised."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How videos are read, whatever streams are made of them.
+    """How videos are read: the settings that do not depend on the streams.
 
-    `shots`: find shots even if no stream reads frames. `transcribe` names a speech model for files without
-    subtitles. `language` (such as "en") chooses among several subtitles, None: the likeliest. `sound_track`
-    (number from 1, or language) chooses among several sound tracks, "": the first.
+    `shots`: find shots even if no stream reads frames; `shot_finder` names the finder. `transcribe` names a
+    speech model for files without subtitles. `language` (such as "en") chooses among several subtitles, None:
+    the likeliest. `sound_track` (number from 1, or language) chooses among several sound tracks, "": the
+    first.
 
     `metadata` is for all files, `metadata_of` for single ones by stem, name, end of the path, or path.
     """
 
     shots: bool = False
+    shot_finder: str = BUILT_IN
     transcribe: str | None = None
     language: str | None = None
     sound_track: str = ""
@@ -51,8 +54,8 @@ class Settings:
     metadata_of: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def metadata_for(self, path: Path) -> dict[str, Any]:
-        """The metadata of one file: that of all files, of its stem, its name, its path; the most specific
-        wins.
+        """The metadata of one file: given for all files, for its stem, or for an end of its path; longer ends
+        override shorter ones.
 
         >>> Settings(metadata_of={"a/b.mp4": {"year": 2020}}).metadata_for(Path("/videos/a/b.mp4"))
         {'year': 2020}
@@ -75,11 +78,12 @@ GIVEN_LANGUAGE = "language_from"
 class Plan:
     """The work of a run, in order.
 
-    - `records`: ledger rows to write at once, of files that were renamed, touched, or got other metadata.
-    - `obsolete`: ids of rows that a crash left beside a newer one of the same file.
-    - `taken`: all ids of the ledger.
+    - `records`: ledger rows to update without reading a file: renamed, touched, with new metadata, or gone.
+    - `obsolete`: ids of failed rows whose path has another row, which happens after a crash.
+    - `taken`: all ids of the ledger, which no new video may get.
     - `problems`: (path, reason) of files that are left out.
-    - `unruled`: folders that were not looked at, because of an unusable `.whenaboutsignore`.
+    - `unruled`: folders that were skipped, because their `.whenaboutsignore` cannot be used.
+    - `described`: number of files of which only the metadata changed.
     - `streams`: the streams to make, each after those that it reads.
     - `gone`: rows whose files are missing; `pruned`: those of them that will be removed.
     - `readmitted`: files that were removed once and are added again.
@@ -107,6 +111,7 @@ class Plan:
     transcribe: str = ""
     language: str = ""
     sound_track: str = ""
+    shot_finder: str = BUILT_IN
     taken: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     searched: tuple[Path, ...] = ()
@@ -148,7 +153,7 @@ class Plan:
                 f"processor time (at best {_duration(estimate.seconds)} on "
                 f"{number_of(available_cores(), 'core')}), {_size(estimate.disk_bytes)} of disk"
             )
-        same = [f"same content: {printable(a)} is {printable(b)}; taken once" for a, b in self.duplicates]
+        same = [f"same content: {printable(a)} is {printable(b)}; indexed once" for a, b in self.duplicates]
         out = [f"left out: {why}" for _, why in self.problems]
         lines += _first(same, _SHOWN_DUPLICATES) + _first(out, _SHOWN_PROBLEMS)
         return lines + [f"note: {note}" for note in self.notes]
@@ -158,12 +163,12 @@ class Plan:
         parts = [f"{number} {reason}" for reason, number in reasons.items()]
         for number, name in (
             (len(self.renamed), "renamed"),
-            (self.described, "described anew"),
+            (self.described, "with new metadata"),
             (self.unchanged, "unchanged"),
-            (self.failed_before, "left out because they failed before (--retry takes them)"),
-            (self.removed_before, "left out because they were removed (--again takes them)"),
-            (len(self.gone) - len(self.pruned), "gone (--prune takes them out)"),
-            (len(self.pruned), "gone and taken out"),
+            (self.failed_before, "left out because they failed before (--retry reads them again)"),
+            (self.removed_before, "left out because they were removed (--again adds them)"),
+            (len(self.gone) - len(self.pruned), "gone (--prune removes them)"),
+            (len(self.pruned), "gone and removed"),
         ):
             if number:
                 parts.append(f"{number} {name}")
@@ -184,10 +189,11 @@ def make_plan(
 ) -> Plan:
     """Compare the files that were found with the ledger.
 
-    A file is unchanged if its size and time are, or else its content. A new path with the content of a ledger
-    row whose file is gone is that video under a new name. `retry` takes only rows that failed. Files in
-    `removed` are left out, and subtitles whose recording is gone, unless `again` is true. `prune` removes
-    rows whose files are gone.
+    A file is unchanged if its size and modification time are those of its row, or if its content hash is; a
+    failed row is compared by size and time only. If a new path has the content of a row whose file no longer
+    exists, the video was renamed. With `retry`, only files whose row is failed are read; all others are
+    ignored. Unless `again` is true, files in `removed` are left out, as are subtitles whose recording is
+    gone. `prune` removes rows whose files are gone.
     """
     records = list(ledger)
     planner = _Planner(records, settings, streams, AbsentFiles(findings, records, removed, again=again))
@@ -195,12 +201,8 @@ def make_plan(
     for file in sorted(findings.files, key=lambda file: not file.sidecars):
         planner.place(file, retry=retry)
     gone = [] if retry else planner.mark_gone()
-    pruned, prune_notes = safely_pruned(gone, findings) if prune else ([], [])
-    for record in pruned:
-        planner.records.pop(record.video_id, None)
-    order = {file.path: n for n, file in enumerate(findings.files)}
-    by_path = sorted(planner.work, key=lambda job: order[job.file.path])
-    work = [replace(w, task=replace(w.task, number=n)) for n, w in enumerate(by_path)]
+    pruned, prune_notes = planner.take_out(gone, findings) if prune else ([], [])
+    work = planner.numbered(findings)
     return Plan(
         work=tuple(work),
         records=tuple(planner.records.values()),
@@ -223,6 +225,7 @@ def make_plan(
         transcribe=settings.transcribe or "",
         language=settings.language or "",
         sound_track=settings.sound_track,
+        shot_finder=settings.shot_finder,
         taken=frozenset(record.video_id for record in records),
         notes=(
             *notes,
@@ -265,7 +268,7 @@ class _Planner:
         self.records: dict[str, VideoRecord] = {}
         self.renamed: list[tuple[Path, Path]] = []
         self.duplicates: list[tuple[Path, Path]] = []
-        self._unread: list[tuple[SourceFile, Path]] = []
+        self._ignored_subtitles: list[tuple[SourceFile, Path]] = []
         self.unchanged = self.failed_before = self.removed_before = self.described = 0
 
     def place(self, file: SourceFile, *, retry: bool) -> None:
@@ -290,7 +293,7 @@ class _Planner:
         if self.absent.is_removed(file, self._hash):
             self.removed_before += 1
             return
-        if self.absent.is_caption_left_behind(file):
+        if self.absent.is_subtitle_left_behind(file):
             return
         for record in self._by_size[file.size]:
             if record.state != "failed" and self._has_content_of(file.path, record):
@@ -304,7 +307,9 @@ class _Planner:
         self._read_whole(file, None, "new")
 
     def _place_twin(self, file: SourceFile, record: VideoRecord) -> None:
-        """Place a file with the content of a ledger row: its new name, a copy, or its earlier content."""
+        """Place a new path with the content of a row: the renamed video, a copy, or, if the row's file has
+        changed since, a new video.
+        """
         old = source_path(record.path)
         if record.video_id in self._moved:
             self.duplicates.append((file.path, source_path(self.records[record.video_id].path)))
@@ -315,7 +320,7 @@ class _Planner:
         elif self._has_content_of(old, record):
             self.duplicates.append((file.path, old))
             if file.sidecars and not record.words:
-                self._unread.append((file, old))
+                self._ignored_subtitles.append((file, old))
         else:
             self._read_whole(file, None, "new")
 
@@ -331,27 +336,27 @@ class _Planner:
             metadata={**record.metadata, **metadata},
             title=str(metadata.get("title") or record.title),
         )
-        is_described = dict(now.metadata) != dict(record.metadata)
+        has_new_metadata = dict(now.metadata) != dict(record.metadata)
         if now != record:
             self.records[record.video_id] = now
         streams, reasons = self._missing(file, record)
         if reasons:
             self._add(file, now, reasons, streams)
         elif record.video_id not in self._moved:
-            self.described += is_described
-            self.unchanged += not is_described
+            self.described += has_new_metadata
+            self.unchanged += not has_new_metadata
 
     def notes(self) -> list[str]:
-        """Notes on copies whose subtitles or metadata are not taken."""
+        """Notes on copies whose subtitles or metadata are ignored."""
         unread = [
             f"the subtitles beside {printable(file.path)} are not read, because the same recording is "
-            f"indexed from {printable(old)}: put them beside that"
-            for file, old in self._unread
+            f"indexed from {printable(old)}: move them next to that file"
+            for file, old in self._ignored_subtitles
         ]
         return _first(unread, _SHOWN_DUPLICATES) + _first(list(self._not_stored()), _SHOWN_DUPLICATES)
 
     def _not_stored(self) -> Iterator[str]:
-        """A note for each copy that was given other metadata than its recording has."""
+        """A note for each copy whose given metadata differ from those of the indexed file."""
         stored = {
             record.path: record.metadata for record in (*self._by_path.values(), *self.records.values())
         }
@@ -364,57 +369,71 @@ class _Planner:
             if keys:
                 yield (
                     f"the metadata {', '.join(keys[:5])} of {printable(copy)} are not stored, because the "
-                    f"same recording is indexed from {printable(kept)}: give them with that file"
+                    f"same recording is indexed from {printable(kept)}: give them for that file"
                 )
 
     def mark_gone(self) -> list[VideoRecord]:
-        """The rows whose files are gone under every name; their state is set to "gone"."""
+        """Rows whose file no longer exists and was not renamed; those in state "done" get state "gone"."""
         gone = [record for record in self.absent.gone if record.video_id not in self._moved]
         for record in gone:
             if record.state == "done":
                 self.records[record.video_id] = replace(record, state="gone")
         return gone
 
+    def take_out(self, gone: list[VideoRecord], findings: Findings) -> tuple[list[VideoRecord], list[str]]:
+        """Remove the rows of files that are gone, and return them with notes on those that stay."""
+        pruned, notes = safely_pruned(gone, findings)
+        for record in pruned:
+            self.records.pop(record.video_id, None)
+        return pruned, notes
+
+    def numbered(self, findings: Findings) -> list[Work]:
+        """The work in the order in which its files were found."""
+        order = {file.path: number for number, file in enumerate(findings.files)}
+        ordered = sorted(self.work, key=lambda job: order[job.file.path])
+        return [replace(job, task=replace(job.task, number=n)) for n, job in enumerate(ordered)]
+
     def _missing(self, file: SourceFile, record: VideoRecord) -> tuple[list[StreamRun], list[str]]:
-        """Streams to make of a file whose content is known, and the reasons."""
+        """The streams that an unchanged file still lacks, and the reasons to work on it."""
         is_media = file.kind == "media"
         reasons: list[str] = []
         if has_new_cues := is_media and record.words_signature != self._signature(file):
             reasons.append("words changed")
         lacks_speech = is_media and self._lacks_speech(record)
-        hears_another = is_media and self._hears_another(record)
+        has_other_sound_track = is_media and self._has_other_sound_track(record)
         missing: list[StreamRun] = []
         for run in self._applicable(file):
             if run.reads.frames and not record.has_picture:
                 continue
             is_old = record.streams.get(run.name) != run.fingerprint
-            is_old |= bool(run.reads.sound) and hears_another
+            is_old |= bool(run.reads.sound) and has_other_sound_track
             reads_anew = any(other.name in run.stream.reads_clips_of for other in missing)
             if run.reads.cues and has_new_cues:
                 missing.append(run)
             elif is_old or reads_anew or (run.reads.cues and lacks_speech):
                 missing.append(run)
                 reasons.append(f"{run.stream.title} added")
-        lacks_shots = self._settings.shots and record.has_picture and record.shots is None
+        lacks_shots = self._settings.shots and record.has_picture and self._lacks_shots(record)
         if not any(run.reads.frames for run in missing) and lacks_shots:
             reasons.append("shots added")
         return missing, reasons
 
     def _applicable(self, file: SourceFile) -> list[StreamRun]:
-        """Streams that can be made of a file; for a transcript, those of cues and those that read their
-        clips.
+        """The streams that can be made from a file.
+
+        A transcript allows streams made from cues, and streams made from the clips of such streams.
         """
         runs: list[StreamRun] = []
         for run in self._streams:
             sources = run.stream.reads_clips_of
-            # A stream that reads cues as well is made of them alone.
+            # A stream that reads sound and cues can be made from cues alone; one that reads frames cannot.
             reads_file = not (sources or run.reads.cues) or bool(run.reads.frames)
             reads_file = reads_file or bool(run.reads.sound and not run.reads.cues)
             if file.kind == "media" or not (reads_file or set(sources) - {other.name for other in runs}):
                 runs.append(run)
         return runs
 
-    def _hears_another(self, record: VideoRecord) -> bool:
+    def _has_other_sound_track(self, record: VideoRecord) -> bool:
         """Whether the settings choose another sound track than the indexed one."""
         tracks = record.metadata.get(SOUND_TRACKS)
         if not isinstance(tracks, list):
@@ -424,10 +443,15 @@ class _Planner:
         )
 
     def _lacks_speech(self, record: VideoRecord) -> bool:
-        """Whether to recognise speech: there are no words, or those of another speech model."""
+        """Whether to recognise speech: a model is chosen, and the words are missing or another model's."""
         model = self._settings.transcribe
         other = record.words.startswith("speech:") and record.words != f"speech:{model}"
         return bool(model) and (not record.words or other)
+
+    def _lacks_shots(self, record: VideoRecord) -> bool:
+        """Whether its shots are unknown, or found by another finder than the chosen one."""
+        finder = record.metadata.get(SHOTS_BY, BUILT_IN)
+        return record.shots is None or finder != self._settings.shot_finder
 
     def _signature(self, file: SourceFile) -> str:
         return words_signature(file, self._settings.language, self._settings.sound_track)
@@ -451,9 +475,13 @@ class _Planner:
         self, file: SourceFile, record: VideoRecord | None, reasons: list[str], streams: list[StreamRun]
     ) -> None:
         is_media, is_whole = file.kind == "media", not WHOLE.isdisjoint(reasons)
-        settled = "" if is_whole or record is None else record.content_hash
+        known_hash = "" if is_whole or record is None else record.content_hash
         frames = dict.fromkeys(run.reads.frames for run in streams if run.reads.frames)
         sound = dict.fromkeys(run.reads.sound for run in streams if run.reads.sound and is_media)
+        finds_shots = is_media and (
+            bool(frames) or (self._settings.shots and (is_whole or "shots added" in reasons))
+        )
+        finds_shots &= is_whole or record is None or self._lacks_shots(record)
         task = ReadTask(
             number=0,
             path=file.path,
@@ -463,10 +491,10 @@ class _Planner:
             sidecars=file.sidecars,
             frames=tuple(frames),
             sound=tuple(sound),
-            shots=is_media and self._settings.shots and (is_whole or "shots added" in reasons),
+            shots=self._settings.shot_finder if finds_shots else "",
             packets=is_whole,
             cues=is_whole or any(run.reads.cues for run in streams) or "words changed" in reasons,
-            content_hash=self._hashes.get(file.path) or settled,
+            content_hash=self._hashes.get(file.path) or known_hash,
             language=self._settings.language,
             sound_track=self._settings.sound_track,
         )
@@ -490,9 +518,9 @@ def _looks_alike(file: SourceFile, record: VideoRecord) -> bool:
 
 
 def words_signature(file: SourceFile, language: str | None = None, sound_track: str = "") -> str:
-    """Names, sizes and times of subtitle files: they change when other words would be searched.
+    """Signature of a video's words: its subtitle files (name, size, time), language and sound track.
 
-    The chosen language and sound track are included, because the video may hold several.
+    If it changes, the words are read again.
     """
     named = {"language": language, "sound_track": sound_track}
     facts = [f"{key}:{value}" for key, value in named.items() if value and file.kind == "media"]
@@ -544,7 +572,7 @@ def parse_metadata(pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not (key.strip() and equals):
-            raise UsageError(f"{pair!r} is no metadata; write KEY=VALUE")
+            raise UsageError(f"{pair!r} is not metadata; write KEY=VALUE")
         metadata[key.strip()] = value.strip()
     return metadata
 
@@ -571,10 +599,10 @@ def _read_line(line: str, where: str) -> tuple[str, dict[str, Any]]:
     try:
         facts = loads(line)
     except ValueError as error:
-        raise UsageError(f"{where}: no JSON ({error})") from None
+        raise UsageError(f"{where}: not JSON ({error})") from None
     name = (facts.pop("path", None) or facts.pop("video_id", None)) if isinstance(facts, dict) else None
     if not isinstance(name, str):
         raise UsageError(
-            f'{where}: each line needs "path" (or "video_id") with a file name, and any other keys'
+            f'{where}: each line needs "path" (or "video_id") with a file name; all other keys are metadata'
         )
     return name, facts

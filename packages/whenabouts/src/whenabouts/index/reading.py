@@ -25,7 +25,7 @@ from whenabouts.video.headers import joined_bytes
 from whenabouts.video.objects import refusals
 from whenabouts.video.packets import packet_damage
 from whenabouts.video.probe import MediaError, Probe, probe
-from whenabouts.video.shots import ShotFinder
+from whenabouts.video.shots import BUILT_IN, finder_named
 from whenabouts.video.sound import sound_pieces
 
 if TYPE_CHECKING:
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 _BATCH = 16
 # Sound in a message: 2 MB of samples at 16 kHz.
 _SOUND_SECONDS = 30.0
-# Shots are placed to a quarter of a second; more frames cost more than the precision is worth.
-SHOT_RATE = 4.0
-_SHOT_SIZE = 64
 _SECONDS_BETWEEN_REPORTS = 1.0
 _ANY_DURATION = 1e9
 # A reader is silent while it hashes a file or looks for subtitles in it: 2 MB/s is a very slow disk.
@@ -50,10 +47,10 @@ _SLOWEST_BYTES_PER_SECOND = 2e6
 class ReadTask:
     """What to read of one file.
 
-    `frames` and `sound` are the settings of all streams that read some. If no frame is decoded, `packets` are
-    checked for damage. `content_hash` is "" if it has to be computed. Cues in `language` come first;
-    `sound_track` chooses the sound. `threads` decode (0: one per core). `identity` is that of the planned
-    file, even if its name leads elsewhere by now.
+    `frames` and `sound` are the settings of all streams that read some; `shots` names the finder of shots (""
+    if none are sought). If no frame is decoded, `packets` are checked for damage. `content_hash` is "" if it
+    has to be computed. Cues in `language` come first; `sound_track` chooses the sound. `threads` decode (0:
+    one per core). `identity` is that of the planned file, even if its name leads elsewhere by now.
     """
 
     number: int
@@ -64,7 +61,7 @@ class ReadTask:
     sidecars: tuple[Path, ...] = ()
     frames: tuple[FrameSettings, ...] = ()
     sound: tuple[SoundSettings, ...] = ()
-    shots: bool = False
+    shots: str = ""
     packets: bool = True
     cues: bool = True
     content_hash: str = ""
@@ -224,19 +221,21 @@ class _FramePass:
     def __init__(self, task: ReadTask, duration: float | None) -> None:
         self._task = task
         self._duration = duration
-        self.shots: tuple[float, ...] = ()
+        self.shots: tuple[float, ...] | None = None
         self.damage: str | None = None
         self.end = 0.0
 
     def batches(self) -> Iterator[FrameBatch | Reached]:
         """Frames in batches for each of the settings, with reports of progress."""
-        finder = ShotFinder()
-        rate, size = _sampling(self._task.frames)
+        shots = self._task.shots
+        finder = finder_named(shots).open_finder(self._task.threads) if shots else None
+        rate, size = _sampling(self._task.frames, shots)
         samplers = [_ClipSampler(settings, size) for settings in self._task.frames]
         reported = time.monotonic()
         with sample_frames(self._task.path, rate, size=size, threads=self._task.threads) as reader:
             for frame in reader:
-                finder.add(frame)
+                if finder is not None:
+                    finder.add(frame)
                 for sampler in samplers:
                     if sampler.add(frame):
                         yield sampler.batch()
@@ -247,15 +246,21 @@ class _FramePass:
         for sampler in samplers:
             sampler.settle()
         yield from (sampler.batch() for sampler in samplers if sampler.clips)
-        self.shots = tuple(finder.borders())
+        if finder is not None:
+            self.shots = tuple(finder.borders())
 
 
-def _sampling(frames: Sequence[FrameSettings]) -> tuple[float, int]:
-    """Frames a second and their size: enough for shots, and a whole number per clip for a single stream."""
+def _sampling(frames: Sequence[FrameSettings], shots: str = "") -> tuple[float, int]:
+    """Frames a second and their size: enough for shots, and a whole number per clip for a single stream.
+
+    Without a finder they are those of the built-in one, so that streams get the same frames either way.
+    """
+    finder = finder_named(shots or BUILT_IN)
     if not frames:
-        return SHOT_RATE, _SHOT_SIZE
+        return finder.FRAMES_A_SECOND, finder.SIZE
     rates = (
-        max(2 if settings.at else 1, math.ceil(SHOT_RATE * settings.clip_seconds)) / settings.clip_seconds
+        max(2 if settings.at else 1, math.ceil(finder.FRAMES_A_SECOND * settings.clip_seconds))
+        / settings.clip_seconds
         for settings in frames
     )
     return max(rates), max(settings.size for settings in frames)

@@ -26,6 +26,8 @@ from whenabouts.video.objects import SCHEME
 SOUND_TRACKS = "sound_tracks"
 SOUND_TRACK = "sound_track"
 """Metadata keys of a video with several sound tracks: their languages, and the indexed one, from 1."""
+SHOTS_BY = "shots_by"
+"""The metadata key for the finder of a video's shots, unless that is the built-in one."""
 
 # In the year 9999, the last that `datetime` knows.
 _LAST_DATE = 253_000_000_000

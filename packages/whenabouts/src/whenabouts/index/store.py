@@ -31,6 +31,7 @@ from whenabouts.index.conditional_put import check_conditional_put
 from whenabouts.index.effort import with_effort
 from whenabouts.index.handle import ERASING, Erasing, SideTable
 from whenabouts.index.lance import LANCE_ERRORS, folder_of, is_remote, open_table, speaking
+from whenabouts.index.ledger import LedgerState
 from whenabouts.index.lookup import among, extra_columns
 from whenabouts.index.parts import index_parts
 from whenabouts.index.reads import Reads
@@ -62,7 +63,6 @@ from whenabouts.index.upkeep import (
     tidy,
 )
 from whenabouts.index.vector_index import Distance
-from whenabouts.index.whole import LedgerState
 from whenabouts.intake.own_files import own_file
 
 # Prefix of facts that name streams to rewrite.

@@ -37,7 +37,7 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When upkeep is due: so many fragments, or so many rows (and at least a share) outside the indices.
+    """When upkeep is due: by the number of fragments, or of rows (and their share) outside the indices.
 
     Compaction rewrites a table of up to a million rows whole. During an index run it therefore waits until a
     share of the table is new, so that the total work is proportional to the size of the corpus.

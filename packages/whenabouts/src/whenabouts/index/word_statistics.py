@@ -294,12 +294,12 @@ def _length(context: str) -> int:
 
 
 def _rarity(clips: int, having: int) -> float:
-    """BM25's weight of a word that stands in so many of so many clips."""
+    """BM25's weight of a word that `having` of `clips` clips contain."""
     return math.log1p((max(clips - having, 0) + 0.5) / (having + 0.5))
 
 
 def _saturated(times: Any, length: Any, mean: float) -> Any:
-    """BM25's weight of a word that stands so often in a clip of so many words; numbers or arrays."""
+    """BM25's weight of a word that occurs `times` in a clip of `length` words; numbers or arrays."""
     return (_K1 + 1) * times / (times + _K1 * (1 - _B + _B * length / mean))
 
 

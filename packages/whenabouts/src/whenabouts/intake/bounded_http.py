@@ -11,8 +11,8 @@ The client is httpx2, which continues httpx and comes with huggingface-hub.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -58,7 +58,6 @@ def send(
     Raises TimeoutError after `seconds`; RequestFailed for network errors, and after `idle_seconds`
     without a byte; and whatever the sink raises.
     """
-    import anyio
     import httpx2
     from anyio.from_thread import start_blocking_portal
 
@@ -77,15 +76,7 @@ def send(
             client,
             client.stream(method, url, headers=sent, content=content, extensions=traced) as response,
         ):
-            body = bytearray()
-            head = Reply(response.status_code, dict(response.headers))
-            write, left = sink(head) or (body.extend, most_bytes)
-            async for block in response.aiter_raw():
-                write(block[:left])
-                if len(block) > left:
-                    return Reply(head.status, head.headers, bytes(body), is_whole=False)
-                left -= len(block)
-            return Reply(head.status, head.headers, bytes(body))
+            return await _read(response, sink, most_bytes)
 
     opened: list[Any] = []
 
@@ -93,21 +84,39 @@ def send(
         if event == "connection.connect_tcp.complete":
             opened.append(facts["return_value"])
 
-    async def ask_in_time() -> Reply:
-        try:
-            with anyio.fail_after(max(0.0, seconds)):
-                return await ask()
-        finally:
-            # A client cancelled in the TLS handshake leaves its connection open.
-            with anyio.CancelScope(shield=True):
-                for stream in opened:
-                    await stream.aclose()
-
     try:
         with start_blocking_portal() as portal:
-            return portal.call(ask_in_time)
+            reply: Reply = portal.call(_in_time, ask, opened, seconds)
+            return reply
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise RequestFailed(str(error) or type(error).__name__) from _root(error)
+
+
+async def _read(response: Any, sink: Callable[[Reply], Sink | None], most_bytes: int) -> Reply:
+    """The answer; a body longer than its limit is cut off."""
+    body = bytearray()
+    head = Reply(response.status_code, dict(response.headers))
+    write, left = sink(head) or (body.extend, most_bytes)
+    async for block in response.aiter_raw():
+        write(block[:left])
+        if len(block) > left:
+            return replace(head, body=bytes(body), is_whole=False)
+        left -= len(block)
+    return replace(head, body=bytes(body))
+
+
+async def _in_time(ask: Callable[[], Awaitable[Reply]], opened: Sequence[Any], seconds: float) -> Reply:
+    """The answer of `ask` within `seconds`; the `opened` connections are closed in any case."""
+    import anyio
+
+    try:
+        with anyio.fail_after(max(0.0, seconds)):
+            return await ask()
+    finally:
+        # A client cancelled in the TLS handshake leaves its connection open.
+        with anyio.CancelScope(shield=True):
+            for stream in opened:
+                await stream.aclose()
 
 
 def _root(error: BaseException) -> BaseException:

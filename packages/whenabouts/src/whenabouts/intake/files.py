@@ -1,4 +1,7 @@
-"""Opening and writing files, and JSON: gzip anywhere, one-line errors, no partial files."""
+"""Read and write files: format detection, gzip, JSON, TOML, writing as a whole.
+
+Invalid files raise FormatError, whose message is one line.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,7 @@ _HEAD_BYTES = 65_536
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|"|[\[\]{},]', re.DOTALL)
 _CLOSING = {"{": "}", "[": "]"}
 _DEEPEST = 100
-_LARGEST_BITS = 63
-# Limits of unpacked size: text compresses to a tenth, seldom to less than a thirtieth.
+# A gzip file may unpack to 64 MiB, or to 100 times its size if that is more; text seldom exceeds 30 times.
 _FREELY_UNPACKED, _MOST_TIMES_PACKED = 64 << 20, 100
 _LARGEST_DOCUMENT = 1 << 30
 _MOST_VALUES = 24_000_000
@@ -45,7 +47,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _MANY_DIGITS = re.compile(rb"\d{19}")
 _SMALLEST, _LARGEST = -(1 << 63), (1 << 64) - 1
 ABSENT: Any = object()
-"""No value to show, because None is JSON's null."""
+"""Default of `FormatError(value=...)`: no value is shown. None cannot serve, it stands for JSON's null."""
 
 
 class FormatError(WhenaboutsError):
@@ -94,7 +96,7 @@ def _short(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Sign:
-    """The beginning of files of a format, checked by `FileHead.has`."""
+    """How files of a format begin; of `keys`, `line` and `start` the first that is set counts."""
 
     keys: str = ""
     """Required keys of its first JSON value: "qid vid". "*/times" is a key of an entry of that object or
@@ -134,7 +136,7 @@ class FileHead:
     def first_value(self) -> Any:
         """The first JSON value; if it exceeds the head, its part in the head.
 
-        None if the file does not begin with an object or a list.
+        None if the file does not begin with an object or a list, or if the value is invalid.
         """
         text = self.head.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
         if text[:1] not in ("{", "["):
@@ -154,7 +156,7 @@ class FileHead:
         return frozenset(levels)
 
     def has(self, sign: Sign) -> bool:
-        """Whether the file begins as a sign says."""
+        """Whether the beginning of the file matches a sign."""
         if sign.keys:
             return self.keys.issuperset(sign.keys.split()) and self.keys.isdisjoint(sign.without.split())
         if sign.line:
@@ -212,16 +214,16 @@ def read_head(path: Path) -> FileHead:
 
 
 def most_unpacked(stored: int) -> int:
-    """The most bytes that `stored` packed bytes may unpack to: a hundred times as many, and 64 MiB freely."""
+    """The most bytes that `stored` packed bytes may unpack to: the larger of 64 MiB and 100 times as many."""
     return max(_FREELY_UNPACKED, _MOST_TIMES_PACKED * stored)
 
 
 @contextmanager
 def open_unpacked(path: Path) -> Iterator[IO[bytes]]:
-    """The bytes of a file, unpacked if it is gzip, whatever its name.
+    """A stream of a file's bytes, unpacked if it is gzip, whatever its name.
 
     Raises FormatError, also during reading, for a file that is missing or unreadable, or a gzip file that is
-    truncated, damaged, or unpacks to more than a hundred times its size.
+    truncated, damaged, or unpacks to more than `most_unpacked` of its size.
     """
     try:
         with open_regular(path) as raw:
@@ -280,7 +282,9 @@ def read_document(path: Path) -> bytes:
 
 @contextmanager
 def write_atomically(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write, gzip if its name ends in .gz; it appears complete under its name, or not at all.
+    """A stream to write `path`, packed if its name ends in .gz.
+
+    `path` is replaced when the block succeeds; otherwise it stays as it was.
 
     Links are followed; an existing path that is not a file (a device, a pipe, a folder) is refused.
     """
@@ -313,7 +317,7 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def folder_aside(path: Path) -> Iterator[Path]:
-    """A new folder beside `path` to fill; it takes that name when the block is done, or is removed.
+    """A new folder beside `path` to fill; it is renamed to `path` if the block succeeds, else removed.
 
     Raises FormatError if it cannot be written.
     """
@@ -346,7 +350,7 @@ def lmdb_file_in(folder: Path) -> Path | None:
 
 
 def sibling_file(path: Path, name: str) -> Path | None:
-    """The file of that name, or of that name and .gz, in the folder of `path`; None without one."""
+    """`name` or `name`.gz in the folder of `path`; None if neither exists."""
     names = (path.with_name(name), path.with_name(f"{name}.gz"))
     return next((candidate for candidate in names if candidate.exists()), None)
 
@@ -354,8 +358,8 @@ def sibling_file(path: Path, name: str) -> Path | None:
 def read_json(path: Path) -> Any:
     """The JSON value of a file, whose objects have unique keys.
 
-    JSON parsers silently keep the last of two equal keys; in an object of videos, the sentences of the first
-    would be lost. Raises FormatError for that, for invalid JSON with the line, and for too many values.
+    Raises FormatError for repeated keys, of which JSON parsers silently keep the last; for invalid JSON, with
+    its line; for too many values; and for `faults`.
     """
     return parse_json(path, read_document(path))
 
@@ -366,7 +370,7 @@ def parse_json(path: Path, data: bytes) -> Any:
     if values > _MOST_VALUES:
         raise FormatError(path, f"has about {values:,} values, more than {_MOST_VALUES:,}, {_REMEDY}")
     try:
-        # NaN and Infinity are checked by the field that has them.
+        # NaN and Infinity are left to the code that reads the field.
         value = json.loads(
             data.decode("utf-8-sig"), object_pairs_hook=lambda pairs: _without_repeats(path, pairs)
         )
@@ -379,7 +383,7 @@ def parse_json(path: Path, data: bytes) -> Any:
 def parse_toml(path: Path | str, data: bytes, accepted: str = "") -> dict[str, Any]:
     """The tables of a TOML file.
 
-    Raises FormatError for invalid TOML, and for values that no reader could use: numbers of more than 64
+    Raises FormatError for invalid TOML, and for values that no reader could use: whole numbers beyond 64
     bits (TOML's own limit), NUL characters, tables nested deeper than 100.
     """
     try:
@@ -401,9 +405,9 @@ def parse_toml(path: Path | str, data: bytes, accepted: str = "") -> dict[str, A
             waiting += [(f"{field}.{key}".lstrip("."), inner, depth + 1) for key, inner in value.items()]
         elif isinstance(value, list):
             waiting += [(field, inner, depth + 1) for inner in value]
-        elif isinstance(value, int) and value.bit_length() > _LARGEST_BITS:
-            problem = f"is a number of {value.bit_length()} bits"
-            raise FormatError(path, problem, field=field, accepted=_SHORT_NUMBERS)
+        elif isinstance(value, int) and not _SMALLEST <= value <= -1 - _SMALLEST:
+            problem = "is a whole number beyond 64 bits"
+            raise FormatError(path, problem, field=field, accepted="numbers from -2^63 to 2^63 - 1")
         if "\0" in field or (isinstance(value, str) and "\0" in value):
             raise FormatError(path, "contains a NUL character", field=field)
     return document
@@ -418,7 +422,7 @@ def _without_repeats(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]
 
 
 def check_values(value: Any, raw: bytes, path: Path, line: int | None = None) -> None:
-    """Refuse values that JSON (`raw`, parsed as `value`) can express but no reader can use: `faults`."""
+    """Raise FormatError for the first of the `faults` of `value`, which was parsed from `raw`."""
     for where, problem, inner in faults(value, raw):
         accepted = "text without lone surrogates" if isinstance(inner, str) else "a smaller number"
         raise FormatError(path, problem, line=line, field=where, value=inner, accepted=accepted)
@@ -436,7 +440,7 @@ def json_error(
         return FormatError(path, problem, line=error.lineno if line is None else line, accepted=accepted)
     if isinstance(error, RecursionError):
         return FormatError(path, "is nested too deeply to be read", line=line)
-    # Python refuses to parse integers of thousands of digits, and says how to change that.
+    # The one other ValueError is Python's limit on digits; its message advises to raise the limit.
     return FormatError(path, "has a number with thousands of digits", line=line, accepted=_SHORT_NUMBERS)
 
 
@@ -467,7 +471,7 @@ def refuse_overwriting(target: Path, *sources: Path | str) -> None:
 
 
 def line_containing(path: Path, text: str) -> int | None:
-    """The first line of a file that contains some text, or None: for messages about an id."""
+    """The number of the first line that contains some text, or None; for messages about an id."""
     forms = (text.encode(), json.dumps(text)[1:-1].encode())
     with contextlib.suppress(WhenaboutsError), open_unpacked(path) as stream:
         for number, line in enumerate(stream, 1):
@@ -480,8 +484,8 @@ def loads(text: str | bytes, **options: Any) -> Any:
     """The value of a JSON text; `options` are those of `json.loads`.
 
     Raises ValueError for invalid JSON or UTF-8, for nesting too deep to parse (instead of Python's
-    RecursionError), and for whole numbers of more than 64 bits, with which messages would fail. Lone
-    surrogates are kept, because file names that are not UTF-8 have them.
+    RecursionError), and for whole numbers beyond 64 bits. Lone surrogates are kept, because file names
+    that are not UTF-8 have them.
     """
     try:
         value = json.loads(text, **options)
@@ -499,7 +503,10 @@ def loads(text: str | bytes, **options: Any) -> Any:
 
 
 def faults(value: Any, raw: bytes) -> Iterator[tuple[str, str, Any]]:
-    """(field, problem, value) of the numbers and texts in `value`, parsed from `raw`, that nobody can use."""
+    """(field, problem, value) of each text with a lone surrogate and each whole number beyond 64 bits.
+
+    `value` was parsed from `raw`.
+    """
     if not (_SURROGATE.search(raw) or _MANY_DIGITS.search(raw)):
         return
     waiting: list[tuple[str, Any]] = [("", value)]

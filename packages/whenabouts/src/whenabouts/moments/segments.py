@@ -3,8 +3,8 @@
 W. L. Ruzzo and M. Tompa, "A linear time algorithm for finding all maximal scoring subsequences", ISMB 1999,
 define them: take the contiguous segment with the largest sum, then search left and right of it, until nothing
 positive is left. Their algorithm walks through one sequence with a stack. This one finds the same segments
-with array operations: alternating runs of positive and other values are merged across the smallest runs
-first, as the hills of a cumulative sum are simplified by persistence.
+with array operations. It splits each sequence into alternating runs of positive and other values. Each pass
+joins every run that is smaller than both its neighbours with them, until none is left.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Segments:
 
 @dataclass(slots=True)
 class _Runs:
-    """Runs of neighbouring values of one sign: start, sum, sign, and whether each opens a sequence."""
+    """Runs of values above 0, or of at most 0: start, sum, sign, and whether each opens a sequence."""
 
     first: Indices
     total: Floats
@@ -42,23 +42,24 @@ def maximal_segments(values: Floats, opens: Flags) -> Segments:
     """Every maximal-scoring segment with a positive sum, ordered by place.
 
     `values` is (N,) and finite; `opens` (N,) is true where a new sequence starts (position 0 always does); no
-    segment spans such a place. If a longer segment would gain nothing, the shorter one is taken, as in Ruzzo
-    and Tompa. Segments do not overlap. Sums in one sequence do not depend on other sequences.
+    segment crosses the start of a sequence. If a longer segment would gain nothing, the shorter one is taken,
+    as in Ruzzo and Tompa. Segments do not overlap. Rounding in one sequence does not depend on the others.
     """
     if not len(values):
         return Segments(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
     runs = _runs_of(values, opens)
     first, last, gain = [], [], []
     while True:
-        valley = _removable(runs)
-        if not valley.any():
+        removable = _removable(runs)
+        if not removable.any():
             break
         ends = np.append(runs.first[1:], len(values)) - 1
-        finished = valley & runs.positive
-        first.append(runs.first[finished])
-        last.append(ends[finished])
-        gain.append(runs.total[finished])
-        runs = _merged(runs, valley)
+        # A positive run that is joined may still be a segment: `_outermost` drops it inside a larger one.
+        candidates = removable & runs.positive
+        first.append(runs.first[candidates])
+        last.append(ends[candidates])
+        gain.append(runs.total[candidates])
+        runs = _merged(runs, removable)
     ends = np.append(runs.first[1:], len(values)) - 1
     first.append(runs.first[runs.positive])
     last.append(ends[runs.positive])
@@ -67,7 +68,7 @@ def maximal_segments(values: Floats, opens: Flags) -> Segments:
 
 
 def _runs_of(values: Floats, opens: Flags) -> _Runs:
-    """Runs of values above 0 and of the others."""
+    """Runs of values above 0, and of values of at most 0."""
     positive = values > 0
     starts = opens.copy()
     starts[0] = True
@@ -80,10 +81,9 @@ def _runs_of(values: Floats, opens: Flags) -> _Runs:
 
 
 def _removable(runs: _Runs) -> Flags:
-    """Runs no larger than both neighbours in their sequence: segments gain by spanning them.
+    """Runs to join with both neighbours: those smaller than both, in the same sequence.
 
-    A gap must be strictly smaller than the hills beside it; a hill between gaps may be equal. Hence two
-    neighbours are never removable together.
+    A positive run may also equal the smaller neighbour. Two neighbours are never removable together.
     """
     size = np.abs(runs.total)
     removable = np.zeros(len(size), dtype=bool)
@@ -96,10 +96,10 @@ def _removable(runs: _Runs) -> Flags:
     return removable
 
 
-def _merged(runs: _Runs, valley: Flags) -> _Runs:
-    """Each removable run joined with both neighbours; chains of them become one run."""
-    joined = valley.copy()
-    joined[1:] |= valley[:-1]
+def _merged(runs: _Runs, removable: Flags) -> _Runs:
+    """Each removable run joined with both neighbours; a chain of joined runs becomes one run."""
+    joined = removable.copy()
+    joined[1:] |= removable[:-1]
     keep = np.flatnonzero(~joined)
     total = np.add.reduceat(runs.total, keep)
     return _Runs(runs.first[keep], total, runs.positive[keep], runs.opens[keep])

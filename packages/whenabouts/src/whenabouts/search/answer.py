@@ -128,8 +128,8 @@ def share_held(text: str, weights: Weights) -> float:
     units = units_of(text)
     if weights.keys().isdisjoint(units):
         return 0
-    present = {*units, *(f"{first} {second}" for first, second in itertools.pairwise(units))}
-    return sum(weight for unit, weight in weights.items() if unit in present)
+    present = f" {' '.join(units)} "
+    return sum(weight for unit, weight in weights.items() if f" {unit} " in present)
 
 
 def best_clip(texts: Sequence[str], scores: NDArray[np.float64], weights: Weights) -> int:

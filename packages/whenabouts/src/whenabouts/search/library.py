@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from whenabouts.index.filters import DATE_KEYS, Condition, Filter, date_of
 from whenabouts.index.plan import GIVEN_LANGUAGE
-from whenabouts.index.records import SOUND_TRACK, SOUND_TRACKS, VideoRecord, natural_key
+from whenabouts.index.records import SHOTS_BY, SOUND_TRACK, SOUND_TRACKS, VideoRecord, natural_key
 from whenabouts.index.store import Store
 from whenabouts.search.query_language import name_of
 from whenabouts.streams import all_streams
@@ -53,7 +53,17 @@ _COLUMNS = (
     *("video_id", "path", "modified_ns", "kind", "state", "streams", "words", "title", "metadata"),
     *("duration", "damage", "indexed_at"),
 )
-_NOT_COUNTED = {*DATE_KEYS, GIVEN_LANGUAGE, SOUND_TRACK, SOUND_TRACKS, "language", "title", "name", "path"}
+_NOT_COUNTED = {
+    *DATE_KEYS,
+    GIVEN_LANGUAGE,
+    SHOTS_BY,
+    SOUND_TRACK,
+    SOUND_TRACKS,
+    "language",
+    "title",
+    "name",
+    "path",
+}
 _NOT_COUNTED |= {"duration", *FACTS}
 
 

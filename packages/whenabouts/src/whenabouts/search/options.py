@@ -62,7 +62,7 @@ class SearchOptions(Scope, ModelChoice, PlaceList, CheckChoice, RerankChoice, Re
             raise UsageError("segments are for a trained system; also name that (--model, model=)")
         if self.all and (self.model is not None or self.min_confidence):
             raise UsageError(
-                "a list of all places works without a trained system and without a least confidence; "
+                "a list of all places works without a trained system and without a minimum confidence; "
                 "leave those out, or --all (all=)"
             )
         if self.like is not None and (self.model is not None or self.all):

@@ -47,7 +47,7 @@ def narrowed(
 def answered(
     question: Question, options: SearchOptions, videos: Sequence[str] | None, ask: Ask
 ) -> SearchResult:
-    """The answer to a question in `videos` (None: in all); `k` and the least confidence are applied last.
+    """The answer to a question in `videos` (None: in all); `k` and the minimum confidence are applied last.
 
     Raises UsageError like a plain search.
     """

@@ -19,7 +19,9 @@ from typing import Literal, get_args
 from whenabouts.search.phrases import quoted
 from whenabouts.search.question_scopes import Names, Scope, Scopes
 
-RuleName = Literal["first", "last", "every", "after", "before", "without", "in", "outside", "recorded"]
+RuleName = Literal[
+    "first", "last", "every", "after", "before", "without", "about", "in", "outside", "recorded"
+]
 RULES: tuple[RuleName, ...] = get_args(RuleName)
 """Names of the rules, for `literal`."""
 NOT_IN_ORDER = ("first", "last", "every", "after", "before", "without")
@@ -39,7 +41,8 @@ _FIRST_MASK, _LAST_MASK = 0xE000, 0xF8FF
 # Every rule needs one of these words, which most sentences lack.
 _OF_RULES = re.compile(
     r"first|last|erste|letzte|jede|\b(?:every|each|all|alle|immer|erst|zuerst|after|before|nach|nachdem|bevor|ehe"
-    r"|but|not|without|except|aber|nicht|ohne|außer|in|im|aus|from|during|während)\b",
+    r"|but|not|without|except|aber|nicht|ohne|außer|in|im|aus|from|during|während"
+    r"|about|discuss\w*|expla\w*|mention\w*|descri\w*|find|show|looking|über|was)\b",
     re.IGNORECASE,
 )
 _Q = f"[{chr(_FIRST_MASK)}-{chr(_LAST_MASK)}]"
@@ -59,7 +62,7 @@ class Question:
 
     `text` is the event to find, `order` picks among its moments by time. With a `relation`, they must begin
     after (before) a moment of the event `other` in the same video. Moments that overlap the event `without`
-    are left out. `scopes` limit the videos.
+    are left out. `scopes` limit the videos. `is_topic`: the sentence asked where `text` is spoken about.
     """
 
     text: str
@@ -68,6 +71,7 @@ class Question:
     other: str = ""
     without: str = ""
     scopes: tuple[Scope, ...] = ()
+    is_topic: bool = False
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -79,6 +83,8 @@ class Question:
             rules.append(Rule(self.relation, f"{self.relation}: {self.other}"))
         if self.without:
             rules.append(Rule("without", f"without: {self.without}"))
+        if self.is_topic:
+            rules.append(Rule("about", f"about: {self.text}"))
         return (*rules, *(Rule(scope.rule, scope.label) for scope in self.scopes))
 
 
@@ -100,7 +106,10 @@ def read(text: str, names: Names, today: date, literal: Collection[str] = ()) ->
         scopes.append(scope)
     order, event = _ordered(rest, literal)
     question = _parts(event, literal)
-    question = replace(question, order=order, scopes=tuple(scopes))
+    question = replace(question, order=order)
+    if not question.rules and "about" not in literal and (topic := _topic(event)):
+        question = Question(topic, is_topic=True)
+    question = replace(question, scopes=tuple(scopes))
     if not question.rules:
         return None
     return replace(
@@ -352,3 +361,55 @@ _WITHOUT = tuple(
         r"(?P<x>.+?),? ohne (?:das wort|die wörter|die worte) (?P<y>.+)",
     )
 )
+
+# What is spoken about --------------------------------------------------------------------------------
+
+# The words around the topic are not said where the topic is, so searching for them finds other places.
+_FIND = (
+    r"(?:(?:(?:can|could|would) you )?(?:please )?(?:find|show|give|play)(?: me| us)?|(?:jump|go|take me) to"
+    r"|(?:i am|i'm|i’m) looking for|(?:where|what|which) (?:is|was|are|were))"
+)
+_STRETCH = r"(?:the |an? |any )?(?:part|place|point|moment|bit|section|passage|segment|scene)s?"
+_SPEAKER = (
+    r"(?:they|he|she|we|you|people|some(?:body|one)|any(?:body|one)"
+    r"|the (?:speaker|host|guest|lecturer|professor|teacher|presenter|panel)s?)"
+)
+_SPEAKS = (
+    r"(?:(?:(?:is |are |was |were )?(?:talk|speak)(?:s|ed|ing)?|spoke) about|discuss(?:es|ed|ing)?"
+    r"|explain(?:s|ed|ing)?|mention(?:s|ed|ing)?|describ(?:e|es|ed|ing)"
+    r"|(?:say|says|said|saying) something about)"
+)
+_SPRECHEN = r"(?:spricht|sprechen|sprach|sprachen|redet|reden|diskutiert|diskutieren)"
+_SPRECHER = r"(?:sie|er|man|wir|jemand|die leute|der (?:sprecher|gast|dozent|professor))"
+_TOPICS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"(?:{_FIND} )?{_STRETCH} (?:where|when|in which|at which) {_SPEAKER} {_SPEAKS} (?P<x>.+)",
+        rf"(?:where|when)(?: (?:do|does|did))? {_SPEAKER} {_SPEAKS} (?P<x>.+)",
+        rf"what (?:do|does|did) {_SPEAKER} (?:say|think|tell (?:us|me)) about (?P<x>.+)",
+        r"what (?:is|was|has been) said about (?P<x>.+)",
+        r"(?:where|when)(?: in (?:the|these|my|all)(?: the)? \w+)? (?:is|was|are|were) (?P<x>.+) "
+        r"(?:discussed|explained|mentioned|described|(?:talked|spoken) about)",
+        rf"{_FIND} {_STRETCH} (?:about|on) (?P<x>.+)",
+        rf"{_FIND} (?:the |an? |any )?(?:discussion|explanation|description)s? (?:about|of|on) (?P<x>.+)",
+        rf"i (?:remember|recall) (?:that )?{_SPEAKER} {_SPEAKS} (?P<x>[^,]+)"
+        r"(?:,? (?:but )?where (?:is|was) (?:that|it))?",
+        rf"(?:(?:zeige?|finde|suche?)(?: mir| uns)? )?(?:die|eine|alle) (?:stellen?|abschnitte?|teile?),? "
+        rf"(?:wo|an der|in der|an denen|in denen) {_SPRECHER} über (?P<x>.+) {_SPRECHEN}",
+        r"wo (?:wird|werden|wurde) über (?P<x>.+) (?:gesprochen|geredet|diskutiert)",
+        rf"wo {_SPRECHEN} {_SPRECHER} über (?P<x>.+)",
+        rf"was (?:sagt|sagen|sagte|sagten) {_SPRECHER} (?:über|zu) (?P<x>.+)",
+    )
+)
+
+
+def _topic(text: str) -> str:
+    """What a sentence asks to hear about; "" if it asks otherwise, or refers to something said before.
+
+    >>> _topic("can you find the part where they talk about mining pools"), _topic("where they talk about it")
+    ('mining pools', '')
+    """
+    for match in filter(None, (pattern.fullmatch(text) for pattern in _TOPICS)):
+        if not _is_no_event(match["x"]) and not _REFERS.fullmatch(match["x"]):
+            return match["x"]
+    return ""

@@ -1,7 +1,7 @@
 """The six steps of a query: understand, candidates, curves, moments, rank, answer.
 
-Every answer comes from `Searcher.search`: for the command line, Python, a server, and the evaluation of a run
-on a corpus. Each step has a file of its name and keeps its own caches.
+The command line, Python, the server and the evaluation on a corpus all search with `Searcher.search`. Each
+step has a file of its name and keeps its own caches.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from whenabouts.search.understand import NOT_ENCODED, EncodedQuery, EncodedTexts
 from whenabouts.search.verdict import UNCALIBRATED, judged, judged_alike, judged_by
 from whenabouts.types import ScoredMoment, WhenaboutsError
 
-# If only some time ranges are allowed, a trained system is asked for this many times more moments.
+# If only some time ranges are allowed, a trained system is asked for this many times `k` moments.
 _MORE_OF_MODEL = 10
 
 
@@ -67,7 +67,7 @@ class Searcher:
 
     @property
     def measured(self) -> MeasuredCorpus:
-        """The calibration, applied to the present videos."""
+        """The calibration for the present state of the store."""
         version = self.store.version
         if self._measured is None or self._measured[0] != version:
             self._measured = version, MeasuredCorpus(self.calibration, self.store.ledger().language_of)
@@ -87,9 +87,9 @@ class Searcher:
     ) -> SearchResult:
         """At most `k` moments for a sentence, an example or both, best first; found by `model` if given.
 
-        `encoded` holds queries encoded in one batch (see `encoded`), this one included or not. Raises
-        UsageError for an empty query, an invalid `k`, an unknown stream, and if no stream can compare the
-        query.
+        `encoded` holds vectors of queries that were encoded in one batch; it need not contain this one.
+        With `like`, `model` and `encoded` are ignored. Raises UsageError for an empty query, an invalid `k`,
+        an unknown stream, and if no stream can search for the query.
         """
         if like is not None:
             return self._search_like(text, like, k, filter, streams, min_confidence)
@@ -118,7 +118,7 @@ class Searcher:
         kept = [scored for scored in ranked if (scored.confidence or 0.0) >= min_confidence][:k]
         kept = kept if model is not None else self.answering.with_snippets(words, kept, answers)
         if min_confidence and ranked and not kept and ranked[0].confidence is None:
-            notes.append(f"{doubt or UNCALIBRATED}; search without a least confidence")
+            notes.append(f"{doubt or UNCALIBRATED}; search without a minimum confidence")
         moments, videos = self.answering.with_records(kept)
         if not moments:
             answer, doubt, interval = "no_match", "", None
@@ -133,7 +133,7 @@ class Searcher:
         return SearchResult(unambiguous(text), answer, moments, videos, tuple(notes), *result)
 
     def nothing(self, text: str, streams: Sequence[str] = ()) -> SearchResult:
-        """The answer if no video may answer."""
+        """The result if no video is allowed to answer."""
         note = "no video of this corpus fits the question as understood"
         coverage = self.answering.coverage([], streams)
         return SearchResult(unambiguous(text), "no_match", (), notes=(note,), coverage=coverage)
@@ -146,7 +146,7 @@ class Searcher:
         encoded: EncodedTexts = NOT_ENCODED,
         count: int | None = None,
     ) -> tuple[list[StreamAnswer], ProbableMoments]:
-        """Each stream's answer, and the first `count` moments of all (None: all) with probabilities."""
+        """Each stream's answer, and the best `count` moments of all (None: all) with probabilities."""
         answers = self.stream_answers(self.understanding.query_for(words, streams, encoded=encoded), allowed)
         languages = self.measured.languages
         return answers, self.ranking.with_probabilities(words, self.rank(answers), answers, languages, count)
@@ -162,12 +162,12 @@ class Searcher:
         streams: Sequence[str] = (),
         encoded: EncodedTexts = NOT_ENCODED,
     ) -> list[StreamAnswer]:
-        """Each stream's answer to a query."""
+        """Encode a text and return each stream's answer."""
         query = self.understanding.query_for(text, streams, encoded=encoded)
         return self.stream_answers(query, self.retrieval.allowed(filter))
 
     def stream_answers(self, query: EncodedQuery, allowed: Allowed = EVERYWHERE) -> list[StreamAnswer]:
-        """The moments of each stream of an encoded query."""
+        """Each stream's answer to an encoded query."""
         return [self.search_stream(name, query, allowed) for name in query.streams]
 
     def search_stream(self, name: str, query: EncodedQuery, allowed: Allowed = EVERYWHERE) -> StreamAnswer:
@@ -185,7 +185,10 @@ class Searcher:
         streams: Sequence[str],
         min_confidence: float,
     ) -> SearchResult:
-        """Moments like an example; with probabilities where measured, which is for pictures alone."""
+        """Moments like an example.
+
+        Without words, streams whose encoder has a learned curve (`confidence.alike`) give probabilities.
+        """
         words, notes = checked_query(text, k, min_confidence, is_optional=True)
         allowed = self.retrieval.allowed(filter)
         query = self.understanding.query_for(words, streams, like)
@@ -203,7 +206,7 @@ class Searcher:
         answer, doubt = judged_alike(ranked)
         kept = [scored for scored in ranked if (scored.confidence or 0.0) >= min_confidence][:k]
         if min_confidence and ranked and ranked[0].confidence is None:
-            notes.append(f"{doubt}; search without a least confidence")
+            notes.append(f"{doubt}; search without a minimum confidence")
         moments, videos = self.answering.with_records(
             self.answering.with_snippets(words, kept, answers) if words else kept
         )

@@ -261,7 +261,7 @@ def checked_query(
     if not 1 <= k <= most:
         raise UsageError(f"k is {k}; ask for 1 to {most} moments")
     if not 0 <= min_confidence <= 1:
-        raise UsageError(f"the least confidence is {min_confidence}; give a number from 0 to 1")
+        raise UsageError(f"the minimum confidence is {min_confidence}; give a number from 0 to 1")
     words = unambiguous(text).split()
     if not words and is_optional:
         return "", []

@@ -19,7 +19,7 @@ from whenabouts.search.moments import StreamAnswer
 UNCALIBRATED = "uncalibrated: how sure an answer is has not been measured here; run `whenabouts calibrate`"
 
 
-UNMEASURED_ALIKE = "how often what is alike is what was meant has not been measured"
+UNMEASURED_ALIKE = "how often similar moments are those that were meant has not been measured"
 
 
 def literal_in(query: str, answers: Iterable[StreamAnswer]) -> StreamAnswer | None:

@@ -16,13 +16,13 @@ class Metrics:
         self._registry = registry = CollectorRegistry()
         self.requests = Counter(
             "whenabouts_requests",
-            "answers by route and status",
+            "answers by route, method and status",
             ("route", "method", "status"),
             registry=registry,
         )
         self.seconds = Histogram(
             "whenabouts_request_seconds",
-            "time to the end of the answer",
+            "seconds from the request to the end of the answer",
             ("route",),
             buckets=_SECONDS,
             registry=registry,
@@ -34,7 +34,7 @@ class Metrics:
         self.cache_bytes = Gauge("whenabouts_cache_bytes", "bytes of files in the cache", registry=registry)
         self.waiting = Gauge("whenabouts_jobs", "jobs that run or wait", ("kind",), registry=registry)
         self.refused = Gauge(
-            "whenabouts_jobs_refused", "jobs answered with 429", ("kind",), registry=registry
+            "whenabouts_jobs_refused", "jobs answered with 429 so far", ("kind",), registry=registry
         )
         self.videos = Gauge("whenabouts_videos", "videos in the corpus", registry=registry)
 

@@ -11,7 +11,7 @@ from whenabouts.clips import ClipGrid
 from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
 from whenabouts.index.records import ClipColumns
 from whenabouts.index.stream import StreamRun
-from whenabouts.streams._frame_seconds import SHORTEST_SECONDS
+from whenabouts.streams._choices import SHORTEST_SECONDS
 
 EncodedFrames = tuple[tuple[int, ...], NDArray[np.float32]]
 """Indices of the clips, and the vectors (N, D) of their frames."""

@@ -12,9 +12,8 @@ from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
 from whenabouts.index.records import ClipColumns, StreamInfo
 from whenabouts.index.sampling import FrameSettings
 from whenabouts.index.stream import Cost, Option, Reads, Setup, Stream, StreamRun
+from whenabouts.streams._choices import frame_seconds, own_encoder
 from whenabouts.streams._frame_clips import EncodedFrames, encoded_frames, frame_clips
-from whenabouts.streams._frame_seconds import frame_seconds
-from whenabouts.streams._own_encoder import own_encoder
 
 DEFAULT_SECONDS = 1.0
 _NETWORK = "efficientnet-lite2"

@@ -28,8 +28,7 @@ from whenabouts.index.stream import (
     moments_on_segments,
 )
 from whenabouts.moments.zero_shot import Moments
-from whenabouts.streams._frame_seconds import frame_seconds
-from whenabouts.streams._own_encoder import own_encoder
+from whenabouts.streams._choices import frame_seconds, own_encoder
 from whenabouts.types import UsageError
 
 DEFAULT_CLIP_SECONDS = 2.0

@@ -16,8 +16,8 @@ from whenabouts.encoders import encode_passages
 from whenabouts.index.reading import ReadVideo
 from whenabouts.index.records import ClipColumns, StreamInfo
 from whenabouts.index.stream import Cost, Option, Reads, Setup, Stream, StreamRun
+from whenabouts.streams._choices import made_by, text_encoder
 from whenabouts.streams._passages import Passage, passage_vectors, passages_of
-from whenabouts.streams._text_encoder import made_by, text_encoder
 from whenabouts.video.cue import Cue
 
 # Measured on two cores (benchmarks/ingest.py): an hour's words in 0.9 s and 0.6 MB.

@@ -14,9 +14,8 @@ from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
 from whenabouts.index.records import ClipColumns, EncoderMismatch, StreamInfo
 from whenabouts.index.sampling import FrameSettings
 from whenabouts.index.stream import Cost, Option, Reads, Setup, Stream, StreamRun
+from whenabouts.streams._choices import frame_seconds, own_encoder
 from whenabouts.streams._frame_clips import encoded_frames, frame_clips
-from whenabouts.streams._frame_seconds import frame_seconds
-from whenabouts.streams._own_encoder import own_encoder
 from whenabouts.streams._watched_clips import Watched, Window, watched, watched_clips
 from whenabouts.types import UsageError
 

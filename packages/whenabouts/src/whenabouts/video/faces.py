@@ -22,7 +22,7 @@ from whenabouts.video.files import content_hash, printable
 LEAST_SCORE = 0.8
 """Faces with a lower detector score (0 to 1) are dropped."""
 
-# At most so many faces, the largest ones, and none of fewer pixels.
+# The most faces of a frame (the largest), and the least width and height of a face in pixels.
 _MOST_FACES, _LEAST_PIXELS = 20, 20
 _OVERLAP = 0.3
 _DETECTOR_GIVES = {f"{name}_{stride}" for name in ("cls", "obj", "bbox", "kps") for stride in (8, 16, 32)}

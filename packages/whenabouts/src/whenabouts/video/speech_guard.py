@@ -1,4 +1,4 @@
-"""Filters sentences that a speech recogniser invents over music, noise and silence."""
+"""Filters out sentences that a speech recogniser invents over music, noise and silence."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ STOCK_PHRASES = frozenset(
         "you",
     )
 )
-"""Frequent hallucinations of Whisper (https://arxiv.org/abs/2501.11378), letters only."""
+"""Frequent hallucinations of Whisper (https://arxiv.org/abs/2501.11378), as `_letters` returns them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
     """Thresholds for recognised words (measured by benchmarks/speech.py).
 
-    - `voice`: recognise only where silero detects a voice.
-    - A segment is dropped if its `no_speech_prob` is above `no_speech`, its `avg_logprob` below
-      `log_probability`, or its `compression_ratio` (repetitive text) above `compression`.
-    - A window (the model's input) is dropped if its words' mean probability is below `window`, and its stock
-      phrases if it is below `stock`.
+    - `voice`: recognise only where the voice detector silero finds speech.
+    - A segment is dropped if its `avg_logprob` is below `log_probability`, or its `compression_ratio`
+      (repetitive text) above `compression`.
+    - A window is the sound that the model reads at once. If the mean probability of its words is below
+      `window`, all its segments are dropped. If it is below `stock`, its stock phrases are dropped, and its
+      segments whose `no_speech_prob` is above `no_speech`; that alone was 0.8 for clear speech behind music.
     - A sentence is dropped if its words' mean probability is below `confidence`.
-    - Of `repeats` or more equal sentences in a row only the first is kept.
+    - Of `repeats` or more sentences in a row with equal letters and digits, only the first is kept.
     """
 
     voice: bool = True
@@ -49,15 +50,15 @@ class Guard:
     def segments(self, segments: Iterable[Any], dropped: list[str]) -> Iterator[Any]:
         """The credible segments of `faster_whisper`; texts of the others are added to `dropped`."""
         for _, segments_of_window in groupby(segments, key=lambda segment: segment.seek):
-            window = list(segments_of_window)
-            sure = _mean_probability(window)
-            for segment in window:
+            in_window = list(segments_of_window)
+            mean = _mean_probability(in_window)
+            for segment in in_window:
+                is_stock = _letters(segment.text) in STOCK_PHRASES
                 if (
-                    segment.no_speech_prob > self.no_speech
-                    or segment.avg_logprob < self.log_probability
+                    segment.avg_logprob < self.log_probability
                     or segment.compression_ratio > self.compression
-                    or sure < self.window
-                    or (sure < self.stock and _letters(segment.text) in STOCK_PHRASES)
+                    or mean < self.window
+                    or (mean < self.stock and (is_stock or segment.no_speech_prob > self.no_speech))
                 ):
                     dropped.append(segment.text.strip())
                 else:

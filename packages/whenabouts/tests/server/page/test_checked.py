@@ -57,3 +57,31 @@ def test_the_filter_asks_for_a_second_look_and_each_moment_shows_it(
     expect(tab.locator("#checked")).to_be_hidden()
     assert tab.locator("#cards .verdict").count() == 0
     checker.answer = before
+
+
+@pytest.mark.slow
+def test_filters_ask_for_another_order_and_for_other_words(
+    open_tab: Callable[..., Any],
+    corpus: Corpus,
+    tmp_path_factory: pytest.TempPathFactory,
+    serving: Callable[..., AbstractContextManager[str]],
+) -> None:
+    with (
+        chat_server(says('{"queries": ["conejos hacen un hoyo"]}')) as writer,
+        serving(
+            corpus, tmp_path_factory.mktemp("cache"), rerank="tokens:minilm", rewrite=writer.address
+        ) as at,
+    ):
+        tab = open_tab(at)
+        tab.goto(at + "?q=rabbits dig a burrow")
+        expect(tab.locator("#cards .card").first).to_be_visible()
+        tab.locator("#filters summary").click()
+        expect(tab.get_by_label("Look twice")).to_be_hidden()
+        tab.get_by_label("Order anew").select_option("tokens:minilm")
+        expect(tab.locator("#checked")).to_contain_text("put in order by tokens:minilm", timeout=60_000)
+        assert "rerank=true" in tab.url and writer.requests == []
+        tab.get_by_label("Search in other words too").select_option("tiny")
+        expect(tab.locator("#checked")).to_contain_text("in words of tiny: conejos hacen un hoyo")
+        tab.reload()
+        expect(tab.get_by_label("Search in other words too")).to_have_value("true")
+        expect(tab.locator("#checked")).to_contain_text("conejos hacen un hoyo")

@@ -1,10 +1,10 @@
 """Rewrite descriptions, check the captions, retry failures, and journal the results.
 
-A caption passes if it is one line of about the description's length, means the same (sentence cosine at least
-0.4, or the encoder's bound) and contains no person's name: the two checks of paper 004, section 3.1, plus
-checks for language models.
-Failures are retried alone at temperature 0.2, then listed for manual review. Each batch is journalled before
-the next starts, so interrupted runs resume.
+A caption passes if it is one printable line, not much longer than the description and no refusal, means the
+same (sentence cosine at least 0.4, or the encoder's bound) and contains no person's name. Meaning and names
+are the checks of paper 004, section 3.1; those of form catch faults of language models.
+Rejected captions are tried again one by one at temperature 0.2, if the rewriter's output varies; what still
+fails keeps its `fault`. Each batch is journalled before the next starts, so interrupted runs resume.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from whenabouts.types import UsageError
 from whenabouts_bench.relevance.imprecise.protocol import NameFinder, Rewriter, RewritingError
 
 TEMPERATURES = (0.0, 0.2)
-"""Of the first try, and of retries: paper 004, appendix A."""
+"""Temperatures of the first try and of retries (paper 004, appendix A)."""
 
 LEAST_OF = {"minilm": 0.25}
-"""Encoder -> its least similarity; 0.4 is the paper's, for SimCSE, where it refuses 0.04 % of the captions.
+"""Encoder -> least similarity. The paper's 0.4 is for SimCSE, where it rejects 0.04 % of the captions.
 
-MiniLM's is the largest multiple of 0.05 that refuses at most as many on one show of TVR (cast_names.py).
+MiniLM's is the largest multiple of 0.05 that rejects at most that share on one show of TVR (cast_names.py).
 """
 JOURNAL = "journal.jsonl"
 """The file of captions made so far."""
@@ -48,7 +48,7 @@ _REFUSAL = re.compile(
 
 @dataclass(frozen=True)
 class Settings:
-    """`least` similarity of description and caption, descriptions per `batch`, `tries` per description."""
+    """`least` similarity of description and caption; descriptions in a `batch`; `tries` for each of them."""
 
     least: float = 0.4
     batch: int = 20
@@ -107,11 +107,11 @@ class Maker:
         except RewritingError as error:
             return [Caption(text, "", None, tries, str(error)) for text in texts]
         faults = [_fault_of(text, caption) for text, caption in zip(texts, captions, strict=True)]
-        sound = [place for place, fault in enumerate(faults) if not fault]
-        cosines = self._similarities([(texts[place], captions[place]) for place in sound])
-        names = self.finder.names([captions[place] for place in sound])
+        well_formed = [place for place, fault in enumerate(faults) if not fault]
+        cosines = self._similarities([(texts[place], captions[place]) for place in well_formed])
+        names = self.finder.names([captions[place] for place in well_formed])
         similarity: list[float | None] = [None] * len(texts)
-        for place, cosine, left_names in zip(sound, cosines, names, strict=True):
+        for place, cosine, left_names in zip(well_formed, cosines, names, strict=True):
             similarity[place] = round(cosine, 4)
             if cosine < self.settings.least:
                 faults[place] = f"means something else: a similarity of {cosine:.2f}"
@@ -136,11 +136,11 @@ class Maker:
 
 
 def _fault_of(text: str, caption: str) -> str:
-    """Why a caption is rejected, regardless of its meaning."""
+    """Why a caption is rejected for its form; "" if it is not."""
     if not caption:
         return "is empty"
     if not caption.isprintable():
-        return "has several lines, or signs that are not for printing"
+        return "has several lines, or characters that cannot be printed"
     if _REFUSAL.match(caption) and not _REFUSAL.match(text.strip()):
         return "is a refusal"
     if len(caption.split()) > 2 * len(text.split()) + 8:
@@ -187,7 +187,7 @@ def _journal(folder: Path, about: Mapping[str, Any]) -> Iterator[tuple[dict[str,
         with os.fdopen(open_appending(path), "a+b") as stream:
             stream.seek(0)
             done, end = _read_journal(path, stream, about)
-            stream.truncate(end)  # a line that was cut off
+            stream.truncate(end)  # without an incomplete last line
             if not end:
                 stream.write(_line(about))
             yield done, stream
@@ -214,7 +214,8 @@ def _read_journal(path: Path, stream: IO[bytes], about: Mapping[str, Any]) -> tu
         if number == 1 and value != dict(about):
             changed = [key for key in about if not isinstance(value, dict) or value.get(key) != about[key]]
             raise UsageError(
-                f"{path}: its captions were made with other {', '.join(changed)}; name another folder"
+                f"{path}: its captions were made with different settings ({', '.join(changed)}); "
+                "name another folder"
             )
         end += len(line)
     return done, end

@@ -1,8 +1,8 @@
-"""Phrases by the constituency parser of paper 000 (Kitaev and Klein, 2018): the packages benepar and spaCy.
+"""Phrases from the constituency parser of Kitaev and Klein (2018), which paper 000 uses: benepar and spaCy.
 
 A name is `benepar`, `benepar:MODEL` or `benepar:MODEL@SPACY`. MODEL is a benepar model by name
 (`benepar_en3`) or local path; SPACY is a spaCy model by name or path, which only splits words and sentences.
-By default spaCy's rules for English do that, without a download.
+Without @SPACY, spaCy's rules for English split them, without a download.
 """
 
 from __future__ import annotations
@@ -23,27 +23,29 @@ _BATCH = 256
 
 
 def open_phrases(model: str) -> PhraseExtractor:
-    """The extractor with its models loaded. Raises PhrasesUnavailable, with the remedy."""
-    parser, _, words = model.partition("@")
+    """The extractor of `model`, the part of the name after `benepar:`, loaded.
+
+    Raises PhrasesUnavailable, which says what to install.
+    """
+    parser, _, splitter = model.partition("@")
     parser = parser or _DEFAULT_MODEL
     for package in ("benepar", "spacy"):
         if importlib.util.find_spec(package) is None:
             raise PhrasesUnavailable(
                 f"the phrases of {NAME!r} need {package}: pip install 'whenabouts-bench[parser]'; "
-                "`chunks` needs no model"
+                "the extractor `chunks` needs no model"
             )
-    nlp = _pipeline(words)
+    nlp = _pipeline(splitter)
     _add_parser(nlp, parser)
-    return ConstituencyExtractor(nlp, parser, words)
+    return ConstituencyExtractor(nlp, parser, splitter)
 
 
 class ConstituencyExtractor:
     """Phrases of constituency trees."""
 
-    def __init__(self, nlp: Any, parser: str, words: str) -> None:
-        self.name = f"{NAME}:{parser}" + (f"@{words}" if words else "")
+    def __init__(self, nlp: Any, parser: str, splitter: str) -> None:
+        self.name = f"{NAME}:{parser}" + (f"@{splitter}" if splitter else "")
         self._nlp = nlp
-        self._words = words
 
     @property
     def fingerprint(self) -> str:
@@ -58,15 +60,15 @@ class ConstituencyExtractor:
         ]
 
 
-def _pipeline(words: str) -> Any:
-    """A spaCy pipeline that splits words and sentences."""
+def _pipeline(splitter: str) -> Any:
+    """A spaCy pipeline that splits words and sentences; `splitter` is a spaCy model, "" for the rules."""
     spacy = importlib.import_module("spacy")
     try:
-        nlp = spacy.load(words) if words else spacy.blank("en")
+        nlp = spacy.load(splitter) if splitter else spacy.blank("en")
     except OSError as error:
         raise PhrasesUnavailable(
-            f"{words}: spaCy cannot load this model ({str(error).splitlines()[0]}); fetch it with "
-            f"`python -m spacy download {words}`, give its path, or leave out @{words}"
+            f"{splitter}: spaCy cannot load this model ({str(error).splitlines()[0]}); fetch it with "
+            f"`python -m spacy download {splitter}`, give its path, or leave out @{splitter}"
         ) from None
     if not _FINDS_SENTENCES & set(nlp.pipe_names):
         nlp.add_pipe("sentencizer")

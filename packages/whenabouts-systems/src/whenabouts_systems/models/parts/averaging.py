@@ -29,9 +29,9 @@ def even_borders(numbers: Tensor, lengths: Tensor, counts: Tensor) -> Tensor:
 def frames_of(
     videos: ClipBatch, names: Iterable[str], most: int, borders: Borders = even_borders
 ) -> tuple[Tensor, Tensor]:
-    """(V, F, W) unit rows of the streams `names` side by side, and their mask (V, F).
+    """(V, F, W) unit rows of the streams `names` concatenated, and their mask (V, F).
 
-    A video of more than `most` rows is averaged to so many.
+    A video of more than `most` rows is averaged to `most`.
     """
     if videos.mask.shape[1] <= most:
         return _side_by_side(videos.streams[name] for name in names), videos.mask
@@ -39,7 +39,7 @@ def frames_of(
 
 
 def clips_of(videos: ClipBatch, names: Iterable[str], count: int, borders: Borders = even_borders) -> Tensor:
-    """(V, count, W): each video averaged to so many rows, of unit length in each stream, side by side."""
+    """(V, count, W): each video averaged to `count` rows, of unit length in each stream, concatenated."""
     counts = torch.full_like(videos.mask.sum(1), count)
     return _averaged(videos, names, counts, borders)[0]
 

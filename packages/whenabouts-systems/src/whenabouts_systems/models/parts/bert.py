@@ -32,8 +32,8 @@ class BertLayer(nn.Module):
     def forward(self, rows: Tensor, packing: Packing) -> Tensor:
         """(N, D) to (N, D)."""
         rows = self.attention(rows, packing)
-        widened = self.narrow(functional.gelu(self.wide(rows)))
-        normed: Tensor = self.norm(rows + self.dropout(widened))
+        update = self.narrow(functional.gelu(self.wide(rows)))
+        normed: Tensor = self.norm(rows + self.dropout(update))
         return normed
 
 
@@ -55,7 +55,7 @@ class BertEncoder(PackedBlock):
         )
 
     def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
-        """(N, D) to (N, D): each row informed by the others of its own sequence."""
+        """(N, D) to (N, D): rows attend to rows of their own sequence."""
         for layer in self.layers:
             rows = layer(rows, packing)
         return rows
@@ -78,9 +78,9 @@ class ProjectedEncoder(PackedBlock):
 
 
 class TypedPositions(PackedModule):
-    """A learned vector for each place and one for each of two types are added; LayerNorm, dropout.
+    """Adds a learned vector for the position and one for the type (of two) to each row; LayerNorm, dropout.
 
-    `noun` is what the sequence is made of, for the message where one is longer than the table.
+    `noun` names the elements of a sequence in the error for one with more than `places` positions.
     """
 
     def __init__(self, places: int, width: int, dropout: float, noun: str) -> None:
@@ -94,7 +94,7 @@ class TypedPositions(PackedModule):
     def forward(self, padded: Tensor, mask: Tensor, first_type: int = 0, each: int = 1) -> Tensor:
         """(B, T, D) to (B, T, D); UsageError where a sequence is too long.
 
-        `each` consecutive rows share a place: the first is of `first_type`, the next of the type behind it.
+        `each` consecutive rows share a position; the k-th of them, from 0, has type `first_type` + k.
         """
         packing = self.packing(mask)
         check_length(packing.steps // each, self.places.num_embeddings, self.noun)

@@ -1,7 +1,7 @@
 """What MS-SL and GMMFormer share: settings, two branches over a video, and the words of a query.
 
 One branch reads the clips of a video, the other its frames; a third reads the words of queries. Features of
-several streams lie side by side. Shapes as in `protocol`; F frames, C clips.
+several streams are concatenated. Shapes as in `protocol`; F frames, C clips.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ class BranchSettings(ProgramSetting):
     hidden: Size = 384
     heads: Size = 4
     frames: Size = 128
-    """Longer videos are averaged to so many frames."""
+    """The most frames of a video; longer ones are averaged."""
     clips: Size = 32
-    """Every video is averaged to so many clips."""
+    """The clips of a video: its frames, averaged."""
     max_tokens: Size = 30
     input_dropout: Share = 0.1
     dropout: Share = 0.1
     initializer_range: NotNegative = 0.02
     clip_share: NotNegative = 0.7
-    """How much the best clip's cosine counts in a video's score (MS-SL on Charades-STA: 0.5)."""
+    """Weight of the best clip's cosine in a video's score (MS-SL on Charades-STA: 0.5)."""
     frame_share: NotNegative = 0.3
-    """How much that of the frames counts (MS-SL on Charades-STA: 0.5)."""
+    """Weight of the frames' cosine in a video's score (MS-SL on Charades-STA: 0.5)."""
     margin: NotNegative = 0.1
-    """Of the triplets (other data sets than TVR: 0.2)."""
+    """The margin of the triplets (other data sets than TVR: 0.2)."""
     weight_clip_contrast: NotNegative = 0.02
     weight_frame_contrast: NotNegative = 0.04
     pool: Size | None = 20
-    """From so many of the hardest a query's negative is drawn, from epoch `pool_from_epoch` on; from all
-    before."""
+    """From epoch `pool_from_epoch` on, a query's negative is drawn from its `pool` hardest ones; before, and
+    without a number, from all."""
     pool_from_epoch: int = 20
 
 

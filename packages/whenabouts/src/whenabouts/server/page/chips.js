@@ -6,7 +6,7 @@ import { make } from "./words.js";
 // Names of rules that are off; the server names only those that are on.
 const NAMES = {
   first: "first", last: "last", every: "every time", after: "after", before: "before", without: "without",
-  in: "in", outside: "not in", recorded: "recorded", all: "everything",
+  about: "about", in: "in", outside: "not in", recorded: "recorded", all: "everything",
 };
 
 /**

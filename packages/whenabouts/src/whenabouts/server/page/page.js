@@ -20,7 +20,9 @@ const PAGE = 24;
 // For every place: as many per page as the server gives.
 const PLACES = 50;
 const CLOSEST = 3;
-const FILTERS = ["within", "stream", "model", "min", "after", "before", "where", "all", "check"];
+/** Models that the server's owner allowed, by parameter: their names in /api/stats. */
+const LOOKS = { check: "checker", rerank: "reranker", rewrite: "rewriter" };
+const FILTERS = ["within", "stream", "model", "min", "after", "before", "where", "all", ...Object.keys(LOOKS)];
 // Parts of a question besides its words and the form's fields; `in` has the library's conditions, one per line.
 const EXAMPLES = ["like", "picture", "in"];
 // All parts of a question; `literal` names the rules that are off, separated by commas.
@@ -282,7 +284,8 @@ function parametersOf(of) {
   };
 }
 
-const listOf = (of) => ({ ...parametersOf(of), check: of.all || !of.q ? "" : of.check, k: of.all ? "" : MOST, page_limit: of.all ? PLACES : PAGE });
+const looksOf = (of) => Object.fromEntries(Object.keys(LOOKS).map((name) => [name, of.all || !of.q ? "" : of[name]]));
+const listOf = (of) => ({ ...parametersOf(of), ...looksOf(of), k: of.all ? "" : MOST, page_limit: of.all ? PLACES : PAGE });
 
 async function search() {
   pending.abort();
@@ -500,8 +503,13 @@ function showAnswer() {
   }
   const notes = (shown.notes ?? []).filter((note) => note !== doubt);
   showNotes(notes);
-  byId("checked").hidden = !shown.check?.moments;
-  byId("checked").textContent = shown.check?.moments ? t("Looked at twice: {how}.", { how: shown.check.line }) : "";
+  const looks = [
+    shown.check?.moments && t("Looked at twice: {how}.", { how: shown.check.line }),
+    shown.rerank?.moments && t("Ordered anew: {how}.", { how: shown.rerank.line }),
+    shown.rewrite && t("Also searched, in words of {model}: {queries}.", { model: shown.rewrite.model, queries: shown.rewrite.queries.join("; ") }),
+  ].filter(Boolean);
+  byId("checked").hidden = !looks.length;
+  byId("checked").textContent = looks.join(" ");
   byId("save-search").hidden = !state.q.trim();
   byId("copy-search").hidden = Boolean(state.picture);
   showChips(byId("understood"), shown.understood ?? [], literalOf(state), (literal) => {
@@ -529,7 +537,7 @@ const nameOfExample = () => (state.picture ? pictures.get(state.picture)?.name ?
 /** Whether the question itself names the videos to search. */
 const narrowed = () => (shown.understood ?? []).some(({ name }) => ["in", "outside", "recorded"].includes(name));
 
-const filtered = (of) => of.in || FILTERS.some((name) => !["all", "check"].includes(name) && of[name]);
+const filtered = (of) => of.in || FILTERS.some((name) => !["all", ...Object.keys(LOOKS)].includes(name) && of[name]);
 
 /** Likely results are shown; unlikely ones need another click. */
 function showCards() {
@@ -603,9 +611,9 @@ function say(text) {
 function fillForm() {
   byId("query").value = state.q;
   for (const name of FILTERS) byId(name).value = state[name] || (name === "min" ? "0" : "");
-  for (const name of ["stream", "model", "check"]) {
+  for (const name of ["stream", "model", ...Object.keys(LOOKS)]) {
     if (!state[name] || byId(name).value === state[name]) continue;
-    byId(name).append(make("option", { value: state[name] }, name === "check" ? t("yes") : streamName(state[name])));
+    byId(name).append(make("option", { value: state[name] }, LOOKS[name] ? t("yes") : streamName(state[name])));
     byId(name).value = state[name];
   }
   if (state.where) byId("who").hidden = false;
@@ -831,8 +839,10 @@ async function fillFilters() {
       byId(id).append(...names.filter((name) => name !== state[id]).map((name) => make("option", { value: name }, streamName(name))));
     }
     byId("models").hidden = !stats.models.length;
-    if (stats.checker && !state.check) byId("check").append(make("option", { value: "true" }, stats.checker));
-    byId("checks").hidden = !stats.checker;
+    for (const [name, role] of Object.entries(LOOKS)) {
+      if (stats[role] && !state[name]) byId(name).append(make("option", { value: "true" }, stats[role]));
+      byId(`${name}s`).hidden = !stats[role];
+    }
   } catch { /* the search itself shows the error */ }
 }
 

@@ -1,0 +1,91 @@
+"""What streams choose when they are set up: encoder and seconds; the corpus's choice once it has clips."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from whenabouts.encoders import EncoderUnavailable, open_text_encoder
+from whenabouts.encoders.protocol import TextEncoder
+from whenabouts.index.records import EncoderMismatch
+from whenabouts.index.stream import Setup
+from whenabouts.intake.lacks import MachineLack
+from whenabouts.types import UsageError
+
+LETTERS = "letters"
+"""In place of an encoder's name if words are searched by letter only: no vectors, width 0."""
+
+SHORTEST_SECONDS = 0.01
+"""Duration of the last frame if the file claims to end before it."""
+
+_MOST_SECONDS = 600
+
+
+def own_encoder(setup: Setup, keyword: str, opens: Callable[[str], Any], default: str = "") -> Any:
+    """The encoder of a stream without words: as the option names or gives it, else the corpus's, or None.
+
+    An option that is a switch (True) means the corpus's encoder, or else the `default`.
+    """
+    choice, info = setup.options.get(keyword), setup.info
+    if choice is True:
+        choice = None if info is not None else default
+    if choice is not None and choice is not False:
+        return setup.encoders.adopt(opens(choice) if isinstance(choice, str) else choice, info)
+    return None if info is None else setup.encoders.encoder_of(info)
+
+
+def text_encoder(setup: Setup, words: str) -> TextEncoder | None:
+    """The sentence encoder of a stream with words: the named one, the corpus's, or the offline default.
+
+    None without one.
+
+    `words` names the content in the note on a missing encoder.
+    """
+    choice, info = setup.options.get("text"), setup.info
+    if choice is None and info is not None and info.dimension:
+        return setup.encoders.encoder_of(info)
+    try:
+        encoder = open_text_encoder(choice) if choice is None or isinstance(choice, str) else choice
+    except EncoderUnavailable as error:
+        if choice is not None or isinstance(error, MachineLack):
+            raise
+        setup.notes.append(f"{words} are searched by letter only, not by meaning: {error}")
+        return None
+    adopted: TextEncoder = setup.encoders.adopt(encoder, info)
+    return adopted
+
+
+def made_by(encoder: TextEncoder | None) -> tuple[str, str, int]:
+    """Name, fingerprint and vector width for a stream's clips."""
+    return (encoder.name, encoder.fingerprint, encoder.dimension) if encoder else (LETTERS, LETTERS, 0)
+
+
+def frame_seconds(
+    setup: Setup, option: str, *, setting: str, default: float, least: float, done: str, switch: str = ""
+) -> float:
+    """The seconds between frames: as in the corpus, else as `option` gives them, else `default`.
+
+    `setting` is the key in the stream's settings. `done` describes the work in messages. `switch` is the
+    option that makes the stream, if that is another one.
+
+    Raises UsageError for a number out of range, or given without the switch for a new stream; EncoderMismatch
+    for another number than the corpus has.
+    """
+    given = setup.options.get(_keyword(option))
+    if given is not None and not least <= given <= _MOST_SECONDS:
+        raise UsageError(f"{option} {given!r}: give a length between {least:g} and {_MOST_SECONDS} seconds")
+    if given is not None and switch and setup.info is None and not setup.options.get(_keyword(switch)):
+        raise UsageError(f"{option} says how often {done}; give {switch} as well")
+    if setup.info is None:
+        return default if given is None else float(given)
+    settled = float(setup.info.settings[setting])
+    if given is not None and given != settled:
+        raise EncoderMismatch(
+            f"{setup.place}: {done} every {settled:g} s, not every {given:g} s; leave {option} out, or index "
+            "into a new corpus"
+        )
+    return settled
+
+
+def _keyword(option: str) -> str:
+    return option.lstrip("-").replace("-", "_")
