@@ -10,6 +10,9 @@ from typing import Any, Literal
 
 Answer = Literal["match", "unsure", "no_match"]
 
+LONGEST_SECONDS = 31 * 86_400.0
+"""A month: no recording is longer. Greater times come from damaged headers and slips of the keyboard."""
+
 
 class WhenaboutsError(Exception):
     """An error that the caller can fix; the message names the value and the remedy."""

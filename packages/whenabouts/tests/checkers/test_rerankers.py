@@ -48,6 +48,42 @@ def test_a_cross_encoder_scores_as_its_library_does(cross_encoder_folder: Callab
 
 
 @real
+@pytest.mark.parametrize("lost", ["classifier.weight", "bert.encoder", ""])
+def test_a_model_whose_file_lacks_weights_is_refused_and_not_filled_by_chance(
+    cross_encoder_folder: Callable[..., Path], lost: str
+) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    folder = cross_encoder_folder()
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: value for name, value in weights.items() if lost not in name or not lost}
+    kept = kept if lost else {f"other.{name}": value for name, value in weights.items()}
+    save_file(kept, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(CheckerUnavailable, match="the weights lack "):
+        open_reranker(str(folder))
+
+
+@real
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("num_hidden_layers", 200_000, "asks for 200,000 layers"),
+        ("hidden_size", "sixteen", "the model cannot be loaded: "),
+        ("vocab_size", 2_000_000_000, "the model cannot be loaded: "),
+    ],
+)
+def test_a_configuration_of_strangers_is_refused_in_one_line(
+    cross_encoder_folder: Callable[..., Path], setting: str, value: object, message: str
+) -> None:
+    folder = cross_encoder_folder()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, setting: value}))
+    with pytest.raises(CheckerUnavailable, match=message) as refused:
+        open_reranker(str(folder))
+    assert str(refused.value).isprintable()
+
+
+@real
 def test_late_interaction_scores_as_its_library_does(multi_vector_folder: Path) -> None:
     from sentence_transformers import MultiVectorEncoder
 

@@ -54,6 +54,23 @@ def test_copies_in_two_folders_have_one_fingerprint(bert_folder: Callable[..., P
     )
 
 
+@pytest.mark.parametrize(("lost", "is_refused"), [("encoder.layer.0.output", True), ("pooler", False)])
+def test_weights_that_are_missing_are_refused_if_sentences_depend_on_them(
+    bert_folder: Callable[..., Path], tmp_path: Path, lost: str, is_refused: bool
+) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    folder = shutil.copytree(bert_folder(), tmp_path / "bert")
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: value for name, value in weights.items() if lost not in name}
+    save_file(kept, folder / "model.safetensors", {"format": "pt"})
+    if is_refused:
+        with pytest.raises(EncoderUnavailable, match="the weights lack encoder"):
+            open_text_encoder(f"sentence-transformers:{folder}")
+    else:
+        assert open_text_encoder(f"sentence-transformers:{folder}").encode_text(["a ship"]).shape[0] == 1
+
+
 def test_pickled_weights_are_refused(bert_folder: Callable[..., Path]) -> None:
     folder = bert_folder("max")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")

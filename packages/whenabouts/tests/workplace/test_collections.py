@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 import sqlite3
 import subprocess
@@ -170,6 +171,39 @@ def test_an_item_of_a_stranger_is_refused_and_its_collection_can_be_deleted(
         collections.get("film")
     collections.delete("film")
     assert collections.listed() == []
+
+
+@pytest.mark.parametrize("end", [1e300, 1e308, math.inf, -1.0, 31 * 86_400 + 0.5])
+def test_times_that_no_recording_has_are_refused_and_never_shown(
+    collections: Collections, tmp_path: Path, end: float
+) -> None:
+    before = collections.add("film", moments(2), create=True)
+    with pytest.raises(UsageError):
+        collections.change("film", before.items[0].id, end=end)
+    with pytest.raises(UsageError):
+        collections.add("film", [Moment("a", 0.0, end)])
+    assert collections.get("film") == before
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
+        connection.execute("UPDATE items SET end = ?", (end,))
+    with pytest.raises(StoreError, match="delete the collection"):
+        collections.get("film")
+    if not 0 < end < 1e9:
+        with pytest.raises(StoreError, match="'film' contains invalid moments"):
+            collections.listed()
+    collections.delete("film")
+    assert collections.listed() == []
+
+
+@pytest.mark.parametrize(("table", "column"), [("items", "note"), ("collections", "name")])
+def test_text_of_a_stranger_that_is_not_utf8_is_named(
+    collections: Collections, tmp_path: Path, table: str, column: str
+) -> None:
+    collections.add("film", moments(2), create=True)
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
+        connection.execute(f"UPDATE {table} SET {column} = CAST(x'1bff' AS TEXT)")
+    with pytest.raises(StoreError, match="a text is not UTF-8") as refused:
+        collections.get("film" if table == "items" else collections.listed()[0].name)
+    assert str(refused.value).isprintable()
 
 
 @pytest.mark.parametrize("question", ["{", "[]", '{"q": 7}'])

@@ -77,7 +77,9 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
     """The model in a folder; its weights are safetensors, and none of its code runs."""
     import sentence_transformers
 
-    with on_torch.quiet_transformers():
+    # The vectors are those of tokens: many files lack the layer behind, which only classifiers use.
+    model = weight_files.ModelFolder(folder, folder.name)
+    with on_torch.quiet_transformers(), weight_files.whole_models(model, unused="pooler."):
         return sentence_transformers.SentenceTransformer(
             str(folder),
             device=str(device),

@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,6 +38,11 @@ _INPUT_FILES = (
 )
 # Messages of libraries that raise no specific error; the last two are of PyTorch's CPU allocator.
 _OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
+_MOST_SHOWN = 500
+_OPENING = threading.RLock()
+# Models of today have some 200 layers. Each takes memory and time before the weights are looked at.
+_MOST_LAYERS = 2_000
+_LAYERS = re.compile("n_layers?|depth|(?:num|n)_.*layers|.*_layers")
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
@@ -113,6 +119,18 @@ def _has_model(folder: Path) -> bool:
     return any((folder / file).is_file() for file in ("config.json", "modules.json"))
 
 
+def _check_layers(config: dict[str, Any], name: str) -> None:
+    """Refuse a configuration whose model is larger than any, before it is built."""
+    for key, value in config.items():
+        if isinstance(value, dict):
+            _check_layers(value, name)
+        elif isinstance(value, int) and value > _MOST_LAYERS and _LAYERS.fullmatch(key):
+            raise EncoderUnavailable(
+                f"{name}: config.json asks for {value:,} layers ({key}), at most {_MOST_LAYERS:,} are "
+                "allowed; is it damaged?"
+            )
+
+
 def hub_file(repository: str, file: str, name: str) -> Path:
     """One file of a repository from the hub's cache; `name` is for the message."""
     try:
@@ -155,6 +173,7 @@ def json_object(file: Path) -> dict[str, Any] | None:
 def _require_safetensors(folder: Path, name: str) -> None:
     if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
         raise EncoderUnavailable(f"{name}: {folder} has no config.json; give the folder that holds a model")
+    _check_layers(model_config(folder) or {}, name)
     if safetensors_files(folder):
         return
     pickles = sorted(file.name for pattern in _PICKLES for file in folder.glob(pattern))
@@ -194,6 +213,32 @@ def opened_model(kind: Any, folder: ModelFolder, dtype: Any) -> tuple[Any, list[
         output_loading_info=True,
     )
     return model, sorted(loading["missing_keys"])
+
+
+@contextmanager
+def whole_models(folder: ModelFolder, unused: str = "\0") -> Iterator[None]:
+    """Refuse models of `transformers` that a library opens inside, if their files lack weights.
+
+    Weights with `unused` in their names may be missing. Raises EncoderUnavailable. One at a time: the
+    classes' way of opening is changed meanwhile, because libraries do not pass on what it reports.
+    """
+    from transformers import PreTrainedModel
+
+    missing: list[str] = []
+    opened = PreTrainedModel.__dict__["from_pretrained"]
+
+    def noted(kind: Any, /, *arguments: Any, output_loading_info: bool = False, **options: Any) -> Any:
+        model, loading = opened.__func__(kind, *arguments, output_loading_info=True, **options)
+        missing.extend(name for name in loading["missing_keys"] if unused not in name)
+        return (model, loading) if output_loading_info else model
+
+    with _OPENING:
+        PreTrainedModel.from_pretrained = classmethod(noted)
+        try:
+            yield
+        finally:
+            PreTrainedModel.from_pretrained = opened
+    refuse_missing(folder, sorted(missing))
 
 
 def refuse_missing(folder: ModelFolder, missing: Sequence[str]) -> None:
@@ -333,10 +378,16 @@ def loading(name: str, extra: str) -> Iterator[None]:
             ) from error
         if lack := lack_of(error):
             raise EncoderLack(f"{name}: {lack}") from error
-        raise EncoderUnavailable(f"{name}: the model cannot be loaded: {error}") from error
+        raise EncoderUnavailable(f"{name}: the model cannot be loaded: {_on_one_line(error)}") from error
     except Exception as error:
         if lack := lack_of(error):
             raise EncoderLack(f"{name}: {lack}") from error
         if type(error).__module__.startswith(("safetensors", "huggingface_hub", "onnxruntime", "builtins")):
-            raise EncoderUnavailable(f"{name}: the model cannot be loaded: {error}") from error
+            raise EncoderUnavailable(f"{name}: the model cannot be loaded: {_on_one_line(error)}") from error
         raise
+
+
+def _on_one_line(error: BaseException) -> str:
+    """A library's message, which may hold lines and names of a stranger's files."""
+    line = " ".join(str(error).split())
+    return "".join(sign if sign.isprintable() else " " for sign in line)[:_MOST_SHOWN]

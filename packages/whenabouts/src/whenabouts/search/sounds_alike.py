@@ -140,7 +140,7 @@ def edits_to_ends(
 def _sound(word: str) -> str:
     from jellyfish import metaphone
 
-    return metaphone(word).replace(" ", "")
+    return str(metaphone(word)).replace(" ", "")
 
 
 def _numbers(sounds: str) -> NDArray[np.uint8]:

@@ -17,7 +17,7 @@ from whenabouts.search.questions import RuleName
 from whenabouts.server.errors import Problem
 from whenabouts.server.proxied import Address
 from whenabouts.times import parse_date
-from whenabouts.types import UsageError
+from whenabouts.types import LONGEST_SECONDS, UsageError
 
 MOST_QUERY_CHARACTERS = 2000
 # Size of an uploaded picture before base64.
@@ -25,7 +25,6 @@ MOST_PICTURE_BYTES = 6 << 20
 MOST_PAGE = 50
 MOST_LISTED = 50
 MOST_MOMENTS = 200
-_LATEST = 31 * 86_400.0
 
 
 def _read_by(parse: Callable[[str], object]) -> AfterValidator:
@@ -53,7 +52,7 @@ Query = Annotated[
 Date = Annotated[str, Field(min_length=4, max_length=40), _read_by(parse_date)]
 Where = Annotated[str, Field(min_length=3, max_length=500), _read_by(Condition.parse)]
 Name = Annotated[str, Field(min_length=1, max_length=300)]
-Seconds = Annotated[float, Field(ge=0, le=_LATEST, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=LONGEST_SECONDS, allow_inf_nan=False)]
 MomentName = Annotated[
     str,
     Field(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from whenabouts.intake.faults import DataFault
 from whenabouts.times import whole_number
-from whenabouts.types import WhenaboutsError
+from whenabouts.types import LONGEST_SECONDS, WhenaboutsError
 from whenabouts.video.files import printable
 from whenabouts.video.headers import counts_frames, edit_starts, lacks_index, missing_bytes, track_matrices
 from whenabouts.video.joints import on_one_clock
@@ -35,8 +35,6 @@ _ON_TIME_SECONDS = 0.1
 # Formats that state no length, so that FFmpeg guesses it from the first seconds: 1,071 s for 80 s of which 60
 # are silent.
 _STATE_NOTHING = {"aac", "ac3", "eac3", "amr", "dts", "loas", "mlp", "truehd"}
-# A month. Longer durations come from damaged headers, and would make an index of millions of clips.
-_LONGEST_SECONDS = 31 * 86_400
 # Lower frame rates come from damaged headers too: one frame in ten minutes.
 _SLOWEST_RATE = Fraction(1, 600)
 # Beginnings of files that users mistake for recordings: lists of other files, and single pictures.
@@ -328,7 +326,7 @@ def _stated_duration(path: Path, container: InputContainer) -> float | None:
         return None
     if starts > _ON_TIME_SECONDS and "mov" in names and any(edits[:1] == [-1] for edits in edit_starts(path)):
         return None
-    most = min(_LONGEST_SECONDS, most_idle_seconds(container.size))
+    most = min(LONGEST_SECONDS, most_idle_seconds(container.size))
     if container.duration is not None and 0 < container.duration <= most * _MICROSECONDS:
         return container.duration / _MICROSECONDS
     stated = [0.0]
@@ -414,7 +412,7 @@ def _chapters(container: InputContainer) -> tuple[Chapter, ...]:
         unit = chapter["time_base"] or Fraction(0)
         start, end = float(chapter["start"] * unit), float(chapter["end"] * unit)
         title = " ".join(chapter["metadata"].get("title", "").split())[:_LONGEST_TAG]
-        if 0 <= start < end <= _LONGEST_SECONDS:
+        if 0 <= start < end <= LONGEST_SECONDS:
             chapters.append(Chapter(start, end, title))
     return tuple(sorted(chapters, key=lambda chapter: (chapter.start, chapter.end)))
 

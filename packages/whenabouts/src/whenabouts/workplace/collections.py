@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whenabouts.index.records import StoreError
-from whenabouts.types import Moment, UsageError
+from whenabouts.types import LONGEST_SECONDS, Moment, UsageError
 from whenabouts.workplace.database import Database
 
 LONGEST_NAME = 200
@@ -118,7 +118,12 @@ class Collections:
                     "ON i.collection = c.id GROUP BY c.id ORDER BY c.changed DESC, c.name"
                 ).fetchall()
             )
-        return [Listed(**dict(row)) for row in rows]
+        listed = [Listed(**dict(row)) for row in rows]
+        for each in listed:
+            # The sum of items that nobody has read yet, which someone else may have written.
+            if not 0 <= each.seconds <= each.count * LONGEST_SECONDS:
+                raise StoreError(f"the collection {each.name!r} contains invalid moments; delete it")
+        return listed
 
     def get(self, name: str) -> Collection:
         """One collection. Raises NoSuchCollection."""
@@ -164,6 +169,8 @@ class Collections:
                 raise UsageError(
                     f"{row['name']!r} would have {place + len(new)} moments, but at most {MOST_ITEMS} fit"
                 )
+            for moment in new:
+                _check_times(moment)
             connection.executemany(
                 "INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, '', '[]', ?)",
                 [
@@ -198,6 +205,7 @@ class Collections:
             moment = Moment(
                 now.video_id, now.start if start is None else start, now.end if end is None else end
             )
+            _check_times(moment)
             connection.execute(
                 "UPDATE items SET start = ?, end = ?, note = ?, tags = ? WHERE id = ?",
                 (
@@ -254,6 +262,13 @@ def checked_name(name: str) -> str:
     if not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
         raise UsageError(f"{name[:40]!r} is not a name; use 1 to {LONGEST_NAME} printable characters")
     return name
+
+
+def _check_times(moment: Moment) -> None:
+    if moment.end > LONGEST_SECONDS:
+        raise UsageError(
+            f"{moment.end:.6g} s is longer than any recording; give an end up to {LONGEST_SECONDS:.0f} s"
+        )
 
 
 def _note(text: str) -> str:
@@ -336,7 +351,7 @@ def _item_of(row: sqlite3.Row) -> Item:
     facts = {name: row[name] for name in ("id", "video_id", "start", "end", "note", "query")}
     try:
         item = Item(**facts, tags=tuple(map(str, json.loads(row["tags"]))))
-        _ = item.moment
+        _check_times(item.moment)
     except (ValueError, TypeError, RecursionError, UsageError) as error:
         # The corpus may come from someone else, so its rows are not trusted.
         raise StoreError(

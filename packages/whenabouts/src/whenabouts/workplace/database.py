@@ -123,9 +123,14 @@ class Database:
         try:
             yield
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+            code = getattr(error, "sqlite_errorcode", None)
+            if code is None:  # Python's own error, whose text would show the bytes
+                raise StoreError(
+                    f"{self.path} is damaged (a text is not UTF-8); restore it from a copy, or remove it"
+                ) from error
+            if code == sqlite3.SQLITE_FULL:
                 raise DiskFull(f"{self.path}: the disk is full; free some space and try again") from error
-            busy = error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            busy = code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
             hint = (
                 "another process is changing it; try again" if busy else "check the disk and its permissions"
             )
