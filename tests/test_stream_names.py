@@ -28,6 +28,7 @@ EXCEPTIONS = {
     "whenabouts/encoders/x_vector.py": "an extra of the package",
     "whenabouts/encoders/protocol.py": "what an encoder takes",
     "whenabouts/checkers/vision_language.py": "an extra of the package",
+    "whenabouts/search/sounds_alike.py": "the name of a rewriter",
 }
 # Rooms in which the names are those of a model's own inputs, or of a kind of track in a file.
 EXCEPTED_ROOMS = (

@@ -11,6 +11,7 @@ import pytest
 from whenabouts import Corpus
 from whenabouts.checkers import CheckerError
 from whenabouts.checkers.protocol import CheckerUnavailable
+from whenabouts.search import sounds_alike
 from whenabouts.search.sounds_alike import SoundsAlike, edits_to_ends
 
 HEARD = """WEBVTT
@@ -72,6 +73,12 @@ def test_a_corpus_without_spoken_words_says_so(tmp_path: Path) -> None:
     pytest.importorskip("jellyfish", reason="the extra `sounds` is not installed")
     with pytest.raises(CheckerError, match="no spoken words"):
         SoundsAlike(Corpus(tmp_path / "empty", create=True).store).rewritten("Rindell", 1.0)
+
+
+def test_a_corpus_of_too_many_words_says_so(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sounds_alike, "_MOST_WORDS", 10)
+    with pytest.raises(CheckerError, match="more than 10 spoken words"):
+        SoundsAlike(corpus.store).rewritten("Rindell", 1.0)
 
 
 def test_a_missing_package_is_named_with_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ stretches, and than any query, on the recordings of `benchmarks/spoken_phrases.p
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,11 +24,14 @@ from whenabouts.checkers.protocol import CheckerError, CheckerUnavailable
 from whenabouts.index.lookup import words_of
 from whenabouts.index.store import Store
 from whenabouts.index.word_statistics import term_of
+from whenabouts.streams import stream as stream_named
 
 NAME = "sound"
 # Shorter ones sound like much; of four sounds one may differ.
 _FEWEST_SOUNDS, _DIFFERENT = 4, 0.25
 _MOST_SOUNDS, _MOST_PLACES = 60, 200
+# Some 500 hours of speech; a search takes time and memory in proportion.
+_MOST_WORDS, _VIDEOS_AT_ONCE = 5_000_000, 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,18 +73,20 @@ class SoundsAlike:
 
     def _words(self) -> _Spoken:
         """The spoken words, read anew when the corpus has changed."""
-        stream = "subtitle"
-        if stream not in self._store.streams:
+        streams = [name for name in self._store.streams if stream_named(name).transcript]
+        if not streams:
             raise CheckerError("the corpus has no spoken words")
-        state = self._store.state_of(stream)
+        state = [self._store.state_of(name) for name in streams]
         if self._spoken is None or self._spoken[0] != state:
-            ids = [record.video_id for record in self._store.ledger().records]
-            block = self._store.clips_of(stream, ids, vectors=False)
-            words: list[str] = []
-            for number in range(len(block.video_ids)):
-                for text in block.text[block.rows(number)]:
-                    words += words_of(text)
-                words.append("")  # no stretch goes from one video to the next
+            ids, words = [record.video_id for record in self._store.ledger().records], list[str]()
+            for name, first in itertools.product(streams, range(0, len(ids), _VIDEOS_AT_ONCE)):
+                block = self._store.clips_of(name, ids[first : first + _VIDEOS_AT_ONCE], vectors=False)
+                for number in range(len(block.video_ids)):
+                    for text in block.text[block.rows(number)]:
+                        words += words_of(text)
+                    words.append("")  # no stretch goes from one video to the next
+                if len(words) > _MOST_WORDS:
+                    raise CheckerError(f"the corpus has more than {_MOST_WORDS:,} spoken words")
             sounds = [_numbers(_sound(word)) if word else np.zeros(1, np.uint8) for word in words]
             owner = np.repeat(np.arange(len(words), dtype=np.int32), [len(each) for each in sounds])
             self._spoken = (
