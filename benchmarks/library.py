@@ -9,7 +9,9 @@ The server runs in its own process. Each kind of request is timed once and then 
 and by the server's processor time. Chromium then shows the page at 1440 x 900, headless: the time to the
 first cards, and the gaps between frames while the list is scrolled from end to end in 400 steps, then by 120
 pixels a frame. A gap over 50 ms is a hitch; an empty page on the same machine is measured too. `script_ms` is
-the page's own work in a frame (maximum and median). Server and browser share the machine.
+the page's own work in a frame (maximum and median). Then every place of a word that each transcript says is
+listed, more of them are fetched, and keys move among them and group them: the browser's own event timing says
+how long each key and click takes until the next frame. Server and browser share the machine.
 """
 
 from __future__ import annotations
@@ -85,6 +87,13 @@ _SCROLL = """async ({steps, wheel}) => {
   const middle = (numbers) => numbers.sort((a, b) => a - b)[numbers.length >> 1] ?? 0;
   return {frames: gaps.length, over_50_ms: hitches, longest_ms: Math.max(...gaps), median_ms: middle(gaps),
           script_ms: Math.max(0, ...work), median_script_ms: middle(work)};
+}"""
+
+
+_EVENTS = """() => {
+  window.took = [];
+  new PerformanceObserver((list) => list.getEntries().forEach((entry) => took.push(entry.duration)))
+    .observe({type: "event", durationThreshold: 16});
 }"""
 
 
@@ -194,6 +203,7 @@ def browsed(address: str) -> dict[str, Any]:
         page.wait_for_timeout(1500)
         wheel = scrolled(page, steps=400, wheel=120)
         cards = page.locator("#library li.card").count()
+        keys = pressed(page, address)
         page.goto("about:blank")
         empty = scrolled(page, steps=400)
         browser.close()
@@ -203,6 +213,29 @@ def browsed(address: str) -> dict[str, Any]:
         "by_wheel": wheel,
         "an_empty_page": empty,
         "cards_in_the_page": cards,
+        "keys_among_places": keys,
+    }
+
+
+def pressed(page: Any, address: str) -> dict[str, float]:
+    """How long keys and clicks take among the places of a word (events below 16 ms are not listed)."""
+    page.goto(f"{address}?q=talk&all=true")
+    page.locator("#cards .card-link").first.wait_for()
+    page.wait_for_timeout(1500)
+    page.evaluate(_EVENTS)
+    for _ in range(4):
+        before = page.locator("#cards .card-link").count()
+        page.locator("#more").click()
+        page.wait_for_function("n => document.querySelectorAll('#cards .card-link').length > n", arg=before)
+    for key in ["j"] * 40 + ["k"] * 10 + ["g"] * 4:
+        page.keyboard.press(key)
+        page.wait_for_timeout(100)
+    took = page.evaluate("took")
+    return {
+        "cards": page.locator("#cards .card-link").count(),
+        "events_of_16_ms_or_more": len(took),
+        "over_100_ms": sum(duration > 100 for duration in took),
+        "longest_ms": max(took, default=0),
     }
 
 

@@ -111,6 +111,12 @@ def real_speech() -> dict[str, Any]:
 # Sound without speech ----------------------------------------------------------------------------
 
 
+def colour(count: int, slope: float, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Noise whose amplitude falls with this power of the frequency: 0 white, 0.5 pink, 1 brown."""
+    spectrum = np.fft.rfft(rng.normal(size=count)) / np.maximum(np.arange(count // 2 + 1), 1) ** slope
+    return np.fft.irfft(spectrum, count)
+
+
 def made_sound() -> Iterator[tuple[str, Samples]]:
     """Silence, noise, tones and chords."""
     count = SECONDS_MADE * SAMPLE_RATE
@@ -118,8 +124,7 @@ def made_sound() -> Iterator[tuple[str, Samples]]:
     rng = np.random.default_rng(1)
     yield "silence", np.zeros(count, np.float32)
     for name, slope in (("white noise", 0.0), ("pink noise", 0.5), ("brown noise", 1.0)):
-        spectrum = np.fft.rfft(rng.normal(size=count)) / np.maximum(np.arange(count // 2 + 1), 1) ** slope
-        noise = np.fft.irfft(spectrum, count)
+        noise = colour(count, slope, rng)
         yield name, (0.3 * noise / np.abs(noise).max()).astype(np.float32)
     yield "hum", (0.1 * np.sign(np.sin(2 * np.pi * 60 * time_axis))).astype(np.float32)
     yield "siren", (0.3 * np.sin(6000 * np.sin(time_axis * 0.8))).astype(np.float32)

@@ -465,9 +465,9 @@ def test_a_metric_that_a_run_does_not_tell_is_a_dash_everywhere(
 ) -> None:
     values = runs[1].values.copy()
     values[:, 1] = np.nan
-    untold = replace(runs[1], values=values, untold=("R@1,IoU=0.7",))
+    untold = replace(runs[1], values=values, not_answered=("R@1,IoU=0.7",))
     told = compare([runs[0], untold], videos, settings=QUICK)
-    assert (told.metrics, told.untold) == (("R@1,IoU=0.5", "mIoU"), ("R@1,IoU=0.7",))
+    assert (told.metrics, told.not_answered) == (("R@1,IoU=0.5", "mIoU"), ("R@1,IoU=0.7",))
     assert told.to_json()["metrics"]["R@1,IoU=0.7"] is None
     assert "R@1,IoU=0.7  -" in told.table()
     assert any("because not every run answers this task: R@1,IoU=0.7" in note for note in told.notes)

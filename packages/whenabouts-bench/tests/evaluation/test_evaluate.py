@@ -391,7 +391,7 @@ def test_a_ranking_of_the_corpus_tells_nothing_of_the_given_video() -> None:
     result = evaluate(ONE, MemoryRun("one", {"VCMR": (block,)}), protocol="vcmr")
     told = {name: value for name, value in result.means().items() if not np.isnan(value)}
     assert told and not [name for name in told if name.startswith(("SVMR", "VR"))]
-    assert set(result.untold) == {name for name in result.metrics if name.startswith(("SVMR", "VR"))}
+    assert set(result.not_answered) == {name for name in result.metrics if name.startswith(("SVMR", "VR"))}
     assert [
         note for note in result.notes if note.startswith("SVMR and VR: no value, because this run ranked")
     ]
@@ -418,7 +418,7 @@ def test_what_was_not_judged_has_no_value_where_the_metric_has_none() -> None:
 def test_a_run_that_leaves_the_own_video_anywhere_has_ranked_a_corpus(tmp_path: Path) -> None:
     result = evaluate(TWO, unsaid(tmp_path, answer(p="vw", q="ww")), protocol="vcmr")
     assert result.means()["R@1,IoU=0.5"] == result.means()["VR R@1"] == 1.0
-    assert "SVMR R@1,IoU=0.5" in result.untold
+    assert "SVMR R@1,IoU=0.5" in result.not_answered
 
 
 def test_a_run_whose_moments_all_lie_in_the_own_video_was_given_it(tmp_path: Path) -> None:

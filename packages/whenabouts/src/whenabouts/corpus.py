@@ -29,7 +29,7 @@ from whenabouts.index.side_by_side import SideBySide
 from whenabouts.index.store import Store
 from whenabouts.index.transcripts import Transcripts
 from whenabouts.people.naming import People
-from whenabouts.search import question_answers
+from whenabouts.search import question_answers, sounds_alike
 from whenabouts.search.example import example_of
 from whenabouts.search.library import LibraryMemory, narrowed
 from whenabouts.search.options import SearchOptions
@@ -241,7 +241,8 @@ class Corpus:
                 "this model compares moments with words; describe in words what they should show"
             )
         checked_query(query, options.count, options.min_confidence)
-        rewriter = self._model(open_rewriter, options.rewrite)
+        by_sound = options.rewrite == sounds_alike.NAME
+        rewriter = self._model(self._open_sounds_alike if by_sound else open_rewriter, options.rewrite)
         reranker = self._model(open_reranker, options.rerank)
         checker = self._model(open_checker, options.check)
         is_reordered = rewriter is not None or reranker is not None
@@ -346,6 +347,9 @@ class Corpus:
             encoded=NOT_ENCODED if encoded is None else encoded.at(self.store.description_version),
         )
         return with_note_on_quotes(result) if has_quotes and (system or example) else result
+
+    def _open_sounds_alike(self, name: str) -> sounds_alike.SoundsAlike:
+        return sounds_alike.SoundsAlike(self.store)
 
     def _model(self, open_named: Callable[[str], Any], named: Any) -> Any:
         """A model of `checkers`, opened by its name once for all searches of this corpus; None for None."""

@@ -47,6 +47,8 @@ _RENAMED = {
     "whenabouts.product.stream_answer": "whenabouts.search.moments",
     "whenabouts.product.people": "whenabouts.people.naming",
     "whenabouts.product.person_linking": "whenabouts.people.linking",
+    "whenabouts.index.whole": "whenabouts.index.ledger",
+    "whenabouts.features.grid_rows": "whenabouts_systems.features.source",
     "whenabouts.confidence.chance": "whenabouts.confidence.probability",
     "whenabouts.figures.confidence": "whenabouts.calibration.figures",
     "whenabouts.product.systems": "whenabouts_systems.trained_search",

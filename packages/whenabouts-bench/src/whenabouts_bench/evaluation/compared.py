@@ -123,7 +123,7 @@ class Comparison:
     """Caveats for readers of the numbers."""
     unjudged: PooledComparison | None = None
     """The effect of unjudged answers, if the judgements come from pools."""
-    untold: tuple[str, ...] = ()
+    not_answered: tuple[str, ...] = ()
     """Metrics without a value, because not every run answers their task."""
 
     @property
@@ -150,7 +150,7 @@ class Comparison:
                 name: {"queries": queries, "videos": videos}
                 for name, (queries, videos) in self.counts.items()
             }
-            | dict.fromkeys(self.untold),
+            | dict.fromkeys(self.not_answered),
             "systems": [
                 {
                     "name": system.name,
@@ -188,7 +188,7 @@ class Comparison:
         for metric in self.metrics:
             lines += ["", *self.block(metric)]
             lines += [] if self.unjudged is None else self.unjudged.block(metric)
-        lines += ["", *(f"{metric}  -" for metric in self.untold)] if self.untold else []
+        lines += ["", *(f"{metric}  -" for metric in self.not_answered)] if self.not_answered else []
         pools = () if self.unjudged is None else (self.unjudged.sentence(),)
         for sentence in (*self._explained(), *pools, *self.notes):
             lines += ["", *textwrap.wrap(sentence, _WIDTH)]
@@ -216,8 +216,8 @@ class Comparison:
         """The lines of one metric: its name, then a table of runs."""
         queries, videos = self.counts[metric]
         applies = "" if queries == self.queries else f"  (applies to {self._about(queries, videos)})"
-        sure = f"{100 * (1 - self.settings.alpha):g} %"
-        rows = [("run", "mean %", f"[{sure}]", "against", "difference", f"[{sure}]", "p", "")]
+        level = f"{100 * (1 - self.settings.alpha):g} %"
+        rows = [("run", "mean %", f"[{level}]", "against", "difference", f"[{level}]", "p", "")]
         for system in self.systems:
             mean = system.means[metric]
             first = (system.name, f"{100 * mean.value:.2f}", _interval(mean))
@@ -259,8 +259,8 @@ class Comparison:
         """
         letters = {system.name: _letter(number) for number, system in enumerate(self.systems)}
         runs = [f"({letters[s.name]})~{escaped(s.name)}" for s in self.systems]
-        metrics = [escaped(metric) for metric in (*self.metrics, *self.untold)]
-        dashes = ["--"] * len(self.untold)
+        metrics = [escaped(metric) for metric in (*self.metrics, *self.not_answered)]
+        dashes = ["--"] * len(self.not_answered)
         cells = [
             [*(self._cell(s, metric, letters) for metric in self.metrics), *dashes] for s in self.systems
         ]

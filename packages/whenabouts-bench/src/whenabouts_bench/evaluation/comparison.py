@@ -189,7 +189,7 @@ def compare(
         names = _names_of_systems(names_of(each.run for each in evaluations), settings.trainings)
     system_names = tuple(names)
     _check_same(evaluations)
-    metrics, untold, left_out = _shared_metrics(evaluations)
+    metrics, not_answered, left_out = _shared_metrics(evaluations)
     values, labels = _lined_up(evaluations, metrics, clusters)
     evaluations = _averaged(evaluations, settings.trainings)
     _check_names(system_names, len(evaluations))
@@ -199,7 +199,7 @@ def compare(
     return Comparison(
         protocol=evaluations[0].protocol,
         metrics=metrics,
-        untold=untold,
+        not_answered=not_answered,
         counts={name: measured[name].counts for name in metrics},
         queries=len(labels),
         videos=len(np.unique(labels)),
@@ -312,8 +312,8 @@ def _refuse_copies(
 
 
 def _same_numbers(earlier: Evaluation, later: Evaluation) -> bool:
-    alike = (earlier.metrics, earlier.query_ids) == (later.metrics, later.query_ids)
-    return alike and np.array_equal(earlier.values, later.values, equal_nan=True)
+    is_same = (earlier.metrics, earlier.query_ids) == (later.metrics, later.query_ids)
+    return is_same and np.array_equal(earlier.values, later.values, equal_nan=True)
 
 
 def _answers(
@@ -382,11 +382,11 @@ def _check_same(evaluations: Sequence[Evaluation]) -> None:
             )
         others = set(other.query_ids)
         if others != ids:
-            lone = sorted(ids ^ others)[0]
+            example = sorted(ids ^ others)[0]
             raise UsageError(
                 f"{names[0]} and {name} have numbers for different queries ({len(ids - others)} only in the "
-                f"first, {len(others - ids)} only in the second, such as {lone!r}); {first.protocol} leaves "
-                "out what a run does not answer: choose a protocol that counts it as 0"
+                f"first, {len(others - ids)} only in the second, such as {example!r}); {first.protocol} "
+                "leaves out what a run does not answer: choose a protocol that counts it as 0"
             )
     if not ids:
         raise UsageError("no query counts, so there is nothing to compare")
@@ -395,19 +395,21 @@ def _check_same(evaluations: Sequence[Evaluation]) -> None:
 def _shared_metrics(evaluations: Sequence[Evaluation]) -> tuple[tuple[str, ...], tuple[str, ...], list[str]]:
     """(metrics of all runs that apply to a query, metrics of tasks that some run does not answer, notes)."""
     every = dict.fromkeys(name for e in evaluations for name in e.metrics)
-    untold = tuple(name for name in every if any(name in e.untold for e in evaluations))
-    some = [name for name in every if name not in untold and any(name not in e.metrics for e in evaluations)]
-    both = [name for name in every if name not in (*untold, *some)]
+    not_answered = tuple(name for name in every if any(name in e.not_answered for e in evaluations))
+    some = [
+        name for name in every if name not in not_answered and any(name not in e.metrics for e in evaluations)
+    ]
+    both = [name for name in every if name not in (*not_answered, *some)]
     empty = [name for name in both if np.isnan(evaluations[0].column(name)).all()]
     shared = tuple(name for name in both if name not in empty)
     if not shared:
-        why = f" ({', '.join(untold)}: a run does not answer this task)" if untold else ""
+        why = f" ({', '.join(not_answered)}: a run does not answer this task)" if not_answered else ""
         raise UsageError(f"the runs have no metric in common that applies to a query{why}")
     reasons = {"not every run has them": some, "they apply to no query": empty}
     notes = [f"Left out because {why}: {', '.join(which)}." for why, which in reasons.items() if which]
-    if untold:
-        notes.append(f"No value (-), because not every run answers this task: {', '.join(untold)}.")
-    return shared, untold, notes
+    if not_answered:
+        notes.append(f"No value (-), because not every run answers this task: {', '.join(not_answered)}.")
+    return shared, not_answered, notes
 
 
 def _lined_up(
@@ -427,9 +429,9 @@ def _lined_up(
         raise UsageError(f"{name!r} applies to some queries in one run and not in another")
     if clusters is None:
         return values, np.arange(len(ids))
-    lost = next((query_id for query_id in ids if query_id not in clusters), None)
-    if lost is not None:
-        raise UsageError(f"query {lost!r} has no cluster")
+    missing = next((query_id for query_id in ids if query_id not in clusters), None)
+    if missing is not None:
+        raise UsageError(f"query {missing!r} has no cluster")
     return values, np.array([clusters[query_id] for query_id in ids], np.int64)
 
 
@@ -575,9 +577,9 @@ def _warnings(
             "shown. More trainings, or more systems in one comparison, show smaller ones."
         )
     moved = [d.differing_videos for d in differences] if settings.trainings == 1 else []
-    helpless = sum(videos > 0 and 2.0 ** (1 - videos) > settings.alpha for videos in moved)
-    if helpless:
+    undecidable = sum(videos > 0 and 2.0 ** (1 - videos) > settings.alpha for videos in moved)
+    if undecidable:
         yield (
-            f"In {helpless} of the {len(moved)} comparisons the runs differ in so few videos that p could "
+            f"In {undecidable} of the {len(moved)} comparisons the runs differ in so few videos that p could "
             f"not reach {settings.alpha:g}, whatever the difference."
         )

@@ -77,7 +77,7 @@ class Evaluation:
     """The effect of unjudged answers, if the judgements come from pools."""
     is_given: bool = False
     """Whether the run was given each query's video, though the protocol has pools."""
-    untold: tuple[str, ...] = ()
+    not_answered: tuple[str, ...] = ()
     """Metrics of tasks that the run does not answer; their values are NaN."""
 
     def means(self, queries: Mask | None = None) -> dict[str, float]:
@@ -177,7 +177,7 @@ def evaluate(
     mappings: query id -> judgements, query id -> scored moments of a corpus (of given videos:
     `MemoryRun.from_run(run, task="SVMR")`). `metrics` are names such as "R@10,IoU=0.5", "nDCG@20,IoU=0.7",
     "mAP" or "VR R@100"; none means the protocol's. A metric of a task that the run does not answer has NaN
-    values (`Evaluation.untold`), and a note.
+    values (`Evaluation.not_answered`), and a note.
 
     Without a protocol the judgements choose (`protocol_for`); `as_released` takes the protocol's twin with
     the faults of its released program. With `strict`, unjudged queries and unknown videos are errors.
@@ -209,7 +209,7 @@ def evaluate(
     chosen_metrics = metrics_of(chosen, metrics)
     if not metrics:
         chosen_metrics = tuple(
-            metric for metric in chosen_metrics if _has_what(metric, lists, annotations, run)
+            metric for metric in chosen_metrics if _is_shown(metric, lists, annotations, run)
         )
     _refuse_unreached_grade(annotations, chosen_metrics)
     pools = _pools(annotations, judged_iou)
@@ -258,7 +258,7 @@ def annotations_of(
     return Annotations.from_qrels(truth)
 
 
-def _has_what(metric: Metric, lists: Lists, annotations: Annotations, source: RunSource) -> bool:
+def _is_shown(metric: Metric, lists: Lists, annotations: Annotations, source: RunSource) -> bool:
     """Whether a metric is shown by default: those of the run's tasks, and all if it ranked a corpus."""
     if metric.task == "HL":
         first = annotations.queries[0].metadata if annotations.queries else {}
@@ -312,7 +312,9 @@ def _evaluated(
                 tally.unjudged.fill(*read, listed_videos=listed)
         tally.answered |= seen
     mark_not_applicable(tally.values, metrics, truth)
-    tally.values[:, [column for column, metric in enumerate(metrics) if _is_untold(metric, lists)]] = np.nan
+    tally.values[:, [column for column, metric in enumerate(metrics) if _is_not_answered(metric, lists)]] = (
+        np.nan
+    )
     if any(metric.task == "HL" for metric in metrics):
         _fill_highlights(tally, annotations, truth, source, metrics)
     _refuse_another_data_set(tally, source, annotations)
@@ -324,7 +326,7 @@ def _ranked_corpus(lists: Lists) -> bool:
     return "VCMR" in lists and lists["VCMR"] != lists.get("SVMR")
 
 
-def _is_untold(metric: Metric, lists: Lists) -> bool:
+def _is_not_answered(metric: Metric, lists: Lists) -> bool:
     return metric.task != "HL" and metric.task not in lists
 
 
@@ -343,10 +345,10 @@ def _of_lists(
         yield "The run answers in each query's own video: it did not have to find it in a pool."
     elif source.answered is None and "SVMR" in lists:
         yield _UNSAID if "VR" in lists else _SEEMS_GIVEN
-    if untold := [task for task in ("SVMR", "VR") if task in tasks and task not in lists]:
+    if not_answered := [task for task in ("SVMR", "VR") if task in tasks and task not in lists]:
         yield (
-            f"{' and '.join(untold)}: no value, because this run ranked the moments of the corpus. "
-            f"`whenabouts run --task {untold[0].lower()}` answers that task, `run --out FILE.json` all."
+            f"{' and '.join(not_answered)}: no value, because this run ranked the moments of the corpus. "
+            f"`whenabouts run --task {not_answered[0].lower()}` answers that task, `run --out FILE.json` all."
         )
     if "VR" in tasks and lists.get("VR") not in (None, "VR"):
         yield "VR: videos are ranked by their best moments, as far as the list of moments goes."
@@ -395,9 +397,9 @@ def _checked_rows(
         )
     seen[judged] = True
     rows = rows_of(block, truth)
-    strange = rows.video >= len(truth.video_codes)
-    if strict and strange.any():
-        name = block.video_ids[int(rows.video[strange][0]) - len(truth.video_codes)]
+    unknown_video = rows.video >= len(truth.video_codes)
+    if strict and unknown_video.any():
+        name = block.video_ids[int(rows.video[unknown_video][0]) - len(truth.video_codes)]
         raise UsageError(
             f"{_place(source, name)}: video {name!r} is not named by the judgements; "
             "without strict it is only counted"
@@ -405,7 +407,7 @@ def _checked_rows(
     if tally is not None:
         tally.unknown_queries += len(unknown)
         tally.judged_queries += len(judged)
-        tally.unknown_videos += int(strange.sum())
+        tally.unknown_videos += int(unknown_video.sum())
         tally.examples.extend(block.query_ids[number] for number in unknown[: 1 - len(tally.examples)])
     return rows
 
@@ -471,7 +473,7 @@ def _result(
         unknown_videos=tally.unknown_videos,
         left_out=truth.left_out,
         is_given=_is_given(metrics, protocol, lists),
-        untold=tuple(metric.name for metric in metrics if _is_untold(metric, lists)),
+        not_answered=tuple(metric.name for metric in metrics if _is_not_answered(metric, lists)),
         groups={"type": np.array(kinds)} if kinds and all(kinds) else {},
         unjudged=tally.unjudged and tally.unjudged.finished(tally.values, metrics, kept),
         notes=(

@@ -118,7 +118,7 @@ def _interval(result: Evaluation, task: str, clusters: Mapping[str, int]) -> tup
 
 
 def _refuse_other_answers(result: Evaluation) -> None:
-    if result.untold:
+    if result.not_answered:
         raise UsageError(
             f"{result.run}: ranked moments of several videos for a query; the run with the video given is "
             "written by `whenabouts run --pools FILE --task svmr`"

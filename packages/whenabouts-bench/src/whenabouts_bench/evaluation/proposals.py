@@ -87,8 +87,8 @@ def _sorted_candidates(flat: NDArray[Any], look: int) -> NDArray[np.int64]:
     score = np.take_along_axis(flat, best, 1)
     order = np.argsort(-score, axis=1, kind="stable")
     score = np.take_along_axis(score, order, 1)
-    sure = np.isfinite(score) if whole else np.isfinite(score) & (score > score[:, -1:])
-    return np.where(sure, np.take_along_axis(best, order, 1), -1)
+    certain = np.isfinite(score) if whole else np.isfinite(score) & (score > score[:, -1:])
+    return np.where(certain, np.take_along_axis(best, order, 1), -1)
 
 
 def _survivors(

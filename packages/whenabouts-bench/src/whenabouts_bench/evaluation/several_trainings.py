@@ -98,16 +98,16 @@ def _student(
 ) -> OverTrainings:
     variance = of_trainings + of_videos
     moves = variance > 0
-    sure = np.where(moves, variance, 1.0)
+    positive_variance = np.where(moves, variance, 1.0)
     degrees = np.full(len(means), float(min(freedom)))
     if freedom[0] >= ENOUGH:
         both = of_trainings**2 / freedom[0] + of_videos**2 / freedom[1]
-        degrees = np.where(moves, sure**2 / np.maximum(both, 1e-300), 1.0)
+        degrees = np.where(moves, positive_variance**2 / np.maximum(both, 1e-300), 1.0)
     distinct, place = np.unique(degrees, return_inverse=True)
     quantiles = np.array([student_quantile(d, (1 + confidence) / 2) for d in distinct])
     half = quantiles[place] * np.sqrt(variance)
-    p = 2 * np.array(list(map(student_share, degrees, -np.abs(means) / np.sqrt(sure))))
+    p = 2 * np.array(list(map(student_share, degrees, -np.abs(means) / np.sqrt(positive_variance))))
     # Without any variance, the mean is exact.
     p = np.where(moves, p, (means == 0).astype(np.float64))
     ends = np.clip(np.stack([means - half, means + half], axis=1), -1, 1)
-    return OverTrainings(ends, p, np.where(moves, of_trainings / sure, 0.0))
+    return OverTrainings(ends, p, np.where(moves, of_trainings / positive_variance, 0.0))

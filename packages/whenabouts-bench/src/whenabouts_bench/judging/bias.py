@@ -39,18 +39,18 @@ class Bias:
         0.5
         """
         queries, own, others = zip(*graded, strict=True)
-        apart = np.array(own, np.float64) - np.array(others, np.float64)
-        late = np.arange(len(apart)) >= len(apart) // 2
+        differences = np.array(own, np.float64) - np.array(others, np.float64)
+        late = np.arange(len(differences)) >= len(differences) // 2
         names, query = np.unique(queries, return_inverse=True)
         rows = np.zeros((len(names), 4))
-        np.add.at(rows, query, np.stack([apart * ~late, ~late, apart * late, late], axis=1))
+        np.add.at(rows, query, np.stack([differences * ~late, ~late, differences * late, late], axis=1))
         drawn = np.concatenate(list(drawn_totals(rows, RESAMPLES))) if len(rows) > 1 else None
         tail = tail_share(len(rows), 0.95)
         total = rows.sum(axis=0, keepdims=True)
         drift = float(_drifts(total)[0])
         return cls(
             annotator,
-            len(apart),
+            len(differences),
             bias=float(_biases(total)[0]),
             interval=None if drawn is None else interval_of(_biases(drawn), tail),
             drift=None if math.isnan(drift) else drift,

@@ -56,8 +56,8 @@ class Alpha:
         queries, cluster = np.unique([query_id for query_id, _ in several], return_inverse=True)
         rows = np.zeros((len(queries), 1 + _GRADES))
         for number, (_, grades) in zip(cluster.tolist(), several, strict=True):
-            apart = sum((a - b) ** 2 for a, b in combinations(grades, 2))
-            rows[number, 0] += 2 * apart / (len(grades) - 1)
+            disagreement = sum((a - b) ** 2 for a, b in combinations(grades, 2))
+            rows[number, 0] += 2 * disagreement / (len(grades) - 1)
             rows[number, 1:] += np.bincount(grades, minlength=_GRADES)
         (value,) = _alphas(rows.sum(axis=0, keepdims=True)).tolist()
         if math.isnan(value) or len(rows) < 2:

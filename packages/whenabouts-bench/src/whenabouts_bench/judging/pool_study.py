@@ -275,12 +275,12 @@ def _pairs(names: Sequence[str], values: Floats) -> Iterator[Pair]:
         return queries
 
     for first, second in combinations(range(len(names)), 2):
-        apart = values[first] - values[second]
-        rows = np.stack([apart, apart**2], axis=1)
+        differences = values[first] - values[second]
+        rows = np.stack([differences, differences**2], axis=1)
         (queries,) = needed(rows.sum(axis=0, keepdims=True)).tolist()
         yield Pair(
             names[first], names[second],
-            difference=float(apart.mean()),
+            difference=float(differences.mean()),
             detectable=DIFFERENCE * math.sqrt(queries / count),
             queries=math.ceil(queries) or None,
             interval=_interval(rows, needed) if queries else None,

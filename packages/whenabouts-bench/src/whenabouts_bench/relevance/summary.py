@@ -99,13 +99,13 @@ def summarise(pairs: RelevantPairs, units: Units, *, examples: int = 8, seed: in
         confidence = np.concatenate([values for _, values in relevant])
         factor = captions / len(rows) / 2
     possible = max(1, captions * (captions - 1) // 2)
-    alike = int((weight * (weight - 1) // 2).sum())
+    equal_pairs = int((weight * (weight - 1) // 2).sum())
     return Summary(
         queries=len(units.query_ids),
         captions=captions,
         parts=len(units.texts),
         pairs=round(len(first) * factor),
-        query_pairs=round(float((weight[first] * weight[second]).sum()) * factor) + alike,
+        query_pairs=round(float((weight[first] * weight[second]).sum()) * factor) + equal_pairs,
         share=len(first) * factor / possible,
         per_caption=(float(degrees.mean()), float(np.median(degrees)), int(degrees.max())),
         sampled=sampled,

@@ -241,7 +241,7 @@ def _metrics(
         name
         for run, estimates in zip(runs, means, strict=True)
         for name in run.evaluation.metrics
-        if name in estimates or name in run.evaluation.untold
+        if name in estimates or name in run.evaluation.not_answered
     )
     return tuple(
         MetricRow(name, tuple(estimates.get(name) for estimates in means), differences.get(name))

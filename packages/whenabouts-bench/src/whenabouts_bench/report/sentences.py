@@ -189,10 +189,10 @@ def verdict_of(comparison: Comparison) -> Verdict:
         if first.verdict == "no difference shown"
         else "That is more than chance."
     )
-    sure = f"{100 * (1 - comparison.settings.alpha):g} %"
+    level = f"{100 * (1 - comparison.settings.alpha):g} %"
     numbers = (
         f"A has {100 * before:.1f} %, B {100 * after:.1f} %: {100 * difference.value:+.1f} points "
-        f"({sure} interval {100 * difference.low:+.1f} to {100 * difference.high:+.1f}, "
+        f"({level} interval {100 * difference.low:+.1f} to {100 * difference.high:+.1f}, "
         f"{chance(first.p_corrected)})."
     )
     verdicts = [other.verdict for other in comparison.differences]

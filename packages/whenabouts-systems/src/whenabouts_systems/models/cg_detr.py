@@ -195,10 +195,10 @@ class Model(AnchoredModel):
         """
         context = ((clips * mask[..., None]).sum(1, keepdim=True) / mask.sum(1)[:, None, None]).detach()
         distances = functional.normalize(clips - context, dim=-1)
-        alike = (distances @ functional.normalize(self.prompts, dim=-1).T).float().softmax(-1)
+        prompt_shares = (distances @ functional.normalize(self.prompts, dim=-1).T).float().softmax(-1)
         weights = (importance * mask).detach()
         weights = weights / weights.sum(1, keepdim=True).clamp(min=_TINY)
-        value, prompt = (weights[..., None] * alike).sum(1).topk(self.config.prompts_taken)
+        value, prompt = (weights[..., None] * prompt_shares).sum(1).topk(self.config.prompts_taken)
         return (value[..., None] * self.prompts[prompt]).sum(1, keepdim=True) + context
 
     def salience(self, guided: Guided) -> Tensor:
@@ -236,18 +236,18 @@ class Model(AnchoredModel):
         rows = negative.nonzero()[:, 0]
         scores, attention = self.salience(guided).float(), self._to_words(guided.attention).float()
         wrong_scores = wrong_attention = None
-        lost = scores.new_zeros(())
+        attention_loss = scores.new_zeros(())
         if len(rows):
-            apart = self.guided(queries.take(wrong[rows]), clips[rows], mask[rows])
+            guided_wrong = self.guided(queries.take(wrong[rows]), clips[rows], mask[rows])
             wrong_scores, wrong_attention = (
-                self.salience(apart).float(),
-                self._to_words(apart.attention).float(),
+                self.salience(guided_wrong).float(),
+                self._to_words(guided_wrong.attention).float(),
             )
-            free = self._to_dummies(apart.attention).float().clamp(min=_TINY)
-            lost = -(free.log() * mask[rows]).sum(1).mean()
+            free = self._to_dummies(guided_wrong.attention).float().clamp(min=_TINY)
+            attention_loss = -(free.log() * mask[rows]).sum(1).mean()
         labels, pairs = saliency_labels(batch, mask), saliency_pairs(batch, mask)
         fits = attention.where(labels > 0, self._to_dummies(guided.attention).float())
-        of_attention = self._mean_of_clips(-fits.clamp(min=_TINY).log(), mask) + lost
+        of_attention = self._mean_of_clips(-fits.clamp(min=_TINY).log(), mask) + attention_loss
         of_attention = of_attention + saliency_hinge(attention, *pairs, self.config.saliency_margin)
         of_attention = of_attention + self._contrast_of_attention(
             attention, wrong_attention, labels, mask, negative

@@ -73,12 +73,15 @@ def opened_reranker(options: argparse.Namespace) -> Reranker | None:
     return open_reranker(options.rerank)
 
 
-def opened_rewriter(options: argparse.Namespace) -> Rewriter | None:
-    """The rewriter that was named, opened; None where none was."""
+def opened_rewriter(options: argparse.Namespace) -> Rewriter | str | None:
+    """The rewriter that was named, opened, or the name of one that a corpus opens; None where none was."""
     if getattr(options, "rewrite", None) is None:
         return None
     from whenabouts.checkers import open_rewriter
+    from whenabouts.search.sounds_alike import NAME as SOUND
 
+    if options.rewrite == SOUND:
+        return SOUND  # the corpus opens it
     return open_rewriter(options.rewrite, send_query=options.send_query)
 
 

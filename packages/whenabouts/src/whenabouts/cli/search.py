@@ -109,7 +109,11 @@ def add_parser(verbs: Any) -> None:
         default=10.0,
         help="time for that (default 10); moments that are left then keep their rank",
     )
-    add_rewrite(parser, "search also in the words of this model, which are shown, and fuse the answers")
+    add_rewrite(
+        parser,
+        "search also in other words, which are shown, and fuse the answers: `sound`, those of the corpus "
+        "that sound like the query (pip install 'whenabouts[sounds]'), or those of a model",
+    )
     add_format(parser)
 
 

@@ -238,7 +238,7 @@ class Handle:
         self._move(must=True)
 
     def _move(self, *, must: bool) -> bool:
-        """Move all tables to the newest consistent snapshot (`whole.py`); false if there was none.
+        """Move all tables to the newest consistent snapshot (`ledger.py`); false if there was none.
 
         Without one the present snapshot is kept, unless `must` is true.
         """

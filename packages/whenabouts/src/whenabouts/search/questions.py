@@ -366,8 +366,8 @@ _WITHOUT = tuple(
 
 # The words around the topic are not said where the topic is, so searching for them finds other places.
 _FIND = (
-    r"(?:(?:(?:can|could|would) you )?(?:please )?(?:find|show|give|play)(?: me| us)?|(?:jump|go|take me) to"
-    r"|(?:i am|i'm|i’m) looking for|(?:where|what|which) (?:is|was|are|were))"
+    r"(?:(?:(?:can|could|would) you )?(?:please )?(?:find|show|give|play|tell)(?: me| us)?"
+    r"|(?:jump|go|take me) to|(?:i am|i'm|i’m) looking for|(?:where|what|which) (?:is|was|are|were))"
 )
 _STRETCH = r"(?:the |an? |any )?(?:part|place|point|moment|bit|section|passage|segment|scene)s?"
 _SPEAKER = (
@@ -375,6 +375,7 @@ _SPEAKER = (
     r"|the (?:speaker|host|guest|lecturer|professor|teacher|presenter|panel)s?)"
 )
 _SPEAKS = (
+    r"(?:ever |(?:start|begin|began)(?:s|ed)? )?"
     r"(?:(?:(?:is |are |was |were )?(?:talk|speak)(?:s|ed|ing)?|spoke) about|discuss(?:es|ed|ing)?"
     r"|explain(?:s|ed|ing)?|mention(?:s|ed|ing)?|describ(?:e|es|ed|ing)"
     r"|(?:say|says|said|saying) something about)"
@@ -384,13 +385,16 @@ _SPRECHER = r"(?:sie|er|man|wir|jemand|die leute|der (?:sprecher|gast|dozent|pro
 _TOPICS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
-        rf"(?:{_FIND} )?{_STRETCH} (?:where|when|in which|at which) {_SPEAKER} {_SPEAKS} (?P<x>.+)",
-        rf"(?:where|when)(?: (?:do|does|did))? {_SPEAKER} {_SPEAKS} (?P<x>.+)",
+        rf"(?:{_FIND} )?(?:{_STRETCH} )?(?:where|when|in which|at which)(?: (?:do|does|did))? "
+        rf"{_SPEAKER} {_SPEAKS} (?P<x>.+)",
+        rf"(?:did|do|does) {_SPEAKER} {_SPEAKS} (?P<x>.+)",
+        rf"(?:who|(?:in )?(?:which|what) \w+(?: (?:do|does|did) {_SPEAKER})?) {_SPEAKS} (?P<x>.+)",
         rf"what (?:do|does|did) {_SPEAKER} (?:say|think|tell (?:us|me)) about (?P<x>.+)",
         r"what (?:is|was|has been) said about (?P<x>.+)",
         r"(?:where|when)(?: in (?:the|these|my|all)(?: the)? \w+)? (?:is|was|are|were) (?P<x>.+) "
         r"(?:discussed|explained|mentioned|described|(?:talked|spoken) about)",
-        rf"{_FIND} {_STRETCH} (?:about|on) (?P<x>.+)",
+        rf"(?:{_FIND}|(?:is|are) there) (?:{_STRETCH}|everything|anything|something) about (?P<x>.+)",
+        rf"{_FIND} (?:the |an? |any )?(?:section|passage|segment)s? on (?P<x>.+)",
         rf"{_FIND} (?:the |an? |any )?(?:discussion|explanation|description)s? (?:about|of|on) (?P<x>.+)",
         rf"i (?:remember|recall) (?:that )?{_SPEAKER} {_SPEAKS} (?P<x>[^,]+)"
         r"(?:,? (?:but )?where (?:is|was) (?:that|it))?",

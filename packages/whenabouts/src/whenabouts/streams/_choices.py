@@ -37,9 +37,7 @@ def own_encoder(setup: Setup, keyword: str, opens: Callable[[str], Any], default
 def text_encoder(setup: Setup, words: str) -> TextEncoder | None:
     """The sentence encoder of a stream with words: the named one, the corpus's, or the offline default.
 
-    None without one.
-
-    `words` names the content in the note on a missing encoder.
+    None if there is no encoder; a note names the content, `words`, that then is searched by letter only.
     """
     choice, info = setup.options.get("text"), setup.info
     if choice is None and info is not None and info.dimension:

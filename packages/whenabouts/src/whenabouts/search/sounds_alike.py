@@ -1,0 +1,147 @@
+"""Other spellings of a query: the words of a corpus that sound like it (`--rewrite sound`).
+
+A recogniser writes "Randall" where somebody says "Rindell", and "Chris Tof" for "Christoph". Words are
+compared by their sound (Metaphone, Philips 1990; package jellyfish), without the spaces between them: the
+words of the corpus are one string of sounds, in which the stretch is sought that differs least from the
+query's (Sellers, Journal of Algorithms 1980). Time grows with the query's length times the corpus's.
+
+One stretch is written, and only for a query with a word that the corpus lacks: both were better than three
+stretches, and than any query, on the recordings of `benchmarks/spoken_phrases.py` that choose.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.checkers.protocol import CheckerError, CheckerUnavailable
+from whenabouts.index.lookup import words_of
+from whenabouts.index.store import Store
+from whenabouts.index.word_statistics import term_of
+
+NAME = "sound"
+# Shorter ones sound like much; of four sounds one may differ.
+_FEWEST_SOUNDS, _DIFFERENT = 4, 0.25
+_MOST_SOUNDS, _MOST_PLACES = 60, 200
+
+
+@dataclass(frozen=True, eq=False)
+class _Spoken:
+    """All words of a corpus in order; their sounds (n,) as letters' numbers, and the word of each (n,)."""
+
+    words: Sequence[str]
+    terms: frozenset[str]
+    sounds: NDArray[np.uint8]
+    word: NDArray[np.int32]
+
+
+class SoundsAlike:
+    """A rewriter (`checkers.rewriter`) that writes what a corpus says and sounds like the query."""
+
+    name = NAME
+
+    def __init__(self, store: Store) -> None:
+        if importlib.util.find_spec("jellyfish") is None:
+            raise CheckerUnavailable(
+                f"--rewrite {NAME}: jellyfish is not installed: pip install 'whenabouts[sounds]'"
+            )
+        self._store = store
+        self._spoken: tuple[object, _Spoken] | None = None
+
+    def rewritten(self, query: str, seconds: float) -> list[str]:
+        """The stretches that sound most like the query, where the corpus lacks one of its words.
+
+        Raises CheckerError.
+        """
+        words, spoken = words_of(query), self._words()
+        sounds = _numbers("".join(map(_sound, words)))[:_MOST_SOUNDS]
+        if all(term_of(word) in spoken.terms for word in words):
+            raise CheckerError("the corpus has all of its words")
+        alike = _alike(sounds, " ".join(words), spoken) if len(sounds) >= _FEWEST_SOUNDS else []
+        if not alike:
+            raise CheckerError("nothing in the corpus sounds like it")
+        return alike
+
+    def _words(self) -> _Spoken:
+        """The spoken words, read anew when the corpus has changed."""
+        stream = "subtitle"
+        if stream not in self._store.streams:
+            raise CheckerError("the corpus has no spoken words")
+        state = self._store.state_of(stream)
+        if self._spoken is None or self._spoken[0] != state:
+            ids = [record.video_id for record in self._store.ledger().records]
+            block = self._store.clips_of(stream, ids, vectors=False)
+            words: list[str] = []
+            for number in range(len(block.video_ids)):
+                for text in block.text[block.rows(number)]:
+                    words += words_of(text)
+                words.append("")  # no stretch goes from one video to the next
+            sounds = [_numbers(_sound(word)) if word else np.zeros(1, np.uint8) for word in words]
+            owner = np.repeat(np.arange(len(words), dtype=np.int32), [len(each) for each in sounds])
+            self._spoken = (
+                state,
+                _Spoken(
+                    words,
+                    frozenset(map(term_of, words)),
+                    np.concatenate([np.zeros(0, np.uint8), *sounds]),
+                    owner,
+                ),
+            )
+        return self._spoken[1]
+
+
+def _alike(query: NDArray[np.uint8], spelt: str, spoken: _Spoken) -> list[str]:
+    """Whole words that sound like the query: the likest first, by sound and then by spelling."""
+    from jellyfish import jaro_winkler_similarity
+
+    edits, most = edits_to_ends(query, spoken.sounds), _DIFFERENT * len(query)
+    ends = np.flatnonzero(edits <= most)
+    alike: dict[str, tuple[int, float]] = {}
+    for end in ends[np.argsort(edits[ends], kind="stable")][:_MOST_PLACES].tolist():
+        before = spoken.sounds[max(0, end - 2 * len(query)) : end]
+        backwards = edits_to_ends(query[::-1], before[::-1], anywhere=False)
+        first, last = spoken.word[end - max(1, int(np.argmin(backwards)))], spoken.word[end - 1]
+        words = spoken.words[first : last + 1]
+        sounds = _numbers("".join(map(_sound, words)))
+        different = int(edits_to_ends(query, sounds, anywhere=False)[-1])
+        if different <= most:
+            text = " ".join(words)
+            alike[text] = (different, -jaro_winkler_similarity(spelt, text))
+    alike.pop(spelt, None)
+    return sorted(alike, key=lambda text: (alike[text], text))[:1]
+
+
+def edits_to_ends(
+    query: NDArray[np.uint8], text: NDArray[np.uint8], *, anywhere: bool = True
+) -> NDArray[np.int32]:
+    """(n + 1,) for each end in `text` (n,) the fewest edits from `query` (m,) to a stretch that ends there.
+
+    The stretch begins anywhere, or else at the beginning of the text.
+
+    >>> edits_to_ends(np.array([1, 2, 3]), np.array([9, 1, 2, 3, 9])).tolist()
+    [3, 3, 2, 1, 0, 1]
+    """
+    steps = np.arange(len(text) + 1, dtype=np.int32)
+    edits = np.zeros_like(steps) if anywhere else steps
+    for number, sound in enumerate(query.tolist(), 1):
+        changed = edits + 1
+        np.minimum(changed[1:], edits[:-1] + (text != sound), out=changed[1:])
+        changed[0] = number
+        edits = np.minimum.accumulate(changed - steps) + steps
+    return edits
+
+
+@lru_cache(maxsize=1 << 16)
+def _sound(word: str) -> str:
+    from jellyfish import metaphone
+
+    return str(metaphone(word)).replace(" ", "")
+
+
+def _numbers(sounds: str) -> NDArray[np.uint8]:
+    return np.frombuffer(sounds.encode("ascii", "ignore"), np.uint8)

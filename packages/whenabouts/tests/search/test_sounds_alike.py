@@ -1,0 +1,93 @@
+"""Words of a corpus that sound like a query: what is found, what is left alone, and what is lacking."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from whenabouts import Corpus
+from whenabouts.checkers import CheckerError
+from whenabouts.checkers.protocol import CheckerUnavailable
+from whenabouts.search.sounds_alike import SoundsAlike, edits_to_ends
+
+HEARD = """WEBVTT
+
+00:00.000 --> 00:08.000
+Good morning, today we have Randall and a return list with us.
+
+00:20.000 --> 00:28.000
+I am excited to have Chris Tof as our guest, and podcasts are fun.
+
+00:40.000 --> 00:48.000
+We talk about the weather in the mountains and how the snow melts.
+"""
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    pytest.importorskip("jellyfish", reason="the extra `sounds` is not installed")
+    folder = tmp_path_factory.mktemp("heard")
+    (folder / "talk.vtt").write_text(HEARD, encoding="utf-8")
+    other = "WEBVTT\n\n00:00.000 --> 00:05.000\nA ran down the hill.\n"
+    (folder / "other.vtt").write_text(other, encoding="utf-8")
+    corpus = Corpus(folder / "corpus", create=True)
+    corpus.add(folder / "talk.vtt", folder / "other.vtt", processes=1)
+    return corpus
+
+
+@pytest.mark.parametrize(
+    ("query", "alike"),
+    [
+        ("Rindell", "randall"),
+        ("Christoph", "chris tof"),
+        ("returngast", "return list"),
+        ("to have Christoph as", "to have chris tof as"),
+    ],
+)
+def test_a_word_that_the_corpus_lacks_is_sought_by_its_sound(corpus: Corpus, query: str, alike: str) -> None:
+    (found,) = SoundsAlike(corpus.store).rewritten(query, 1.0)
+    assert found.startswith(alike) or alike.startswith(found)
+
+
+@pytest.mark.parametrize("query", ["randall", "podcast", "snow melt", "zyzzyva quux", "xy", ""])
+def test_known_words_and_those_like_nothing_are_left_alone(corpus: Corpus, query: str) -> None:
+    with pytest.raises(CheckerError, match=r"has all of its words|nothing in the corpus sounds like it"):
+        SoundsAlike(corpus.store).rewritten(query, 1.0)
+
+
+def test_a_search_by_sound_finds_the_moment_and_says_how(corpus: Corpus) -> None:
+    result = corpus.search("Rindell", rewrite="sound")
+    assert result.rewrite is not None
+    assert result.rewrite.line == "also searched, in words of sound: randall"
+    assert Path(result.moments[0].path).name == "talk.vtt"
+    assert result.moments[0].moment.start == 0.0
+    plain = corpus.search("snow", rewrite="sound")
+    assert any("the corpus has all of its words" in note for note in plain.notes)
+
+
+def test_a_corpus_without_spoken_words_says_so(tmp_path: Path) -> None:
+    pytest.importorskip("jellyfish", reason="the extra `sounds` is not installed")
+    with pytest.raises(CheckerError, match="no spoken words"):
+        SoundsAlike(Corpus(tmp_path / "empty", create=True).store).rewritten("Rindell", 1.0)
+
+
+def test_a_missing_package_is_named_with_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(CheckerUnavailable, match=r"pip install 'whenabouts\[sounds\]'"):
+        SoundsAlike(Corpus(tmp_path / "empty", create=True).store)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_edits_are_those_of_the_plain_recurrence(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    query, text = (rng.integers(0, 3, size).astype(np.uint8) for size in (6, 30))
+    for anywhere in (True, False):
+        row = [0 if anywhere else at for at in range(len(text) + 1)]
+        for number, sound in enumerate(query, 1):
+            before, row = row, [number]
+            for at, other in enumerate(text, 1):
+                row.append(min(before[at] + 1, row[at - 1] + 1, before[at - 1] + int(sound != other)))
+        assert edits_to_ends(query, text, anywhere=anywhere).tolist() == row
