@@ -22,6 +22,8 @@ _MOST_BYTES = 1 << 20
 # Each * in a name multiplies the worst-case matching time by the length of the name.
 _MOST_STARS = 3
 
+_STARS = re.compile(r"(?<!\\)\*{2,}")
+
 
 class UnusableRules(UsageError):
     """A folder's ignore file cannot be read or has an invalid pattern, so that it may be about any file."""
@@ -86,8 +88,13 @@ def _composed(text: str) -> str:
 def _spec(lines: Sequence[str], where: str) -> GitIgnoreSpec:
     from pathspec import GitIgnoreSpec
 
+    # Within a name several * mean one, and each costs a factor of time.
+    lines = [
+        "/".join(name if name == "**" else _STARS.sub("*", name) for name in line.split("/"))
+        for line in lines
+    ]
     for number, line in enumerate(lines, 1):
-        if any(name.replace("**", "*").count("*") > _MOST_STARS for name in line.split("/")):
+        if any(name != "**" and name.count("*") > _MOST_STARS for name in line.split("/")):
             raise UsageError(f"{where}, pattern {number}: more than {_MOST_STARS} * in one name: {line!r}")
     try:
         with warnings.catch_warnings():

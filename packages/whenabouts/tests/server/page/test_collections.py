@@ -91,8 +91,7 @@ def test_what_is_typed_while_another_field_is_saved_stays(filled: Any) -> None:
     held[0].continue_()
     expect(filled.locator(".before")).to_have_count(0)
     expect(tags).to_be_focused()
-    tags.press("Backspace")
-    expect(tags).to_have_value("crime, 9")
+    expect(tags).to_have_value("crime, 19")
     # A second change waits for the first, so that the answers come in order.
     tags.press("Enter")
     until(filled, lambda: len(held) == 2)
@@ -106,7 +105,7 @@ def test_what_is_typed_while_another_field_is_saved_stays(filled: Any) -> None:
     held[2].continue_()
     expect(filled.locator(".before")).to_have_count(0)
     expect(note).to_have_value("stolen")
-    expect(tags).to_have_value("crime, 9")
+    expect(tags).to_have_value("crime, 19")
 
 
 def test_moments_are_trimmed_noted_tagged_and_taken_out(filled: Any) -> None:

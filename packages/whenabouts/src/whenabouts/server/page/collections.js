@@ -45,10 +45,14 @@ export class Collections {
     this.waiting = 0;
     this.root.addEventListener("change", (event) => {
       // Browsers report a change as well if a field is removed while it is typed in.
-      if (this.isRendering) event.stopImmediatePropagation();
+      if (this.isRendering || event.target.value === event.target.defaultValue) event.stopImmediatePropagation();
       // What was sent is no longer a draft: the answer's value replaces it.
       else event.target.defaultValue = event.target.value;
     }, true);
+    // Of a draft that was shown again they report no change unless it is typed in once more.
+    const send = ({ target }) => { if (target.dataset.field && target.value !== target.defaultValue) target.dispatchEvent(new Event("change")); };
+    this.root.addEventListener("focusout", send);
+    this.root.addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.isComposing) send(event); });
   }
 
   /** The list of all, or the collection with an id. */
@@ -160,8 +164,11 @@ export class Collections {
     const drafts = this.#fields();
     const typing = document.activeElement;
     this.isRendering = true;
-    this.#render(collection);
-    this.isRendering = false;
+    try {
+      this.#render(collection);
+    } finally {
+      this.isRendering = false;
+    }
     for (const [key, field] of this.#fields()) {
       const draft = drafts.get(key);
       if (!draft) continue;
