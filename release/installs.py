@@ -50,6 +50,7 @@ LONG = {
     "video": "installs PyTorch, torchvision and transformers",
     "open-clip": "installs PyTorch, torchvision and timm",
     "research": "installs PyTorch",
+    "shots": "installs PyTorch",
     "minilm": "installs PyTorch; the base is tried with the encoder alone",
     "cluster": "installs Ray",
     "all": "is what `make venv` installs and `make test` runs in",
@@ -60,6 +61,7 @@ ASKED = {
     "minilm": ("--text", "minilm"),
     "multilingual": ("--text", "multilingual-e5"),
     "screen": ("--screen-text",),
+    "shots": ("--shots", "transnetv2"),
     "speech-offline": ("--transcribe",),
 }
 # What the other packages add.
