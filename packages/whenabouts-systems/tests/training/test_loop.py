@@ -435,7 +435,7 @@ def test_seeds_have_folders_of_their_own_and_a_table(tiny: Any, tmp_path: Path) 
     assert more[:2] == outcomes
     begun(tiny, tmp_path / "alone", "training.seed=3", "training.epochs=1")
     assert_same(tmp_path / "alone", tmp_path / "runs" / "seed-3")
-    with pytest.raises(UsageError, match="one comes twice"):
+    with pytest.raises(UsageError, match="one is repeated"):
         launch_seeds(experiment, [1, 1], tiny.folder, tmp_path / "more", machine)
     with pytest.raises(UsageError, match="seed is -1"):
         launch_seeds(experiment, [1, -1], tiny.folder, tmp_path / "more", machine)
