@@ -188,7 +188,9 @@ def test_what_is_missing_is_named(hero: Any) -> None:
     features = _features(hero)
     with pytest.raises(UsageError, match=r"gone\.jsonl: no such file; .* must name a file of sentences"):
         ExperimentData.check(DATA, replace(features, sentences="gone.jsonl"), hero.folder)
-    with pytest.raises(UsageError, match='needs a tokenizer; in an experiment write query = "tokenizer:NAME"'):
+    with pytest.raises(
+        UsageError, match='needs a tokenizer; in an experiment write query = "tokenizer:NAME"'
+    ):
         ExperimentData.open(DATA, replace(features, query="query.h5"), hero.folder)
     with ExperimentData.open(DATA, features, hero.folder) as material:
         inputs = material.inputs

@@ -131,11 +131,11 @@ def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
         load_recogniser("onnx-asr:nemo-parakeet-tdt-0.6b-v3")
 
 
-def test_a_missing_package_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("faster_whisper", reason="the extra `speech` is not installed")
+@pytest.mark.parametrize("missing", ["onnx_asr", "faster_whisper"])
+def test_a_missing_package_is_named_with_its_command(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *more: None if name == "onnx_asr" else find(name, *more)
+        importlib.util, "find_spec", lambda name, *more: None if name == missing else find(name, *more)
     )
     with pytest.raises(SpeechUnavailableError, match=r"pip install 'whenabouts\[onnx-asr\]'"):
         _speech_model("onnx-asr:nemo-parakeet-tdt-0.6b-v3")

