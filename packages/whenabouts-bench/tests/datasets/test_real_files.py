@@ -474,6 +474,7 @@ def test_the_doctor_finds_the_real_files_right_and_says_what_is_missing(real_fol
         "activitynet-two-annotators",
         "mvmr-activitynet",
         "mvmr-tacos",
+        "titled-transcripts",
         "tvr",
         "tvr-ranking",
     }
