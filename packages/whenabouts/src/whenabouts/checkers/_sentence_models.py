@@ -60,8 +60,8 @@ class SentenceModel:
             settings = EncoderSettings()
             device = on_torch.choose_device(settings)
             # Late interaction reads the vectors of tokens, never the pooled one.
-            unused = {} if kind == CROSS else {"unused": "pooler."}
-            with on_torch.quiet_transformers(), weight_files.whole_models(folder, **unused):
+            unused = "" if kind == CROSS else "pooler."
+            with on_torch.quiet_transformers(), weight_files.whole_models(folder, unused):
                 self.model = getattr(sentence_transformers, kind)(
                     str(folder.path),
                     device=str(device),

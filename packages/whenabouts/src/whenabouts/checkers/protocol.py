@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from whenabouts.intake.lines import one_line
 from whenabouts.types import Moment, Verdict, WhenaboutsError
 
 PROMPT = 1
@@ -50,7 +51,8 @@ SCHEMA: Mapping[str, Any] = MappingProxyType(
 )
 """The form of an answer, as JSON Schema."""
 
-_REASON_CHARACTERS = 200
+SHORT = 200
+"""Most characters of a text that a model writes: a reason, a query."""
 _WORDS_CHARACTERS = 2000
 _ANSWER_CHARACTERS = 4000
 _LEAST_SECONDS = 0.1
@@ -200,7 +202,7 @@ def read_answer(text: str, view: View) -> Verdict:
     """
     answer = json_of(text, _Answer)
     borders = _borders(answer, view) if answer.match else None
-    return Verdict(answer.match, one_line(answer.reason), *(borders or (None, None)))
+    return Verdict(answer.match, one_line(answer.reason, SHORT), *(borders or (None, None)))
 
 
 def json_of(text: str, form: type[Form]) -> Form:
@@ -231,9 +233,3 @@ def _borders(answer: _Answer, view: View) -> tuple[float, float] | None:
         return None
     moved = Moment(moment.video_id, start, end)
     return (start, end) if moved.overlap(moment) > 0 else None
-
-
-def one_line(text: str) -> str:
-    """A model's text on one short line without control characters."""
-    line = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
-    return line if len(line) <= _REASON_CHARACTERS else line[: _REASON_CHARACTERS - 1].rstrip() + "…"

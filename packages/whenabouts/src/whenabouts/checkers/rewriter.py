@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from whenabouts.checkers.protocol import CheckerError, data_block, json_of, one_line
+from whenabouts.checkers.protocol import SHORT, CheckerError, data_block, json_of
+from whenabouts.intake.lines import one_line
 
 PROMPT = 1
 """The version of the question."""
@@ -76,9 +77,11 @@ class _Answer(msgspec.Struct, forbid_unknown_fields=True):
 
 def read_answer(text: str, query: str) -> list[str]:
     """The queries of an answer in the requested form, without repetitions. Raises CheckerError."""
-    lines = (one_line(line.translate(_QUOTES)) for line in json_of(text, _Answer).queries[:MOST_QUERIES])
+    lines = (
+        one_line(line.translate(_QUOTES), SHORT) for line in json_of(text, _Answer).queries[:MOST_QUERIES]
+    )
     others = {line.casefold(): line for line in lines if line}
-    others.pop(one_line(query).casefold(), None)
+    others.pop(one_line(query, SHORT).casefold(), None)
     if not others:
         raise CheckerError("writes no other query")
     return list(others.values())

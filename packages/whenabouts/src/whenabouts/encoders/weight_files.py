@@ -27,6 +27,7 @@ from whenabouts.encoders.protocol import (
 from whenabouts.intake import hub
 from whenabouts.intake.files import FormatError
 from whenabouts.intake.lacks import is_memory, lack_of
+from whenabouts.intake.lines import one_line
 from whenabouts.intake.opening import open_regular
 
 _log = logging.getLogger(__name__)
@@ -216,11 +217,11 @@ def opened_model(kind: Any, folder: ModelFolder, dtype: Any) -> tuple[Any, list[
 
 
 @contextmanager
-def whole_models(folder: ModelFolder, unused: str = "\0") -> Iterator[None]:
+def whole_models(folder: ModelFolder, unused: str = "") -> Iterator[None]:
     """Refuse models of `transformers` that a library opens inside, if their files lack weights.
 
-    Weights with `unused` in their names may be missing. Raises EncoderUnavailable. One at a time: the
-    classes' way of opening is changed meanwhile, because libraries do not pass on what it reports.
+    Weights with `unused` in their names may be missing ("": none). Raises EncoderUnavailable. One at a time:
+    the classes' way of opening is changed meanwhile, because libraries do not pass on what it reports.
     """
     from transformers import PreTrainedModel
 
@@ -229,7 +230,7 @@ def whole_models(folder: ModelFolder, unused: str = "\0") -> Iterator[None]:
 
     def noted(kind: Any, /, *arguments: Any, output_loading_info: bool = False, **options: Any) -> Any:
         model, loading = opened.__func__(kind, *arguments, output_loading_info=True, **options)
-        missing.extend(name for name in loading["missing_keys"] if unused not in name)
+        missing.extend(name for name in loading["missing_keys"] if not unused or unused not in name)
         return (model, loading) if output_loading_info else model
 
     with _OPENING:
@@ -378,16 +379,14 @@ def loading(name: str, extra: str) -> Iterator[None]:
             ) from error
         if lack := lack_of(error):
             raise EncoderLack(f"{name}: {lack}") from error
-        raise EncoderUnavailable(f"{name}: the model cannot be loaded: {_on_one_line(error)}") from error
+        raise EncoderUnavailable(
+            f"{name}: the model cannot be loaded: {one_line(str(error), _MOST_SHOWN)}"
+        ) from error
     except Exception as error:
         if lack := lack_of(error):
             raise EncoderLack(f"{name}: {lack}") from error
         if type(error).__module__.startswith(("safetensors", "huggingface_hub", "onnxruntime", "builtins")):
-            raise EncoderUnavailable(f"{name}: the model cannot be loaded: {_on_one_line(error)}") from error
+            raise EncoderUnavailable(
+                f"{name}: the model cannot be loaded: {one_line(str(error), _MOST_SHOWN)}"
+            ) from error
         raise
-
-
-def _on_one_line(error: BaseException) -> str:
-    """A library's message, which may hold lines and names of a stranger's files."""
-    line = " ".join(str(error).split())
-    return "".join(sign if sign.isprintable() else " " for sign in line)[:_MOST_SHOWN]

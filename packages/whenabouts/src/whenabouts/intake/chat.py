@@ -21,6 +21,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from whenabouts.intake.bounded_http import Reply, RequestFailed, retry_after, send
 from whenabouts.intake.files import loads
+from whenabouts.intake.lines import one_line
 from whenabouts.types import UsageError, WhenaboutsError
 
 KEY_VARIABLE = "WHENABOUTS_CHAT_KEY"
@@ -284,8 +285,7 @@ class Chat:
         """A server's text on one short line, without the key."""
         if self.endpoint.key:
             text = text.replace(self.endpoint.key, "***")
-        line = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
-        return line if len(line) <= _MOST_SHOWN else line[: _MOST_SHOWN - 1] + "…"
+        return one_line(text, _MOST_SHOWN)
 
 
 def _message_of(body: bytes) -> str:

