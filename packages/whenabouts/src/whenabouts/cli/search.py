@@ -53,6 +53,12 @@ many queries at once, as a run that `evaluate` measures and `run --retriever` ta
   whenabouts search --queries qrels.jsonl --corpus my.corpus -k 100 --out run.jsonl"""
 
 
+_OTHER_WORDS = (
+    "search also in other words, which are shown, and fuse the answers: `sound`, those of the corpus that "
+    "sound like the query (pip install 'whenabouts[sounds]'), or those of a model"
+)
+
+
 def add_parser(verbs: Any) -> None:
     """Declare the verb."""
     parser = add_verb(
@@ -109,11 +115,7 @@ def add_parser(verbs: Any) -> None:
         default=10.0,
         help="time for that (default 10); moments that are left then keep their rank",
     )
-    add_rewrite(
-        parser,
-        "search also in other words, which are shown, and fuse the answers: `sound`, those of the corpus "
-        "that sound like the query (pip install 'whenabouts[sounds]'), or those of a model",
-    )
+    add_rewrite(parser, _OTHER_WORDS)
     add_format(parser)
 
 

@@ -13,7 +13,7 @@ from whenabouts.watching import watch
 
 _EPILOG = """\
 examples:
-  whenabouts index ~/Videos --corpus my.corpus      (once before: decides what is indexed, such as pictures)
+  whenabouts index ~/Videos --corpus my.corpus      (once, to choose what is indexed)
   whenabouts watch ~/Videos --corpus my.corpus"""
 
 
@@ -36,7 +36,8 @@ def add_parser(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the result of each change, until Ctrl-C."""
-    import watchfiles  # noqa: F401 (imported here, so that a missing package is reported before the corpus is opened)
+    # A missing package is reported before the corpus is opened.
+    import watchfiles  # noqa: F401
 
     corpus = open_corpus(options)
     line = f"watching {', '.join(map(str, options.paths))}; press Ctrl-C to stop"

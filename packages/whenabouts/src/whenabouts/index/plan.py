@@ -190,10 +190,9 @@ def make_plan(
     """Compare the files that were found with the ledger.
 
     A file is unchanged if its size and modification time are those of its row, or if its content hash is; a
-    failed row is compared by size and time only. If a new path has the content of a row whose file no longer
-    exists, the video was renamed. With `retry`, only files whose row is failed are read; all others are
-    ignored. Unless `again` is true, files in `removed` are left out, as are subtitles whose recording is
-    gone. `prune` removes rows whose files are gone.
+    failed row is compared by size and time only. A new path with the content of a row whose file no longer
+    exists is a renamed video. With `retry`, only files whose row is failed are read. Unless `again` is true,
+    files in `removed` and subtitles without their recording are left out. `prune` removes rows of lost files.
     """
     records = list(ledger)
     planner = _Planner(records, settings, streams, AbsentFiles(findings, records, removed, again=again))
@@ -201,7 +200,7 @@ def make_plan(
     for file in sorted(findings.files, key=lambda file: not file.sidecars):
         planner.place(file, retry=retry)
     gone = [] if retry else planner.mark_gone()
-    pruned, prune_notes = planner.take_out(gone, findings) if prune else ([], [])
+    pruned, prune_notes = planner.remove(gone, findings) if prune else ([], [])
     work = planner.numbered(findings)
     return Plan(
         work=tuple(work),
@@ -380,7 +379,7 @@ class _Planner:
                 self.records[record.video_id] = replace(record, state="gone")
         return gone
 
-    def take_out(self, gone: list[VideoRecord], findings: Findings) -> tuple[list[VideoRecord], list[str]]:
+    def remove(self, gone: list[VideoRecord], findings: Findings) -> tuple[list[VideoRecord], list[str]]:
         """Remove the rows of files that are gone, and return them with notes on those that stay."""
         pruned, notes = safely_pruned(gone, findings)
         for record in pruned:

@@ -15,9 +15,6 @@ from whenabouts.types import UsageError
 LETTERS = "letters"
 """In place of an encoder's name if words are searched by letter only: no vectors, width 0."""
 
-SHORTEST_SECONDS = 0.01
-"""Duration of the last frame if the file claims to end before it."""
-
 _MOST_SECONDS = 600
 
 

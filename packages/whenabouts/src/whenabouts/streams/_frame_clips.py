@@ -11,7 +11,9 @@ from whenabouts.clips import ClipGrid
 from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
 from whenabouts.index.records import ClipColumns
 from whenabouts.index.stream import StreamRun
-from whenabouts.streams._choices import SHORTEST_SECONDS
+
+SHORTEST_SECONDS = 0.01
+"""Duration of the last frame if the file claims to end before it."""
 
 EncodedFrames = tuple[tuple[int, ...], NDArray[np.float32]]
 """Indices of the clips, and the vectors (N, D) of their frames."""

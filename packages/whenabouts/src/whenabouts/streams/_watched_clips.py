@@ -13,7 +13,7 @@ from whenabouts.clips import ClipGrid
 from whenabouts.encoders.protocol import VideoClip
 from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
 from whenabouts.index.records import ClipColumns
-from whenabouts.streams._choices import SHORTEST_SECONDS
+from whenabouts.streams._frame_clips import SHORTEST_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,8 @@ from whenabouts.index.stream import Cost, Option, Reads, Setup, ShotBorders, Str
 from whenabouts.index.workers import available_cores
 from whenabouts.moments.zero_shot import Moments
 from whenabouts.overlap import suppress
-from whenabouts.streams._choices import SHORTEST_SECONDS, frame_seconds, made_by, text_encoder
+from whenabouts.streams._choices import frame_seconds, made_by, text_encoder
+from whenabouts.streams._frame_clips import SHORTEST_SECONDS
 from whenabouts.streams._picture_changes import Strip, cell_means, changed_strip
 from whenabouts.streams._screen_lines import Reading, ScreenText, screen_texts
 from whenabouts.types import Evidence
