@@ -25,7 +25,7 @@ import numpy as np
 from benchmarks.machine import describe_machine
 from benchmarks.speech import ROOT, errors, read_aloud, words_of, write_sound
 
-from whenabouts.video.sound import sound_pieces
+from whenabouts.video.sound import SoundPiece, sound_pieces
 from whenabouts.video.speech import _TEMPERATURES, _sentences
 from whenabouts.video.speech_guard import Guard
 from whenabouts.video.speech_models import PACKAGED, load_recogniser
@@ -78,19 +78,24 @@ def sounds(testdata: Path, folder: Path) -> Iterator[tuple[str, Path, list[str]]
         yield "read aloud", folder / "sound" / f"{name}.wav", words
 
 
+def recognised(piece: SoundPiece) -> Iterator[Any]:
+    """Segments of the packaged model where there is a voice, as `speech.transcribe` asks for them."""
+    segments, _ = load_recogniser(PACKAGED).transcribe(
+        piece.samples,
+        language="en",
+        word_timestamps=True,
+        vad_filter=True,
+        temperature=_TEMPERATURES,
+        condition_on_previous_text=False,
+    )
+    return iter(segments)
+
+
 def heard(path: Path) -> dict[str, list[str]]:
     """The words that each guard leaves."""
     words: dict[str, list[str]] = {name: [] for name in GUARDS}
     for piece in sound_pieces(path):
-        found, _ = load_recogniser(PACKAGED).transcribe(
-            piece.samples,
-            language="en",
-            word_timestamps=True,
-            vad_filter=True,
-            temperature=_TEMPERATURES,
-            condition_on_previous_text=False,
-        )
-        segments = list(found)
+        segments = list(recognised(piece))
         for name, guard in GUARDS.items():
             cues = guard.cues(_sentences(guard.segments(segments, [])), [])
             words[name] += words_of(" ".join(cue.text for cue in cues))

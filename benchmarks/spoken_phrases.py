@@ -33,15 +33,15 @@ from typing import Any
 import numpy as np
 from benchmarks.machine import describe_machine
 from benchmarks.speech import DATA, Samples, colour, errors, stamp, words_of, write_sound
+from benchmarks.speech_guesses import recognised
 from numpy.typing import NDArray
 
 from whenabouts import Corpus
 from whenabouts.video.cue import Cue
 from whenabouts.video.cues import read_cue_file
 from whenabouts.video.sound import SAMPLE_RATE, sound_pieces
-from whenabouts.video.speech import _TEMPERATURES, _sentences
+from whenabouts.video.speech import _sentences
 from whenabouts.video.speech_guard import Guard
-from whenabouts.video.speech_models import PACKAGED, load_recogniser
 
 PLAN: Mapping[str, Sequence[tuple[str, str, float]]] = {
     "choosing": (
@@ -153,15 +153,7 @@ def in_noise(
 def unguarded(path: Path) -> Iterator[dict[str, Any]]:
     """What the packaged model hears where there is a voice."""
     for piece in sound_pieces(path):
-        segments, _ = load_recogniser(PACKAGED).transcribe(
-            piece.samples,
-            language="en",
-            word_timestamps=True,
-            vad_filter=True,
-            temperature=_TEMPERATURES,
-            condition_on_previous_text=False,
-        )
-        for segment in segments:
+        for segment in recognised(piece):
             names = ("seek", "text", "no_speech_prob", "avg_logprob", "compression_ratio")
             words = [
                 {

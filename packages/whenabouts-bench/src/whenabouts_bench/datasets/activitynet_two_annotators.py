@@ -9,22 +9,14 @@ ActivityNet's own; `python -m benchmarks.two_annotators` adds features and measu
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import defaultdict
 from pathlib import Path
 
-from whenabouts.intake.files import write_atomically
 from whenabouts_bench import formats
 from whenabouts_bench.datasets import activitynet_captions
-from whenabouts_bench.datasets.declaration import (
-    AnnotationFile,
-    Declaration,
-    FeatureFile,
-    SideFile,
-    Split,
-    Statistics,
-)
+from whenabouts_bench.datasets.declaration import Declaration, SideFile, Split, made_features
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
+from whenabouts_bench.formats.sentences import Sentence, write_sentences
 
 WORDS_FILE = "two_annotators_said.jsonl"
 SHARES = {"train": 0.6, "val": 0.1, "test": 0.3}
@@ -62,16 +54,12 @@ def write_two_annotators(queries: Annotations, words: Annotations, out: str | Pa
     out.mkdir(parents=True, exist_ok=True)
     for name, split in made.items():
         formats.write_annotations(split, out / file_name(name), "tvr")
-    spoken: defaultdict[str, list[dict[str, float | str]]] = defaultdict(list)
+    spoken: defaultdict[str, list[Sentence]] = defaultdict(list)
     for number, video_number, start, end, _ in judgement_rows(words):
         name = words.videos[video_number].id
         if name in both and start < end:
-            text = words.queries[number].text.strip()
-            spoken[name].append({"start": start, "end": end, "text": text})
-    with write_atomically(out / WORDS_FILE) as stream:
-        for name in sorted(spoken):
-            line = json.dumps({"video_id": name, "sentences": spoken[name]}, ensure_ascii=False)
-            stream.write(f"{line}\n".encode())
+            spoken[name].append(Sentence(start, end, words.queries[number].text.strip()))
+    write_sentences(out / WORDS_FILE, dict(sorted(spoken.items())))
     return made
 
 
@@ -81,8 +69,7 @@ def file_name(split: str) -> str:
 
 
 def _split(name: str, videos: int, queries: int) -> Split:
-    counts = Statistics(videos=videos, queries=queries)
-    return Split(name, (AnnotationFile(file_name(name), "tvr", counts),), counts)
+    return Split.made(name, file_name(name), videos, queries)
 
 
 DATASET = Declaration(
@@ -100,27 +87,7 @@ DATASET = Declaration(
     beside=(
         SideFile(WORDS_FILE, "the first annotator's sentences with their times: the words of the videos"),
     ),
-    features=(
-        FeatureFile(
-            ("two_annotators_words",),
-            "subtitle",
-            "store, video id -> (clips, width)",
-            384,
-            "MiniLM over the first annotator's sentences",
-            "The command that makes the data set writes them.",
-            4.0,
-            needed=True,
-        ),
-        FeatureFile(
-            ("two_annotators_queries",),
-            "query",
-            "store, query id -> (tokens, width)",
-            384,
-            "MiniLM, token by token",
-            "The command that makes the data set writes them.",
-            needed=True,
-        ),
-    ),
+    features=made_features("two_annotators", "the first annotator's sentences", 4.0),
     notes=(
         "It can judge how sentences of one person find another's, retrieval among videos that resemble each "
         "other, and rough localisation; the two people disagree on where things begin and end.",

@@ -61,6 +61,12 @@ class Split:
     note: str = ""
     """Why the files differ from the papers."""
 
+    @classmethod
+    def made(cls, name: str, file: str, videos: int, queries: int) -> Split:
+        """A split of a data set that a command of ours makes, in one file in TVR's format."""
+        counts = Statistics(videos=videos, queries=queries)
+        return cls(name, (AnnotationFile(file, "tvr", counts),), counts)
+
 
 @dataclass(frozen=True)
 class SideFile:
@@ -89,6 +95,17 @@ class FeatureFile:
     clip_seconds: float | None = None
     """Seconds per row; None if rows are words, or evenly spaced over the video."""
     needed: bool = False
+
+
+def made_features(prefix: str, words: str, clip_seconds: float) -> tuple[FeatureFile, FeatureFile]:
+    """The features of `words` and of the queries, by MiniLM, of a data set that a command of ours makes."""
+    how = "The command that makes the data set writes them."
+    clips, tokens = "store, video id -> (clips, width)", "store, query id -> (tokens, width)"
+    of_words = f"MiniLM over {words}"
+    return (
+        FeatureFile((f"{prefix}_words",), "subtitle", clips, 384, of_words, how, clip_seconds, needed=True),
+        FeatureFile((f"{prefix}_queries",), "query", tokens, 384, "MiniLM, token by token", how, needed=True),
+    )
 
 
 @dataclass(frozen=True)

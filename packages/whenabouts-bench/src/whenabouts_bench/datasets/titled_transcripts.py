@@ -25,17 +25,10 @@ from whenabouts.intake.files import FormatError, read_json, sibling_file, write_
 from whenabouts.video.cues import read_cue_file
 from whenabouts_bench import formats
 from whenabouts_bench.datasets import tvr
-from whenabouts_bench.datasets.declaration import (
-    AnnotationFile,
-    Declaration,
-    FeatureFile,
-    SideFile,
-    Split,
-    Statistics,
-)
+from whenabouts_bench.datasets.declaration import Declaration, SideFile, Split, made_features
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts_bench.formats.json_records import NotNegative, Origin, Positive, Words, read_records
-from whenabouts_bench.formats.sentences import Sentence
+from whenabouts_bench.formats.sentences import Sentence, write_sentences
 
 WORDS_FILE = "titled_transcripts_said.jsonl"
 VIDEOS_FILE = "titled_transcripts_videos.json"
@@ -113,10 +106,8 @@ def write_titled_transcripts(source: str | Path, out: str | Path) -> dict[str, A
     counts = Counter(title.recording for title in titles)
     folds = folds_of({name: recording.set for name, recording in recordings.items()}, counts)
     out.mkdir(parents=True, exist_ok=True)
-    with write_atomically(out / WORDS_FILE) as stream:
-        for piece, sentences in chain.from_iterable(pieces.items() for pieces in spoken.values()):
-            line = {"video_id": piece.id, "sentences": msgspec.to_builtins(sentences)}
-            stream.write(f"{json.dumps(line, ensure_ascii=False)}\n".encode())
+    of_pieces = chain.from_iterable(pieces.items() for pieces in spoken.values())
+    write_sentences(out / WORDS_FILE, {piece.id: sentences for piece, sentences in of_pieces})
     lengths = {piece.id: piece.end - piece.start for pieces in spoken.values() for piece in pieces}
     with write_atomically(out / VIDEOS_FILE) as stream:
         stream.write(json.dumps(lengths, indent=1).encode())
@@ -218,8 +209,7 @@ def file_name(split: str) -> str:
 
 
 def _split(name: str, videos: int, queries: int) -> Split:
-    counts = Statistics(videos=videos, queries=queries)
-    return Split(name, (AnnotationFile(file_name(name), "tvr", counts),), counts)
+    return Split.made(name, file_name(name), videos, queries)
 
 
 DATASET = Declaration(
@@ -256,27 +246,7 @@ DATASET = Declaration(
         SideFile(WORDS_FILE, "what is said, with times"),
         SideFile(VIDEOS_FILE, "the length of each video; all of them are searched"),
     ),
-    features=(
-        FeatureFile(
-            ("titled_transcripts_words",),
-            "subtitle",
-            "store, video id -> (clips, width)",
-            384,
-            "MiniLM over the passages of whenabouts' own index",
-            "The command that makes the data set writes them.",
-            60.0,
-            needed=True,
-        ),
-        FeatureFile(
-            ("titled_transcripts_queries",),
-            "query",
-            "store, query id -> (tokens, width)",
-            384,
-            "MiniLM, token by token",
-            "The command that makes the data set writes them.",
-            needed=True,
-        ),
-    ),
+    features=made_features("titled_transcripts", "the passages of whenabouts' own index", 60.0),
     notes=(
         "It can judge whether training on some recordings helps to find parts of others by what is said. It "
         "cannot judge pictures, or training on many titles.",

@@ -15,6 +15,7 @@ import msgspec
 from whenabouts.intake.files import Sign
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts_bench.formats.json_records import Finite, Id, Text, read_records
+from whenabouts_bench.formats.json_writing import write_lines
 
 NAME = "sentences"
 SUMMARY = "what is said in videos, with times; TVR's released subtitles"
@@ -65,6 +66,17 @@ def read_sentences(path: Path) -> dict[str, tuple[Sentence, ...]]:
                 raise origin.at(number).error("ends before it begins:", sentence, "start <= end")
         transcripts[name] = in_order(sentences)
     return transcripts
+
+
+def write_sentences(path: Path, transcripts: Transcripts) -> None:
+    """Write what is said in each video, atomically. Raises FormatError if the file cannot be written."""
+    write_lines(
+        path,
+        (
+            {"video_id": name, "sentences": msgspec.to_builtins(list(sentences))}
+            for name, sentences in transcripts.items()
+        ),
+    )
 
 
 def in_order(sentences: Iterable[Sentence]) -> tuple[Sentence, ...]:
