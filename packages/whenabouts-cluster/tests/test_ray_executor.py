@@ -28,7 +28,7 @@ from whenabouts.index.reading import ReadTask
 from whenabouts.index.workers import Failed
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.speech_models import PACKAGED, why_unavailable
-from whenabouts_cluster.ray_executor import ClusterError, RayExecutor, _Worker, check_address
+from whenabouts_cluster.ray_executor import ClusterError, RayExecutor, _Job, _Worker, check_address
 from whenabouts_cluster.ray_workers import ReadingWorker, ShippedRun
 
 NAMES = ("flower.webm", "frog.webm", "nasa_13013.mp4", "friday.mp4")
@@ -82,6 +82,29 @@ def test_a_reader_and_an_encoder_or_one_alone_make_no_room(monkeypatch: pytest.M
     for kinds in ([], [False], [True], [False, True], [True, False, True]):
         executor._workers = [_Worker(None, is_reader) for is_reader in kinds]
         executor._make_room()
+
+
+def test_a_file_whose_messages_break_off_is_read_again_and_then_failed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class RayError(Exception):
+        pass
+
+    executor, messages = RayExecutor([], "local"), list[Any]()
+    exceptions = SimpleNamespace(RayError=RayError)
+    executor._ray = SimpleNamespace(kill=lambda actor: None, get=lambda ref: ref, exceptions=exceptions)
+    monkeypatch.setattr(executor, "_start", lambda *, is_reader: None)
+    work: Any = SimpleNamespace(task=SimpleNamespace(number=0, path=tmp_path / "talk.mp3"))
+    for attempt in range(1, 4):
+        job = _Job(work, _Worker("encoder", False, load=1), None)
+        executor._workers = [job.encoder]
+        stream = iter(())
+        executor._jobs, executor._by_number = {stream: job}, {0: job}
+        executor._step(stream, messages.append)
+        assert not executor._jobs and not executor._by_number
+        assert len(executor._queue) == min(attempt, 2)
+        assert len(messages) == (attempt == 3)
+    assert "3 workers died while they had this file" in messages[0].error
 
 
 WITHOUT_RAY = """

@@ -335,6 +335,9 @@ class RayExecutor:
             self._jobs.pop(reference)
             if job.reader is not None:
                 job.reader.load -= 1
+            if job.work.task.number in self._by_number and not self._jobs_of(job.work):
+                # The file would be neither finished nor failed.
+                self._lose(reference, job, "the encoding worker: its messages broke off, it", take)
             return
         except self._ray.exceptions.RayError as error:
             self._lose(reference, job, f"the encoding worker: {reason(error)}", take)
@@ -357,8 +360,11 @@ class RayExecutor:
 
     def _has_more_calls(self, job: _Job) -> bool:
         """Whether speech or clips of the job's file are still asked for."""
-        others = [each for each in self._jobs.values() if each.work is job.work and each is not job]
-        return any(each.reader is None for each in others)
+        return any(each.reader is None and each is not job for each in self._jobs_of(job.work).values())
+
+    def _jobs_of(self, work: Work) -> dict[Any, _Job]:
+        """The calls about a file that are not answered yet."""
+        return {reference: job for reference, job in self._jobs.items() if job.work is work}
 
     def _end(self, job: _Job) -> None:
         """Release the encoder after a file's last message; the reader is released when its stream ends."""
@@ -372,8 +378,7 @@ class RayExecutor:
         """Queue a file again after its worker died, or fail it after `_MAX_ATTEMPTS`."""
         number = job.work.task.number
         _log.warning("%s died; reading %s again", why, job.work.task.path)
-        calls = [(ref, each) for ref, each in self._jobs.items() if each.work is job.work]
-        for ref, each in calls:
+        for ref, each in self._jobs_of(job.work).items():
             self._jobs.pop(ref)
             if each.reader is not None:
                 self._replace(each.reader)
