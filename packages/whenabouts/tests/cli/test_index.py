@@ -109,6 +109,7 @@ def test_a_run_its_repetition_a_failure_and_a_removal(
     [
         ([], "what should be indexed"),
         (["--transcribe", "{samples}"], "videos was read as the MODEL of --transcribe: put it before"),
+        (["--shots", "{samples}"], "videos was read as the FINDER of --shots: put it before"),
         (["{samples}", "--processes", "0"], "1 or more"),
         (["{samples}", "--meta", "speaker"], "KEY=VALUE"),
         (["{samples}", "--meta-file", "nowhere.jsonl"], "JSON lines"),

@@ -187,10 +187,15 @@ def run(options: argparse.Namespace) -> int:
     if not options.paths and not options.retry:
         if options.model:
             return _encode(open_corpus(options), options)
-        taken = f"; {options.transcribe} was read as the MODEL of --transcribe: put it before that option"
+        named = (("MODEL", "transcribe"), ("FINDER", "shots"))
+        given = [(what, name, getattr(options, name)) for what, name in named]
         raise UsageError(
             "what should be indexed? Give files or folders, or --retry for files that failed before"
-            + (taken if isinstance(options.transcribe, str) else "")
+            + "".join(
+                f"; {value} was read as the {what} of --{name}: put it before that option"
+                for what, name, value in given
+                if isinstance(value, str)
+            )
         )
     if options.processes is not None and options.processes < 1:
         raise UsageError(f"--processes {options.processes}: give 1 or more")

@@ -38,8 +38,7 @@ def finder_named(name: str) -> Any:
         if name == finder.NAME:
             return finder
     raise UsageError(
-        f"there is no shot finder {name!r}; there are {', '.join(finder.NAME for finder in _finders())}. "
-        "Write paths before --shots"
+        f"there is no shot finder {name!r}; there are {', '.join(finder.NAME for finder in _finders())}"
     )
 
 
