@@ -111,7 +111,7 @@ def test_another_finder_by_name_finds_shots_anew_and_is_remembered(
 
 def test_an_unknown_finder_is_refused_with_the_known_ones(film: Path, tmp_path: Path) -> None:
     corpus = Corpus(tmp_path / "corpus", create=True)
-    with pytest.raises(UsageError, match="no shot finder 'films/'; there are built-in, transnetv2$"):
+    with pytest.raises(UsageError, match=r"no shot finder 'films/'; there are built-in, transnetv2$"):
         corpus.add(film, shots="films/")
 
 
