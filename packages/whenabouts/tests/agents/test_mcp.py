@@ -119,7 +119,7 @@ def test_a_morning_of_an_agent(place: Path, tmp_path: Path) -> None:
             refused = await client.call_tool("reorder", {"collection": "film", "order": order})
             assert refused.is_error and "each number from 1 to 1 once" in text(refused)
         listed = content(await client.call_tool("list_collections", {}))
-        assert [each["name"] for each in listed["collections"]] == ["film"]
+        assert [(each["name"], each["problem"]) for each in listed["collections"]] == [("film", "")]
         exported = await client.call_tool("export_list", {"collection": "film", "format": "edl"})
         assert text(exported).startswith("TITLE: film")
         cut = content(await client.call_tool("cut_moments", {"collection": "film", "joined": True}))
