@@ -1,4 +1,4 @@
-"""Measures what scores mean on a corpus, with questions of known answer, and stores it with the corpus.
+"""Measures what scores mean on a corpus, with questions of known answer, and stores the result with it.
 
 Three quantities are measured. The first two are measured for each group of a stream, the videos whose words
 are in one language (`banks.py`), so that a translation does not affect its original.

@@ -1,4 +1,4 @@
-"""CLAP and similar models of `transformers`: sounds and sentences in one space.
+"""Encoders of sounds and sentences in one space: CLAP and similar models of `transformers`.
 
 A family of encoders, loaded by name in `encoders/__init__.py`, for any model that `AutoModel` opens and that
 has `get_text_features` and `get_audio_features`. Sounds go through the model's feature extractor.

@@ -1,4 +1,4 @@
-"""CLIP, SigLIP and similar models of `transformers`: pictures and sentences in one space.
+"""Encoders of pictures and sentences in one space: CLIP, SigLIP and similar models of `transformers`.
 
 A family of encoders, loaded by name in `encoders/__init__.py`, for any model that `AutoModel` opens and that
 has `get_text_features` and `get_image_features`. Pictures go through the model's processor (its Pillow form,

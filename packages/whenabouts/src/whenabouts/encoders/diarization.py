@@ -1,4 +1,4 @@
-"""Diarization models of `transformers`: NeMo's streaming Sortformer (`Nemotron-3-Diarization`).
+"""Diarizers (who speaks when) from `transformers`: NeMo's streaming Sortformer (`Nemotron-3-Diarization`).
 
 A family of encoders, loaded by name in `encoders/__init__.py`. The model numbers speakers by who spoke first
 (Park et al., "Sortformer", 2024). A cache of the speakers' frames carries the numbers from chunk to chunk.

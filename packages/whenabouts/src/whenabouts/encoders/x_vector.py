@@ -1,4 +1,4 @@
-"""Speaker models of `transformers` with an X-vector head: windows of speech to vectors of voices.
+"""Encoders of voices from `transformers`: speaker models with an X-vector head.
 
 A family of encoders, loaded by name in `encoders/__init__.py`, for WavLM, Wav2Vec2, UniSpeechSat,
 Data2VecAudio and others that `AutoModelForAudioXVector` opens. Windows go through its feature extractor.

@@ -1,4 +1,4 @@
-"""Streams of a corpus: one file per stream; the folder is the registry.
+"""The registry of streams (words, pictures, sounds, people, …): one module of this folder per stream.
 
 Every module here whose name does not begin with an underscore defines one stream as `STREAM`, an
 `index.stream.Stream` named after its file. A new stream needs only a new file; plugins (`whenabouts.streams`)

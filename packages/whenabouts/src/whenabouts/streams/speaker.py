@@ -1,5 +1,6 @@
-"""The stream of speakers: turns named in subtitles, or voices that a model tells apart. A clip's text is the
-speaker's label. Loaded by name in `streams/__init__.py`.
+"""The stream of speakers: turns named in subtitles, or voices that a model distinguishes.
+
+A clip's text is the speaker's label. Loaded by name in `streams/__init__.py`.
 """
 
 from __future__ import annotations
