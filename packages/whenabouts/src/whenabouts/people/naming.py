@@ -186,7 +186,7 @@ class People:
 
         def change(names: Names) -> int:
             same = self._with(person)
-            taken = [p.stream for p in self.listed() if p.name == name and p.name != person]
+            taken = [] if same[0].name == name else [p.stream for p in self.listed() if p.name == name]
             if doubled := sorted({person.stream for person in same} & set(taken)):
                 raise NameTaken(
                     f"{name!r} is already a name in {' and '.join(doubled)}; if it is the same person: "
@@ -197,13 +197,16 @@ class People:
         return self._changed(f"name {person!r} {name!r}", change)
 
     def merge(self, person: str, other: str) -> int:
-        """Give the clips of `other` to `person`; returns the number of changed streams."""
+        """Give the clips of `other` to `person`; returns the number of changed streams.
+
+        Raises NoSuchPerson, and UsageError if both names mean one person.
+        """
 
         def change(names: Names) -> int:
-            self._with(person)
-            if person == other:
+            kept, others = self._with(person)[0].name, self._with(other)
+            if others[0].name == kept:
                 raise UsageError(f"{person!r} cannot be merged with itself; name two people")
-            return _rename(names, self._with(other), person)
+            return _rename(names, others, kept)
 
         return self._changed(f"merge {person!r} {other!r}", change)
 
