@@ -106,10 +106,10 @@ class Report:
         if not calibration.calibrated:
             return calibration.withheld or "unrelated sentences find nothing here"
         if not any(outcome.kind == "known" for outcome in self.outcomes):
-            return "no words to make questions of, so misses are not known; give some with --queries"
+            return "no words to make questions of, so misses are not known; give questions with --queries"
         if reliability_of(self.outcomes).error is not None:
             return ""
-        why = calibration.withheld or "what unrelated sentences score there is not known"
+        why = calibration.withheld or "the scores of unrelated sentences in that language are not known"
         return f"no answer to a known question has a confidence: {why}"
 
     def summary(self) -> dict[str, Any]:
@@ -344,7 +344,7 @@ def measure(
 def _shortened(
     banks: Mapping[str, Banks], most: int | None, sentences: Sequence[str] | None
 ) -> dict[str, Banks]:
-    """The banks with at most `most` sentences each (None: all), or with `sentences` instead."""
+    """The banks with at most `most` sentences each (None: all), taken from `sentences` if given."""
 
     def shortened(bank: Bank) -> Bank:
         return replace(bank, sentences=tuple((bank.sentences if sentences is None else sentences)[:most]))

@@ -63,7 +63,7 @@ def _store(bucket: str, endpoint: str, keys: S3Credential, options: Mapping[str,
             "aws_endpoint_url_s3": endpoint,
             "region": options.get("aws_region") or options.get("aws_default_region") or "us-east-1",
             "virtual_hosted_style_request": _is_set(options, "aws_virtual_hosted_style_request"),
-            # Some stores lack the deletion of several keys at once, by which obstore would delete one.
+            # obstore would delete one key by a request for many, which some stores do not know.
             "disable_bulk_delete": True,
         },
         client_options={"allow_http": _is_set(options, "aws_allow_http"), "timeout": _SECONDS},
@@ -76,7 +76,7 @@ def _is_set(options: Mapping[str, str], name: str) -> bool:
     return options.get(name, "").lower() in ("1", "true", "yes")
 
 
-# The first that is set counts.
+# Names of the endpoint option, in order of precedence.
 _ENDPOINTS = ("aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint")
 
 

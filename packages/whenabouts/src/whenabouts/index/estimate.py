@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 _PROBED_FILES = 200
 _DATED_TRANSCRIPTS = 2000
 _FILES_WORTH_A_PROCESS = 50
-# Shares of the words, and of pictures and sound, that are timed, for at most so many processor seconds.
+# Timed shares of the words, and of pictures and sound; most processor seconds of a sample.
 _TIMED_WORDS, _TIMED_MEDIA, _MOST_SECONDS = 0.05, 0.1, 2.5
 # One sample: letters of a transcript, consecutive clips of a video, or seconds of sound.
 _LETTERS, _LEAST_LETTERS, _SOUND_SECONDS = 6000, 2500, 60.0
@@ -344,7 +344,7 @@ def _words_rate(work: Sequence[Work], amounts: Sequence[Amounts], run: StreamRun
         cues = read_cue_file(path).cues
         in_all = sum(len(cue.text) for cue in cues)
         first, size = int(at * len(cues)), 0
-        # Backwards from the place, then forwards: the transcript may end soon after it.
+        # Cues before the place come first, because the transcript may end soon after the place.
         while first > 0 and size < min(letters, _LETTERS) / 2:
             first -= 1
             size += len(cues[first].text)

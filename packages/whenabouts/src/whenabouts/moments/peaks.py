@@ -55,7 +55,7 @@ class Config:
 
 @dataclass(frozen=True, eq=False)
 class Peaks:
-    """M moments, best first: the row of each one's peak clip, first clip and last clip (inclusive), (M,)."""
+    """M moments, best first: rows (M,) of the peak clip, the first and the last clip (inclusive) of each."""
 
     peak: Indices
     first: Indices
