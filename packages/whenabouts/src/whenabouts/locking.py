@@ -1,9 +1,9 @@
-"""A folder held by one process at a time, even if that process dies or files are deleted meanwhile.
+"""Locks a folder for one process at a time, also if the lock file is deleted; ends when the process dies.
 
 The lock covers a file in the folder and the folder itself, both through open descriptors, which the system
-closes when the process dies. Earlier versions and network file systems know only the file. But if somebody
-deletes that file, the next process creates and locks a new one. The folder cannot be replaced like this;
-where the file system can lock folders, its lock decides.
+closes when the process dies. Earlier versions and network file systems lock only the file. If somebody
+deletes that file, the next process creates and locks a new one. The folder cannot be replaced like this, so
+its lock decides wherever the file system can lock folders.
 
 filelock 4.3 cannot replace this. It does not lock the folder, so it admits a second holder once the lock file
 is deleted. It uses only `flock`, so it admits earlier versions, which use `lockf`.
@@ -38,7 +38,7 @@ class HeldFolder:
         _held.add(self)
 
     def release(self) -> None:
-        """Release it. In a forked child this closes copies, and the parent still holds the folder."""
+        """Release the folder. In a forked child this closes copies, and the parent still holds the folder."""
         descriptors, self._descriptors = self._descriptors, ()
         for descriptor in descriptors:
             with contextlib.suppress(OSError):

@@ -5,7 +5,7 @@ A distribution declares an entry point in one of the groups below; whenabouts it
 | group | an entry is | loaded by |
 | --- | --- | --- |
 | `whenabouts.verbs` | a `cli.verbs.Verb`, named as the verb | `cli/main.py` |
-| `whenabouts.verb_options` | a `cli.verbs.VerbOptions`: more options of a verb | `cli/verbs.py` |
+| `whenabouts.verb_options` | a `cli.verbs.VerbOptions`: more options of a verb | `cli/main.py` |
 | `whenabouts.streams` | a `index.stream.Stream` | `streams/__init__.py` |
 | `whenabouts.encoders` | a module like those of `encoders/` | `encoders/__init__.py` |
 | `whenabouts.moment_finders` | a `search.finder.FinderKind` | `corpus.py` |

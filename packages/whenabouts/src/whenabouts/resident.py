@@ -1,4 +1,4 @@
-"""Memory of this process: its size, and how to return some."""
+"""Measures the memory of this process, and returns unused memory to the system."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def trim_heap() -> None:
 
 
 def resident_bytes() -> int:
-    """Memory of this process; 0 if unknown."""
+    """Resident memory of this process in bytes; 0 if unknown."""
     try:
         file = os.open("/proc/self/statm", os.O_RDONLY)  # twice a request: `Path` takes ten times as long
         try:
@@ -39,7 +39,7 @@ def resident_bytes() -> int:
 
 
 def machine_bytes() -> int:
-    """Memory of this machine."""
+    """Physical memory of this machine in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
@@ -50,7 +50,7 @@ def forget_peak() -> None:
 
 
 def peak_bytes() -> int:
-    """Peak memory of this process; 0 if unknown."""
+    """Peak resident memory of this process in bytes; 0 if unknown."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     except OSError:

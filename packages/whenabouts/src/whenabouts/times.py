@@ -54,7 +54,7 @@ def is_timecode(text: str) -> bool:
 
 
 def format_time(seconds: float, decimals: int = 3) -> str:
-    """H:MM:SS.mmm, hours only if there are any, with `decimals` (at least one).
+    """A time as H:MM:SS.mmm, hours only if there are any, with `decimals` (at least one).
 
     >>> format_time(62.25), format_time(3723), format_time(75, 1)
     ('1:02.250', '1:02:03.000', '1:15.0')

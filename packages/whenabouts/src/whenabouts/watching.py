@@ -27,10 +27,10 @@ _TICK_MS = 500
 
 
 class Follower:
-    """Gets reports from `watch`, for example to show progress. By default all methods do nothing."""
+    """Methods that `watch` calls, for example to show progress. By default they do nothing."""
 
     def copying(self, paths: Sequence[Path]) -> None:
-        """These files have changed and may still be being written, so they are waited for."""
+        """These files have changed and may still be growing; the next run waits for them."""
 
     def planned(self, plan: Plan) -> None:
         """An index run has begun."""
@@ -135,7 +135,7 @@ class _Arriving:
         return len(self.paths) > before
 
     def are_complete(self) -> bool:
-        """Whether no file has grown for `settled` seconds, or ten minutes have passed."""
+        """Whether no file has changed for `settled` seconds, or ten minutes have passed."""
         if not self.paths:
             return True
         now = time.monotonic()

@@ -180,12 +180,12 @@ def _contents(task: ReadTask) -> Iterator[Content]:
             yield SoundBatch(settings, piece.start, piece.samples)
     if probed.picture is None or not (task.frames or task.shots):
         damage = _missing(probed) or (packet_damage(task.path) if task.packets else None)
-        yield FileRead(digest, probed, tracks, None, end, damage or _joined(task.path))
+        yield FileRead(digest, probed, tracks, None, end, _joined(task.path) or damage)
         return
     decoding = _FramePass(task, probed.duration)
     yield from decoding.batches()
     end = decoding.end or end
-    damage = decoding.damage or _joined(task.path)
+    damage = _joined(task.path) or decoding.damage
     yield FileRead(digest, probed, tracks, decoding.shots, end, damage, decoded=True)
 
 
@@ -201,8 +201,8 @@ def _joined(path: Path) -> str | None:
     if not (unread := joined_bytes(path)):
         return None
     return (
-        f"another recording is joined to its end, whose {unread:,} bytes no player reads; store the parts as "
-        "files of their own, or join them with ffmpeg -f concat"
+        f"another recording is joined to its end, whose {unread:,} bytes players do not show, or at wrong "
+        "times; store the parts as files of their own, or join them with ffmpeg -f concat"
     )
 
 
