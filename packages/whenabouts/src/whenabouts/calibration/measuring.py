@@ -228,10 +228,10 @@ class QuestionResult:
         confidence = general().of_first(features[0], has_words=spoken is not None) if features else None
         in_five = general().of_five(features[0], has_words=spoken is not None) if features else None
         is_name = spoken is not None and spoken.is_name
-        stands = bool(moments) and (
+        has_high_score = bool(moments) and (
             measured.is_foreign(moments[0]) or stands_out(moments[0].chance_percentile)
         )
-        literal = self.literal or stands
+        literal = self.literal or has_high_score
         return Outcome(kind, confidence, bool(moments), right, literal, self.near, group, is_name, in_five)
 
 
@@ -412,7 +412,7 @@ def _kept(text: str, searcher: Searcher, answers: Sequence[StreamAnswer], around
     rarity = searcher.localization.rarity([answer.stream for answer in answers])
     first = [answer.scored(row) for answer in answers for row in range(min(_COMPARED, len(answer.moments)))]
     by_moment = spoken_at(text, first, answers, rarity)
-    spoken = {scored.moment: there for scored, there in zip(first, by_moment, strict=True)}
+    spoken = {scored.moment: by_stream for scored, by_stream in zip(first, by_moment, strict=True)}
     literal = literal_in(text, answers) is not None
     near = literal or any(answer.says_near(0, text, around) for answer in answers if len(answer.moments))
     return QuestionResult(text, moments, spoken, literal, near, len(answers))
