@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from whenabouts.index.records import ClipColumns, VideoRecord
     from whenabouts.index.sampling import FrameSettings, SoundSettings
 
-# Frames in a message: enough to keep the pipe cheap, few enough to keep memory small.
+# Frames in a message: many, to make the pipe cheap; few, to keep memory small.
 _BATCH = 16
 # Sound in a message: 2 MB of samples at 16 kHz.
 _SOUND_SECONDS = 30.0
