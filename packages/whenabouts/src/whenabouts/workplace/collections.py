@@ -120,7 +120,7 @@ class Collections:
             )
         listed = [Listed(**dict(row)) for row in rows]
         for each in listed:
-            # The sum of items that nobody has read yet, which someone else may have written.
+            # The file may come from someone else, and this query does not check each item.
             if not 0 <= each.seconds <= each.count * LONGEST_SECONDS:
                 raise StoreError(f"the collection {each.name!r} contains invalid moments; delete it")
         return listed
@@ -138,7 +138,7 @@ class Collections:
             return _read(connection, _create(connection, name, note))
 
     def describe(self, name: str, *, new_name: str | None = None, note: str | None = None) -> Collection:
-        """Change a collection's name or note. Raises NoSuchCollection, NameTaken."""
+        """Change a collection's name or note. Raises NoSuchCollection, NameTaken, UsageError."""
         with self._database.changing() as connection:
             row = _row(connection, name)
             if new_name is not None and checked_name(new_name) != row["name"]:
@@ -158,7 +158,7 @@ class Collections:
     def add(
         self, name: str, moments: Iterable[Moment], *, query: str = "", create: bool = False
     ) -> Collection:
-        """Append moments; with `create`, create a missing collection."""
+        """Append moments. Raises UsageError if there are too many; NoSuchCollection, unless `create`."""
         with self._database.changing() as connection:
             if create and _find(connection, name) is None:
                 _create(connection, name, "")
