@@ -26,6 +26,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -369,6 +370,12 @@ def numbers_of(evaluations: Sequence[Any], truth: Annotations) -> dict[str, Any]
     own = {truth.queries[q].id: v for q, v in zip(truth.query.tolist(), truth.video.tolist(), strict=True)}
     clusters = np.array([own[name] for name in first.query_ids])
     values = np.stack([one.values for one in evaluations])
+    for earlier, later in combinations(range(len(values)), 2):
+        if np.array_equal(values[earlier], values[later], equal_nan=True):
+            raise SystemExit(
+                f"{evaluations[later].run}: every query has the values of {evaluations[earlier].run}; a copy "
+                "is no second training: give the answers of another seed"
+            )
     if len(values) > 1:
         ends = over_trainings(values, clusters).ends
     else:

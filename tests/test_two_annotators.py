@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("whenabouts_systems", reason="benchmarks of research")
 
-from benchmarks.two_annotators import SentenceRun, Words, bm25, clips_of, queries_of, srt, tf_idf
+from benchmarks.two_annotators import SentenceRun, Words, bm25, clips_of, numbers_of, queries_of, srt, tf_idf
 
 from whenabouts.video.cues import read_cue_file
 from whenabouts_bench.evaluation.evaluate import evaluate
@@ -51,6 +51,17 @@ def test_a_baseline_finds_videos_and_sentences_by_their_words(ranker: object) ->
     found = evaluate(_truth(), run, ["VR R@1", "SVMR R@1,IoU=0.7", "R@1,IoU=0.7"]).means()
     # The word of the third query stands in the sentence after its moment.
     assert found == {"VR R@1": 1.0, "SVMR R@1,IoU=0.7": 2 / 3, "R@1,IoU=0.7": 2 / 3}
+
+
+def test_a_copy_is_no_second_training_and_the_numbers_of_two_are_their_means() -> None:
+    one, other = (
+        evaluate(_truth(), SentenceRun(ranker.__name__, _truth(), SPOKEN, ranker(_words())), ["VR R@1"])
+        for ranker in (tf_idf, lambda _: lambda texts: np.tile(np.arange(5.0), (len(texts), 1)))
+    )
+    found = numbers_of([one, other], _truth())
+    assert found["trainings"] == 2 and found["metrics"]["VR R@1"][0] == 50.0
+    with pytest.raises(SystemExit, match="tf_idf: every query has the values of tf_idf; a copy is no second"):
+        numbers_of([other, one, one], _truth())
 
 
 def test_bm25_is_its_formula() -> None:

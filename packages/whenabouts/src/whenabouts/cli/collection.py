@@ -84,7 +84,10 @@ def run(options: argparse.Namespace) -> int:
             options,
             lambda: [each.to_json() for each in listed],
             lambda: (
-                for_terminal(f"{each.name}: {number_of(each.count, 'moment')}, {format_time(each.seconds)}")
+                for_terminal(
+                    each.problem
+                    or f"{each.name}: {number_of(each.count, 'moment')}, {format_time(each.seconds)}"
+                )
                 for each in listed
             ),
         )

@@ -1,13 +1,13 @@
-"""Check that an object store has the conditional put that every commit of a table rests on.
+"""Checks that an object store refuses a second put of a new key, which every commit of a table relies on.
 
 A table's next version is put with `If-None-Match: *`: of several writers who put the same key, one succeeds
-and the others are refused. A store that ignores the header takes all of them, and each replaces the version
-of the one before without a word: what that one wrote is gone. LanceDB cannot tell, so the store is tried
-here once in a process, before anything is written: with four puts at the same time, because a store may look
-first and write afterwards, and with one more behind them.
+and the others are refused. A store that ignores the header accepts all of them: each silently replaces the
+version before, whose data are lost. LanceDB does not notice. So this module tries the store once in a
+process, before anything is written: with four puts at the same time, because a store may check first and
+write afterwards, and with one more after them.
 
-Amazon's own store has it (since August 2024) and is not asked. obstore makes the requests with the keys that
-LanceDB would use. Profiles are read here, because obstore does not read them.
+Amazon's own store has conditional puts (since August 2024) and is not tried. obstore makes the requests with
+the keys that LanceDB would use. Profiles are read here, because obstore does not read them.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _kept_promise: set[tuple[str, str]] = set()
 def check_conditional_put(place: str, storage_options: Mapping[str, str] | None) -> None:
     """Raise StoreError if the store of an s3:// place accepts a second put of a key that must be new.
 
-    It needs the extra `objects`. Nothing is asked where the store is Amazon's own, or where no keys are
-    found (a machine's own role: then the store cannot be asked from here).
+    The check needs the extra `objects`. It is skipped for Amazon's own store, and if no keys are found (the
+    machine has a role instead, which obstore is not given).
     """
     options = _options(storage_options)
     endpoint = next((options[name] for name in _ENDPOINTS if options.get(name)), "")
@@ -91,7 +91,7 @@ def _options(given: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _keys(options: Mapping[str, str]) -> S3Credential | None:
-    """The keys that are named, or those of the profile; None where there are none."""
+    """The keys in the options, or else those of the profile; None if there are none."""
     if options.get("aws_access_key_id") and options.get("aws_secret_access_key"):
         token = options.get("aws_session_token") or options.get("aws_token") or ""
         return _credential(options["aws_access_key_id"], options["aws_secret_access_key"], token)
@@ -110,9 +110,9 @@ def _credential(access: str, secret: str, token: str) -> S3Credential:
 
 
 def _keeps_promise(place: str, endpoint: str, store: S3Store, name: str) -> bool:
-    """Put one key four times at once and once more. Raises StoreError for a broken promise.
+    """Put one key four times at once and once more. Raises StoreError if two puts were accepted.
 
-    False if the store refuses for another reason, which the first real write then reports in LanceDB's words.
+    False if the store refuses for another reason, which LanceDB reports at the first real write.
     """
     import obstore
     from obstore.exceptions import AlreadyExistsError, BaseError
@@ -150,7 +150,7 @@ def _keeps_promise(place: str, endpoint: str, store: S3Store, name: str) -> bool
         return False
     if is_taken_later:
         raise StoreError(f"{place}: {_LACKING} (a second put of one key was taken); {_REMEDY}")
-    # None is known to be taken if the answer to the one that was taken got lost: repeated, it was refused.
+    # `taken` may be 0: the answer to the accepted put was lost, and its repetition was refused.
     if taken > 1:
         raise StoreError(
             f"{place}: {_LACKING} when several ask at once ({taken} of {_AT_ONCE} puts of one key were "

@@ -104,7 +104,10 @@ class ItemBody(BaseModel):
 
 
 class CollectionLine(BaseModel):
-    """A collection in the list. `changed`: seconds since 1970; `seconds`: total length."""
+    """A collection in the list. `changed`: seconds since 1970; `seconds`: total length.
+
+    `problem`: why an invalid one cannot be opened, and what to do; empty for a valid one.
+    """
 
     id: str
     name: str
@@ -112,6 +115,7 @@ class CollectionLine(BaseModel):
     changed: float
     count: int
     seconds: float
+    problem: str = ""
 
 
 class CollectionsBody(BaseModel):
@@ -141,12 +145,16 @@ class NewSearch(Strict):
 
 
 class SavedSearchBody(BaseModel):
-    """A saved search. `moments` are the names of those seen at the time `saved` (seconds since 1970)."""
+    """A saved search. `moments` are the names of those seen at the time `saved` (seconds since 1970).
+
+    `problem` says why an invalid search cannot be used; "" for a valid one.
+    """
 
     name: str
     question: dict[str, str]
     saved: float
     moments: list[str]
+    problem: str = ""
 
 
 class SavedSearchesBody(BaseModel):
@@ -406,7 +414,11 @@ def _saved(corpus: Corpus) -> SavedSearchesBody:
     return SavedSearchesBody(
         data=[
             SavedSearchBody(
-                name=each.name, question=dict(each.question), saved=each.saved, moments=sorted(each.moments)
+                name=each.name,
+                question=dict(each.question),
+                saved=each.saved,
+                moments=sorted(each.moments),
+                problem=each.problem,
             )
             for each in corpus.saved_searches.listed()
         ]

@@ -1,4 +1,4 @@
-"""Clips that are one encoded frame each, on an even grid."""
+"""Makes clips of one encoded frame each, on an even grid."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ EncodedFrames = tuple[tuple[int, ...], NDArray[np.float32]]
 
 
 def encoded_frames(batch: FrameBatch | SoundBatch, run: StreamRun) -> EncodedFrames:
-    """Encode frames; returns the indices of their clips and the vectors."""
+    """Encode the frames of a batch."""
     assert isinstance(batch, FrameBatch)
     return batch.clips, run.encoder.encode_images(batch.images)
 
 
 def frame_clips(video: ReadVideo, batches: Sequence[EncodedFrames], seconds: float) -> ClipColumns:
-    """One row per clip of `seconds`; without a new frame, a clip repeats the picture before."""
+    """One row per clip of `seconds`; a clip without a frame repeats the vector before it."""
     if not batches:
         return ClipColumns(np.zeros(0), np.zeros(0), [], None)
     taken = [clip for clips, _ in batches for clip in clips]

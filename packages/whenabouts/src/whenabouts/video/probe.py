@@ -35,6 +35,8 @@ _ON_TIME_SECONDS = 0.1
 # Formats that state no length, so that FFmpeg guesses it from the first seconds: 1,071 s for 80 s of which 60
 # are silent.
 _STATE_NOTHING = {"aac", "ac3", "eac3", "amr", "dts", "loas", "mlp", "truehd"}
+COUNTED_FORMATS = {"h264", "hevc", "vvc", "mjpeg", "m4v", "h263", "h261", "cavsvideo"}
+"""Raw streams without times, or with times that restart: their frames are counted."""
 # Lower frame rates come from damaged headers too: one frame in ten minutes.
 _SLOWEST_RATE = Fraction(1, 600)
 # Beginnings of files that users mistake for recordings: lists of other files, and single pictures.
@@ -320,7 +322,7 @@ def _stated_duration(path: Path, container: InputContainer) -> float | None:
     """
     starts = abs(container.start_time or 0) / _MICROSECONDS
     names = set(container.format.name.split(","))
-    if names & _STATE_NOTHING or (starts > _ON_TIME_SECONDS and names & _STATE_ENDS):
+    if names & (_STATE_NOTHING | COUNTED_FORMATS) or (starts > _ON_TIME_SECONDS and names & _STATE_ENDS):
         return None
     if "mp3" in names and not counts_frames(path):
         return None
@@ -346,7 +348,8 @@ def _tagged_seconds(text: str) -> float:
 def _scanned_duration(path: Path) -> float | None:
     """Seconds from the first to the end of the last packet of pictures or sound.
 
-    Frames are counted if packets have no times. Jumps by more than a file of its size can hold do not count.
+    Frames are counted in raw streams, and if packets have no times. Jumps by more than a file of its size can
+    hold do not count.
     """
     import av
 
@@ -355,12 +358,13 @@ def _scanned_duration(path: Path) -> float | None:
         stream = picture_stream(container)
         rate = stream_rate(stream) if stream is not None else None
         extent = _Extent(container.size)
+        is_counted = container.format.name in COUNTED_FORMATS
         try:
             for packet in packets_of(container, list(container.streams)):
                 if packet.size == 0 or packet.is_discard or packet.stream.type not in ("video", "audio"):
                     continue
                 stamp = packet.pts if packet.pts is not None else packet.dts
-                if stamp is None:
+                if stamp is None or is_counted:
                     untimed += stream is not None and packet.stream_index == stream.index
                 else:
                     extent.add(stamp * packet.time_base, (packet.duration or 0) * packet.time_base)
