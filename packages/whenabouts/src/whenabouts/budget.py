@@ -36,7 +36,7 @@ class Budget:
 
     @contextlib.contextmanager
     def spent_here(self) -> Iterator[None]:
-        """Start the time; calls inside, in this thread, check this budget."""
+        """Start the clock; checks inside, in this thread, count against this budget."""
         self._until = self._clock() + self._seconds
         token = _current.set(self)
         try:

@@ -22,7 +22,7 @@ Indices = NDArray[np.int64]
 
 
 def clip_counts(duration: ArrayLike, clip_seconds: ArrayLike) -> Indices:
-    """Number of clips of videos with some durations; the last clip may be shorter.
+    """Numbers of clips of videos of these durations (seconds); the last clip may be shorter.
 
     >>> clip_counts([9.0, 8.0], 2.0).tolist()
     [5, 4]
@@ -33,7 +33,7 @@ def clip_counts(duration: ArrayLike, clip_seconds: ArrayLike) -> Indices:
 
 
 def clips_at(seconds: ArrayLike, clip_seconds: ArrayLike) -> Indices:
-    """The clip that contains each instant, on a grid without an end; negative before the video."""
+    """Indices of the clips that contain instants, on a grid without an end; negative before the video."""
     return np.asarray(
         np.floor((np.asarray(seconds, np.float64) + INSTANT) / np.asarray(clip_seconds)), np.int64
     )

@@ -136,7 +136,7 @@ class Corpus:
         planned: Callable[[Plan], None] | None = None,
         **options: Any,
     ) -> Summary:
-        """Index files and folders, and return a summary; its `left_out` names paths that were not found.
+        """Index files and folders, and return a summary; its `left_out` has the paths that could not be read.
 
         `options` are those of `indexing.plan_index`: shots, transcribe, metadata, metadata_file, retry,
         language, sound_track, exclude, follow, again, prune, or_without, without, and the options of
@@ -664,8 +664,8 @@ class Corpus:
         `answer`.
         """
         self.transcripts.forget([record.content_hash for record in records])
-        held = {name for record in records for name in record.streams if name in self.store.streams}
-        personal = {name: () for name in held if stream_named(name).is_personal}
+        streams = {name for record in records for name in record.streams if name in self.store.streams}
+        personal = {name: () for name in streams if stream_named(name).is_personal}
         facts, ids = removed_with(self.store, entries), [record.video_id for record in records]
         self.store.erase(personal, facts, videos=ids, command=command, answer=answer)
 

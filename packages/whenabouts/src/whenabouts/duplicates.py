@@ -53,7 +53,7 @@ class Repeat:
 def duplicates(corpus: OpenedCorpus, videos: Sequence[str] = (), *, least: float = LEAST) -> list[Repeat]:
     """Where the pictures of some videos (none given: of all) appear again in another video, longest first.
 
-    Every frame is compared with every frame of the other videos; those with a cosine of `least` are equal.
+    Every frame is compared with every frame of the other videos; from a cosine of `least` they are equal.
     Raises UsageError if `least` is not in (0, 1], and for a corpus without frames or without such a video.
     """
     if not 0 < least <= 1:
@@ -130,7 +130,7 @@ def _runs(alike: NDArray[np.bool_], cosines: Floats, step: int) -> Iterator[tupl
 
 
 def frames_of(corpus: OpenedCorpus) -> str | None:
-    """The stream whose clips are frames with vectors, best one that takes no text; None without one."""
+    """The stream whose clips are frames with vectors, preferably one that takes no text; or None."""
     able = [name for name, info in corpus.store.streams.items() if _are_frames(name) and info.dimension]
     return min(able, key=lambda name: ("text" in stream_named(name).meets, name), default=None)
 

@@ -223,7 +223,7 @@ def run_index(
     ray: str | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Summary:
-    """Carry out a plan, made inside `Corpus.writing` if another indexer may be at work.
+    """Carry out a plan and return a summary; plan inside `Corpus.writing` if another indexer may be at work.
 
     `processes` read (default: one per core, at most 8). `ray` names a cluster that reads and encodes:
     "local", "auto" or HOST:PORT (docs/scaling.md). `progress` is called at least every second, also from

@@ -1,4 +1,4 @@
-"""Locks a folder for one process at a time, also if the lock file is deleted; ends when the process dies.
+"""Locks a folder for one process at a time; the lock survives deletion of its file and ends with the process.
 
 The lock covers a file in the folder and the folder itself, both through open descriptors, which the system
 closes when the process dies. Earlier versions and network file systems lock only the file. If somebody
@@ -35,7 +35,7 @@ class HeldFolder:
 
     def __init__(self, file: int, folder: int) -> None:
         self._descriptors: tuple[int, ...] = (file, folder)
-        _held.add(self)
+        _held_folders.add(self)
 
     def release(self) -> None:
         """Release the folder. In a forked child this closes copies, and the parent still holds the folder."""
@@ -45,13 +45,13 @@ class HeldFolder:
                 os.close(descriptor)
 
 
-_held: weakref.WeakSet[HeldFolder] = weakref.WeakSet()
+_held_folders: weakref.WeakSet[HeldFolder] = weakref.WeakSet()
 _guard = threading.Lock()
 
 
 def _leave_to_parent() -> None:
-    for held in list(_held):
-        held.release()
+    for folder in list(_held_folders):
+        folder.release()
 
 
 # Otherwise a forked worker that outlives its killed parent would keep the inherited locks.

@@ -66,12 +66,12 @@ def load(group: str, name: str) -> Any:
 
 
 def loaded(group: str) -> dict[str, Any]:
-    """All entries of a group, by name. Raises PluginError."""
+    """The objects of all entries of a group, by name. Raises PluginError, PackageMissing."""
     return {name: load(group, name) for name in entries(group)}
 
 
 def only(group: str, purpose: str, extra: str) -> Any:
-    """The first entry of a group. Raises PackageMissing, naming the extra that provides one."""
+    """The object of a group's first entry. Raises PackageMissing, naming the extra that provides one."""
     for name in entries(group):
         return load(group, name)
     raise PackageMissing(

@@ -43,7 +43,7 @@ def reranked(
     seconds: float,
     picture: Picture = picture_of,
 ) -> SearchResult:
-    """The `count` first moments of an answer whose first `MOST_RERANKED` a model has put in order.
+    """An answer cut to `count` moments, after a model has put its first `MOST_RERANKED` in order.
 
     Moments without anything that the model reads, and those not scored within `seconds`, keep their rank.
     Moments in order of time are not reordered. Failures of the model become notes.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def release() -> None:
-    """Return unused memory to the system, which allocators would keep."""
+    """Return memory that allocators keep unused to the system."""
     gc.collect()
     if "pyarrow" in sys.modules:
         sys.modules["pyarrow"].default_memory_pool().release_unused()
@@ -19,7 +19,7 @@ def release() -> None:
 
 
 def trim_heap() -> None:
-    """Return the C library's free memory: the part of `release` that takes a millisecond."""
+    """Return the C library's free memory to the system: the part of `release` that takes a millisecond."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc
     if trim is not None:
         trim(0)

@@ -31,7 +31,7 @@ def with_rewrites(
     seconds: float,
     min_confidence: float = 0.0,
 ) -> SearchResult:
-    """The `count` first moments of an answer, fused with those of the queries that a model writes.
+    """An answer fused with the answers to queries that a model writes, and cut to `count` moments.
 
     `search` answers a query without interpreting it. Queries that were interpreted by rules, or that quote
     exact words, are not rewritten. Failures of the model become notes.

@@ -63,7 +63,7 @@ def doubles_of(corpus: OpenedCorpus) -> list[Double]:
 
 
 def _passages(corpus: OpenedCorpus, records: Sequence[VideoRecord]) -> dict[str, dict[float, str]]:
-    """What each video says at each of the times; without videos that say nothing then."""
+    """Video -> time -> the passage said then; without videos that say nothing at these times."""
     passages: dict[str, dict[float, str]] = {}
     for name in corpus.store.streams:
         stream = stream_named(name)

@@ -221,7 +221,7 @@ def _first_and_last(records: Sequence[VideoRecord]) -> dict[str, tuple[float, fl
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Statistics of a corpus; `not_measured` says why `rates` are missing or too few to trust."""
+    """Statistics of a corpus; `not_measured` says why some error rates could not be measured, or ""."""
 
     location: str
     store: StoreStats

@@ -103,7 +103,7 @@ def parse_instant(
 
 
 def parse_date(text: str) -> datetime:
-    """An ISO date or date and time, or the first day of a year or a month; UTC without a zone.
+    """The instant of an ISO date, date and time, month or year (its first day), in UTC if no zone is given.
 
     >>> parse_date("2024-05-01").isoformat(), parse_date("2018").isoformat()
     ('2024-05-01T00:00:00+00:00', '2018-01-01T00:00:00+00:00')

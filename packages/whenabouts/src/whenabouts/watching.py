@@ -51,7 +51,7 @@ def watch(
     follower: Follower | None = None,
     **options: Any,
 ) -> Iterator[Summary]:
-    """Index the folders, then again after each change in them; yields a summary of each run with work.
+    """Index folders, then again after each change; yields a summary of the first run and of others with work.
 
     Ends when `stop` is set. Waits for half-copied files. Videos whose files are deleted are removed, but
     not while a whole folder is missing or empty, because a disk may be unplugged. Folders that other
