@@ -76,8 +76,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_configure_node(node: Any) -> None:
     """With `--dist each` every worker has a share of the files: all that it collects, it runs.
 
-    Otherwise each worker collects all tests, half a minute of a processor, to run a part of them. A worker that
-    replaces a crashed one has the same specification, and so its share.
+    Otherwise each worker collects all tests, half a minute of a processor, to run a part of them. A worker
+    that replaces a crashed one has the same specification, and so its share.
     """
     if node.config.option.dist == "each":
         own = int(node.gateway.id.removeprefix("gw"))
@@ -85,7 +85,7 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave the files of other shares out. Neighbours in a folder take similar time, so they are dealt in turn."""
+    """Leave the files of other shares out, dealt in turn: neighbours in a folder take similar time."""
     given: dict[str, Any] = getattr(config, "workerinput", {})
     if "share" not in given or not fnmatch.fnmatch(collection_path.name, "test_*.py"):
         return None
@@ -184,9 +184,9 @@ def packaged_encoder_asked_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def tables_of_tests_opened_here() -> Iterator[None]:
-    """Tables that a test has changed are read in this process alone, not first in one apart, a second for each.
+    """Tables that a test has changed are read in this process alone, not first in one apart.
 
-    The tests of that check (index/test_stranger.py) put it back.
+    That takes a second for each. The tests of that check (index/test_stranger.py) put it back.
     """
     from whenabouts.index import stranger
 

@@ -26,12 +26,14 @@ class Hub:
     `asked` are the paths that it was asked for, and `ranges` what parts of files. `breaks_after` bytes of a
     weights file the connection ends, unless a part is asked for; `lies` sends other bytes than it described;
     `gated` refuses; `drip` waits so many seconds behind each byte; `busy` times it answers 503 first;
-    `knows_no_ranges` sends the whole file always; `elsewhere` is another hub that it sends to for files.
+    `knows_no_ranges` sends the whole file always; `elsewhere` is another hub that it sends to for files;
+    `old_name` is a name of the repository before it was renamed.
     `keys` are the keys that it was sent.
     """
 
     folder: Path
     repository: str = "own/clip"
+    old_name: str = ""
     licence: str | None = "apache-2.0"
     commit: str = COMMIT
     breaks_after: int | None = None
@@ -89,6 +91,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _answer(self, is_get: bool) -> None:
         hub = self.hub
         path = self.path.partition("?")[0]
+        path = path.replace(f"/api/models/{hub.old_name or '-'}", f"/api/models/{hub.repository}")
         hub.keys.append(self.headers.get("Authorization"))
         api, files = f"/api/models/{hub.repository}", f"/{hub.repository}/resolve/{hub.commit}/"
         if path in (api, f"{api}/revision/main", f"{api}/revision/{hub.commit}"):
