@@ -1,7 +1,12 @@
 """A corpus asked by the client of the official SDK: over pipes, as clients start it, and over HTTP.
 
+<<<<<<< HEAD
 A program that answers takes two seconds of a processor to start. What does not depend on pipes is asked of
 the server that the command makes in this process.
+=======
+A server in a process of its own takes two seconds of a processor to start. Tests that do not depend on pipes
+run the command in this process and ask the server that it makes.
+>>>>>>> tests
 """
 
 from __future__ import annotations
@@ -30,6 +35,7 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.mcpserver import MCPServer
+from tests.uncalibrated import uncalibrated
 
 from whenabouts.agents.tools import CorpusTools
 from whenabouts.cli.main import main
@@ -49,7 +55,14 @@ def place(samples_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
         "WEBVTT\n\n00:00.000 --> 00:09.000\n" + f"{INJECTION}. Lighthouse. \x1b[31m" + "lamp " * 400 + "\n",
         encoding="utf-8",
     )
+<<<<<<< HEAD
     Corpus(folder / "c.corpus").add(folder / "hostile.vtt", processes=1)
+=======
+    from whenabouts.corpus import Corpus
+
+    with uncalibrated():  # the calibration of the samples stays
+        Corpus(folder / "c.corpus").add(folder / "hostile.vtt", processes=1)
+>>>>>>> tests
     return folder / "c.corpus"
 
 
