@@ -9,9 +9,9 @@ Charades-STA) and heard is planted (`planted.py`). `--choose` takes the half of 
 sentences on which settings may be chosen.
 
 Of each kind of query: how often the first moment and one of five are right, and what is stated of the first,
-by all streams, by all in the order of surprise alone (whatever is not said), and by the stream that knows.
+by all streams and the stream that knows, each also in the order of surprise alone (whatever is not said).
 Intervals (95 %) draw whole titles, and whole films for queries that are no title. `all less` are the paired
-differences of all streams to the other two. FOLDER is made anew for each corpus; OUT.rows.json has all answers.
+differences of all streams to the others. FOLDER is made anew for each corpus; OUT.rows.json has all answers.
 """
 
 from __future__ import annotations
@@ -53,7 +53,12 @@ LENGTH = 2 * fusion.PART_SECONDS
 LOOK_SECONDS = 2.0
 SIZES = (8, 16, 24)
 """Films of a corpus, in turn."""
-ALL, BY_SURPRISE, ALONE = WAYS = ("all streams", "all streams, by surprise alone", "the stream that knows")
+ALL, BY_SURPRISE, ALONE, ALONE_BY_SURPRISE = WAYS = (
+    "all streams",
+    "all streams, by surprise alone",
+    "the stream that knows",
+    "the stream that knows, by surprise alone",
+)
 
 
 class Known(Planted):
@@ -206,10 +211,12 @@ def rows_of(corpus: Corpus, asked: Sequence[Asked], number: int) -> list[dict[st
             continue
         answers = searcher.find_all(query.text)
         known_by = STREAM_OF[query.kind.split(",")[0]]
+        alone = [answer for answer in answers if answer.stream == known_by]
         ways = {
             ALL: (answers, searcher.ranking.unsaid(query.text, answers)),
             BY_SURPRISE: (answers, {}),
-            ALONE: ([answer for answer in answers if answer.stream == known_by], {}),
+            ALONE: (alone, searcher.ranking.unsaid(query.text, alone)),
+            ALONE_BY_SURPRISE: (alone, {}),
         }
         row: dict[str, Any] = {"corpus": number, "kind": query.kind, "film": query.film, "text": query.text}
         row["ways"] = {name: _way(searcher, query, *way, stems) for name, way in ways.items()}

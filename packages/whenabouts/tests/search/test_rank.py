@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,18 +50,22 @@ def test_a_moment_that_is_said_and_seen_is_worth_both() -> None:
     assert second.moment == SEEN
 
 
-def test_what_is_not_said_counts_only_beside_other_streams_and_in_the_language_of_the_words(
+def test_what_is_not_said_counts_beside_other_streams_and_in_the_language_of_the_words(
     samples_corpus: Path,
 ) -> None:
     searcher = Corpus(samples_corpus).searcher()
 
-    def unsaid(query: str, count: int) -> dict[Moment, float]:
+    def unsaid(query: str, count: int = 1, *, parts: bool = False) -> list[float]:
         (answer,) = searcher.find_all(query)
+        answer = replace(answer, parts_of_words=parts)
         by_stream = searcher.ranking.unsaid(query, [answer] * count)
         assert not by_stream or next(iter(by_stream["subtitle"])) == answer.moment(0)
-        return dict(by_stream.get("subtitle", {}))
+        return [*by_stream.get("subtitle", {}).values()]
 
-    shares = [*unsaid("somebody stole the crown jewels", 2).values()]
+    shares = unsaid("somebody stole the crown jewels", 2)
     assert 0 <= shares[0] < 0.5 < max(shares) <= 1
-    assert unsaid("somebody stole the crown jewels", 1) == {}
-    assert unsaid("quelqu'un a volé les joyaux de la couronne pendant la nuit", 2) == {}
+    assert unsaid("somebody stole the crown jewels") == []
+    assert unsaid("somebody stole the crown jewels", parts=True)[0] < shares[0]  # "stole" in "stolen"
+    assert unsaid("quelqu'un a volé les joyaux de la couronne pendant la nuit", 2) == []
+    # The second look knows no parts of words.
+    assert unsaid("rown jewe", parts=True)[0] == 0.0 < unsaid("rown jewe", 2)[0]

@@ -18,9 +18,9 @@ from whenabouts.types import Moment, ScoredMoment
 
 # Moments of different streams with at least this IoU are merged.
 _SAME_MOMENT = 0.5
-# Surprise that a moment of words loses, beside other streams, if none of the query's words are said there:
-# words on a related subject surprise too. Chosen with `benchmarks.drawn_up --choose`; 1 to 3 do as well.
-_NOTHING_SAID = 2.0
+# Surprise that a moment of words loses if none of the query's words are said there, as words on a related
+# subject surprise too. Chosen with `benchmarks.drawn_up --choose`, where 1 to 3 do about as well.
+_UNSAID_DISCOUNT = 2.0
 
 
 ChanceOf = Callable[[str, str], Chance | None]
@@ -69,11 +69,13 @@ class Ranking:
         return self._probability.across_languages(model)
 
     def unsaid(self, text: str, answers: Sequence[StreamAnswer]) -> Unsaid:
-        """How much of a query is not said in the first moments of each stream; empty if it cannot matter.
+        """How much of a query is not said in the first moments of each stream; empty if it counts nothing.
 
-        One stream has nothing to be compared with, and a query in another language finds none of its words.
+        A query in another language finds none of its words. A single stream has nothing to be compared with,
+        and its second look knows what is said; except parts of words.
         """
-        if len(answers) < 2 or language_apart(text, self._store.ledger().languages):
+        is_alone = len(answers) < 2 and not any(answer.parts_of_words for answer in answers)
+        if is_alone or language_apart(text, self._store.ledger().languages):
             return {}
         return unsaid_in(text, answers, self._localization.rarity(answer.stream for answer in answers))
 
@@ -114,7 +116,7 @@ def ranked(
     """The moments of `streams` streams, with each stream's scores (`StreamAnswer.scored`), in one order.
 
     Scores become surprises among unrelated sentences (`Chance.surprise`), which puts streams, and groups of
-    videos in a stream, on one scale; less `_NOTHING_SAID` times the share of the query that is not said
+    videos in a stream, on one scale; less `_UNSAID_DISCOUNT` times the share of the query that is not said
     there (`unsaid`). A moment found by several streams gets the sum, and the span of the surer stream. With
     m streams searched, an unrelated sentence has m chances, so the percentile is (1 - exp(-surprise)) ** m.
     A moment whose group has no chance gets no percentile, and is ranked by another chance of its stream.
@@ -125,29 +127,26 @@ def ranked(
     fallbacks = {name: chance for (name, _), chance in chances.items() if chance is not None}
     without = {id for id, chance in chances.items() if chance is None}
     each = [chances[name, moment.moment.video_id] or fallbacks.get(name) for name, moment in scored]
-    in_turn = {
-        chance: iter(
-            _surprises(chance, [m.score for (_, m), c in zip(scored, each, strict=True) if c == chance])
-        )
-        for chance in dict.fromkeys(each)
-    }
-    found = [_Found.of(next(in_turn[c]), m, name, unsaid) for c, (name, m) in zip(each, scored, strict=True)]
-    found.sort(key=_Found.sort_key)
-    merged = _merged(found) if streams > 1 else found
+    entries = [
+        _Entry.of(chance.surprise(moment.score) if chance else moment.score, moment, name, unsaid)
+        for chance, (name, moment) in zip(each, scored, strict=True)
+    ]
+    entries.sort(key=_Entry.sort_key)
+    merged = _merged(entries) if streams > 1 else entries
     return [
         replace(
-            one.moment,
-            score=one.worth,
+            entry.moment,
+            score=entry.worth,
             chance_percentile=None
-            if any((name, one.moment.video_id) in without for name in one.moment.evidence)
-            else (-math.expm1(-one.surprise)) ** streams,
+            if any((name, entry.moment.video_id) in without for name in entry.moment.evidence)
+            else (-math.expm1(-entry.surprise)) ** streams,
         )
-        for one in merged
+        for entry in merged
     ]
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Entry:
     """A moment with its surprise, and its worth in the list."""
 
     worth: float
@@ -155,24 +154,24 @@ class _Found:
     moment: ScoredMoment
 
     @classmethod
-    def of(cls, surprise: float, moment: ScoredMoment, stream: str, unsaid: Unsaid) -> _Found:
+    def of(cls, surprise: float, moment: ScoredMoment, stream: str, unsaid: Unsaid) -> _Entry:
         # Moments that were not looked at are the last of their stream.
         lost = unsaid[stream].get(moment.moment, 1.0) if stream in unsaid else 0.0
-        return cls(surprise - _NOTHING_SAID * lost, surprise, moment)
+        return cls(surprise - _UNSAID_DISCOUNT * lost, surprise, moment)
 
     def sort_key(self) -> tuple[float, Moment]:
         return (-self.worth, self.moment.moment)
 
-    def is_twin_of(self, other: _Found) -> bool:
+    def is_twin_of(self, other: _Entry) -> bool:
         """Whether two moments are the same, found by different streams."""
         return (
             self.moment.evidence.keys().isdisjoint(other.moment.evidence)
             and self.moment.moment.iou(other.moment.moment) >= _SAME_MOMENT
         )
 
-    def joined(self, other: _Found) -> _Found:
+    def joined(self, other: _Entry) -> _Entry:
         """The merged moment of two streams; the surer one keeps its span."""
-        return _Found(
+        return _Entry(
             self.worth + max(0.0, other.worth),
             self.surprise + max(0.0, other.surprise),
             replace(
@@ -183,21 +182,17 @@ class _Found:
         )
 
 
-def _surprises(chance: Chance | None, scores: list[float]) -> list[float]:
-    return chance.surprises(scores) if chance else scores
-
-
-def _merged(found: Iterable[_Found]) -> list[_Found]:
+def _merged(entries: Iterable[_Entry]) -> list[_Entry]:
     """Moments, best first, with those that other streams found as well as one."""
-    by_video: dict[str, list[_Found]] = {}
-    for one in found:
-        kept = by_video.setdefault(one.moment.video_id, [])
-        twin = next((place for place, other in enumerate(kept) if other.is_twin_of(one)), None)
+    by_video: dict[str, list[_Entry]] = {}
+    for entry in entries:
+        kept = by_video.setdefault(entry.moment.video_id, [])
+        twin = next((place for place, other in enumerate(kept) if other.is_twin_of(entry)), None)
         if twin is None:
-            kept.append(one)
+            kept.append(entry)
         else:
-            kept[twin] = kept[twin].joined(one)
-    return sorted(itertools.chain.from_iterable(by_video.values()), key=_Found.sort_key)
+            kept[twin] = kept[twin].joined(entry)
+    return sorted(itertools.chain.from_iterable(by_video.values()), key=_Entry.sort_key)
 
 
 def unmeasured(stream: str, video_id: str) -> None:
