@@ -286,7 +286,7 @@ def test_joined_cuts_keep_the_sound_behind_the_pictures(tmp_path: Path) -> None:
     assert [heard(out, 4).get(second) for second in (1, 2)] == [1, 2]
     pictures = shown(out)
     assert [unit for at, unit in pictures if at < 4.9][-1] == 99
-    assert [unit for at, unit in pictures if at > 5.05] == list(range(20, 60))
+    assert [unit for at, unit in pictures if at > 4.9] == list(range(20, 60))
 
 
 @pytest.mark.parametrize("name", ["late.mkv", "late.ts", "edit_list.mp4", "sound_later.mkv"])
@@ -299,7 +299,7 @@ def test_subtitles_beside_a_film_count_from_its_first_instant(tmp_path: Path, na
     assert [cue.start for cue in track.cues] == list(range(1, 11))
 
 
-@pytest.mark.parametrize("name", ["a.mkv", "a.mp4", "a.ts", "a.nut"])
+@pytest.mark.parametrize("name", ["a.mkv", "a.mp4", "a.ts"])
 def test_pictures_with_the_same_time_or_none_of_their_own_move_no_other(tmp_path: Path, name: str) -> None:
     even = write(tmp_path / f"even_{name}", Plan(options={"g": "40", "bf": "0"}))
     path = tmp_path / name
@@ -312,7 +312,8 @@ def test_pictures_with_the_same_time_or_none_of_their_own_move_no_other(tmp_path
             if not packet.size:
                 continue
             if packet.stream.type == "video" and next(numbers) in (70, 71, 150):
-                packet.pts -= 1 if name == "a.mp4" else packet.duration  # MP4 has no two alike
+                packet.pts -= packet.duration - (name == "a.mp4")  # an MP4 has no two alike
+                packet.dts = packet.pts
             packet.stream = streams[packet.stream_index]
             out.mux(packet)
     pictures, film = shown(path), shown(even)

@@ -243,7 +243,9 @@ def test_an_invalid_collection_is_shown_with_its_fault_and_can_be_deleted(page: 
     page.watched.expected.append("404")
     problem = "the collection 'film' contains an invalid moment (too long); delete it"
     line = {"id": "0" * 12, "name": "film", "note": "", "changed": 1.0, "count": 1, "seconds": 0.0}
-    page.route("**/api/collections", lambda route: route.fulfill(json={"data": [line | {"problem": problem}]}))
+    page.route(
+        "**/api/collections", lambda route: route.fulfill(json={"data": [line | {"problem": problem}]})
+    )
     page.goto(f"{address}?c=all")
     expect(page.locator(".shelf")).to_contain_text(problem)
     expect(page.locator("a.shelf")).to_have_count(0)
