@@ -1,7 +1,7 @@
-"""The work of a reader process on one file: probe it, read cues, sample frames and sound, find shots.
+"""Reads one file in a reader process: probes it, reads cues, samples frames and sound, finds shots.
 
-One pass decodes frames for all streams that read some. The module imports nothing heavier than the decoder,
-so that a process starts quickly and stays small; encoding happens in the parent, which has the models loaded.
+One pass decodes the frames for all streams that need frames. The module imports nothing heavier than the
+decoder, so that a process starts quickly and stays small; the parent, which has the models loaded, encodes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from whenabouts.index.records import ClipColumns, VideoRecord
     from whenabouts.index.sampling import FrameSettings, SoundSettings
 
-# Frames in a message: enough to keep the pipe cheap, few enough to keep memory small.
+# Frames in a message: many, to make the pipe cheap; few, to keep memory small.
 _BATCH = 16
 # Sound in a message: 2 MB of samples at 16 kHz.
 _SOUND_SECONDS = 30.0
@@ -47,12 +47,12 @@ _SLOWEST_BYTES_PER_SECOND = 2e6
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """What to read of one file.
+    """A file, and the parts of it to read.
 
-    `frames` and `sound` are the settings of all streams that read some; `shots` names the finder of shots (""
-    if none are sought). If no frame is decoded, `packets` are checked for damage. `content_hash` is "" if it
-    has to be computed. Cues in `language` come first; `sound_track` chooses the sound. `threads` decode (0:
-    one per core). `identity` is that of the planned file, even if its name leads elsewhere by now.
+    `frames` and `sound` are the settings of all streams that need some; `shots` names the finder of shots (""
+    if none are sought). If no frame is decoded and `packets` is true, packets are checked for damage.
+    `content_hash` is "" if it has to be computed. Cues in `language` come first; `sound_track` chooses the
+    sound. `threads` decode (0: one per core). `identity` (device, inode) is that of the planned file.
     """
 
     number: int
@@ -121,7 +121,7 @@ class FileRead:
 
 @dataclass(frozen=True, slots=True)
 class ReadVideo:
-    """A video as a stream gets it: its record so far, its end in seconds, its cues.
+    """The input of `Stream.clips`: a video's record so far, its end in seconds, its cues.
 
     `clips` are those of the streams that this stream reads (`Stream.reads_clips_of`).
     """
@@ -155,7 +155,7 @@ def read_file(task: ReadTask) -> Iterator[Content]:
 
 
 def _check_identity(task: ReadTask) -> None:
-    """Refuse a file whose name leads to another file than was planned, for example by a link."""
+    """Raise MediaError if the name now leads to another file than was planned, for example by a link."""
     try:
         status = task.path.stat()
     except OSError as error:
@@ -201,14 +201,14 @@ def _end(path: Path, probed: Probe, pictures_end: float) -> float:
 
 
 def _missing(probed: Probe) -> str | None:
-    """The damage that the header alone shows: a truncated file."""
+    """The damage that the header alone shows (a truncated file), or None."""
     if not probed.missing_bytes:
         return None
     return f"cut off: its last {probed.missing_bytes:,} bytes are missing; copy or download it again"
 
 
 def _joined(path: Path) -> str | None:
-    """The part of a file that players never show."""
+    """The damage of a file with another recording joined to its end, or None."""
     if not (unread := joined_bytes(path)):
         return None
     return (
@@ -264,7 +264,7 @@ class _FramePass:
 def _sampling(frames: Sequence[FrameSettings], shots: str = "") -> tuple[float, int]:
     """Frames a second and their size: enough for shots, and a whole number per clip for a single stream.
 
-    Without a finder they are those of the built-in one, so that streams get the same frames either way.
+    Without a finder the built-in one's are used, so that streams get the same frames either way.
     """
     finder = finder_named(shots or BUILT_IN)
     if not frames:
@@ -278,7 +278,7 @@ def _sampling(frames: Sequence[FrameSettings], shots: str = "") -> tuple[float, 
 
 
 class _ClipSampler:
-    """Takes for each clip the frame nearest to the position that its settings want."""
+    """Takes for each clip the frame nearest to the position `FrameSettings.at`."""
 
     def __init__(self, settings: FrameSettings, size: int) -> None:
         # A file may be longer than it claims.
@@ -320,9 +320,7 @@ class _ClipSampler:
 def clip_frames(
     path: Path, frames: Sequence[FrameSettings], start: float, end: float, threads: int = 0
 ) -> list[FrameBatch]:
-    """Frames of a time range in one batch for each of the settings, sampled as when reading the whole
-    video.
-    """
+    """Frames of a time range (seconds) as one batch for each settings, as reading the whole video samples."""
     rate, size = _sampling(frames)
     samplers = [_ClipSampler(settings, size) for settings in frames]
     with sample_frames(path, rate, size=size, threads=threads, start=start, end=end) as reader:

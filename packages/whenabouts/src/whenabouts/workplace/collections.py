@@ -136,7 +136,7 @@ class Collections:
             return _read(connection, _create(connection, name, note))
 
     def describe(self, name: str, *, new_name: str | None = None, note: str | None = None) -> Collection:
-        """Change a collection's name or note. Raises NoSuchCollection, NameTaken."""
+        """Change a collection's name or note. Raises NoSuchCollection, NameTaken, UsageError."""
         with self._database.changing() as connection:
             row = _row(connection, name)
             if new_name is not None and checked_name(new_name) != row["name"]:
@@ -158,7 +158,7 @@ class Collections:
     def add(
         self, name: str, moments: Iterable[Moment], *, query: str = "", create: bool = False
     ) -> Collection:
-        """Append moments; with `create`, create a missing collection."""
+        """Append moments. Raises UsageError if there are too many; NoSuchCollection, unless `create`."""
         with self._database.changing() as connection:
             if create and _find(connection, name) is None:
                 _create(connection, name, "")

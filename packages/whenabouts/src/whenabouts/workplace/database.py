@@ -1,6 +1,7 @@
-"""The file `workplace.sqlite` of a corpus. It may come from someone else; changes are transactions.
+"""The file `workplace.sqlite` of a corpus: its collections, saved searches and jobs.
 
-Several processes may write; SQLite serializes them. A writer that is killed changes nothing.
+The file may come from someone else, so its tables are checked. Several processes may write: each change is a
+transaction, SQLite serializes them, and a writer that is killed changes nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ JOBS_VERSION = 2
 
 
 class Database:
-    """The workplace of the corpus at `place`. The first change creates it."""
+    """The workplace file of the corpus in a folder. The first change creates it. Raises UsageError."""
 
     def __init__(self, place: str) -> None:
         if is_remote(place):

@@ -28,7 +28,7 @@ class NoSuchSearch(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class SavedSearch:
-    """A named question. `moments` are those it found when the user last looked.
+    """A named question, saved at a Unix time. `moments` are the names of those that the user has seen.
 
     `problem` says why an invalid one, which someone else may have written, cannot be repeated; "" if valid.
     """
@@ -47,7 +47,7 @@ class SavedSearches:
         self._database = database
 
     def listed(self) -> list[SavedSearch]:
-        """All, by name. Invalid ones have a `problem`."""
+        """All saved searches, by name. Invalid ones have a `problem`."""
         with self._database.reading() as connection:
             if connection is None:
                 return []
@@ -63,7 +63,7 @@ class SavedSearches:
         return search
 
     def save(self, name: str, question: Mapping[str, Any], moments: Iterable[str]) -> None:
-        """Save a question with the moments it finds now; replaces one of the same name."""
+        """Save a question with the names of its first 1,000 moments; replaces a search of the same name."""
         text = json.dumps(dict(question))
         if len(text) > _LONGEST_QUESTION:
             raise UsageError(
@@ -80,7 +80,7 @@ class SavedSearches:
             )
 
     def delete(self, name: str) -> None:
-        """Delete one. Raises NoSuchSearch."""
+        """Delete a saved search. Raises NoSuchSearch."""
         with self._database.changing() as connection:
             rows = connection.execute("SELECT rowid, name FROM searches").fetchall()
             # By the name that is shown, by which SQLite does not find text that is not UTF-8.
