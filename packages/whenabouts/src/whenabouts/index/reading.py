@@ -106,8 +106,9 @@ class FileRead:
     """Everything read of a file except its frames and sound.
 
     `tracks` is None if cues were not read; `shots` (seconds at which a shot starts) is None if they were not
-    looked for. `end` is the end of the decoded frames, or of sound that goes on behind them, or else the length
-    that the file claims. `damage` describes unreadable parts; `decoded` says whether frames were decoded to find them.
+    looked for. `end` is the end of the decoded frames, or of sound that goes on behind them, or else the
+    length that the file claims. `damage` describes unreadable parts; `decoded` says whether frames were
+    decoded to find them.
     """
 
     content_hash: str
