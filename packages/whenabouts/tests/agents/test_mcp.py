@@ -1,12 +1,7 @@
 """A corpus asked by the client of the official SDK: over pipes, as clients start it, and over HTTP.
 
-<<<<<<< HEAD
-A program that answers takes two seconds of a processor to start. What does not depend on pipes is asked of
-the server that the command makes in this process.
-=======
 A server in a process of its own takes two seconds of a processor to start. Tests that do not depend on pipes
 run the command in this process and ask the server that it makes.
->>>>>>> tests
 """
 
 from __future__ import annotations
@@ -55,14 +50,8 @@ def place(samples_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
         "WEBVTT\n\n00:00.000 --> 00:09.000\n" + f"{INJECTION}. Lighthouse. \x1b[31m" + "lamp " * 400 + "\n",
         encoding="utf-8",
     )
-<<<<<<< HEAD
-    Corpus(folder / "c.corpus").add(folder / "hostile.vtt", processes=1)
-=======
-    from whenabouts.corpus import Corpus
-
     with uncalibrated():  # the calibration of the samples stays
         Corpus(folder / "c.corpus").add(folder / "hostile.vtt", processes=1)
->>>>>>> tests
     return folder / "c.corpus"
 
 
