@@ -68,6 +68,11 @@ class Outcomes:
         """(S, Q, M) of a system's trainings, or of those with certain seeds."""
         return np.stack([self.values[system, seed] for seed in seeds or self.seeds(system)])
 
+    @property
+    def systems(self) -> tuple[str, ...]:
+        """In their order, each once."""
+        return tuple(dict.fromkeys(system for system, _ in self.values))
+
     def seeds(self, system: str) -> tuple[str, ...]:
         """Those of a system's trainings, in their order."""
         return tuple(seed for name, seed in self.values if name == system)

@@ -1,4 +1,4 @@
-"""Every number on the page of results with controls is that of the committed outcomes."""
+"""Every number on the page of results with controls, and in the logs behind it, is that of the outcomes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,29 @@ import pytest
 pytest.importorskip("whenabouts_systems", reason="benchmarks of research")
 
 from benchmarks.studies import load_studies
-from benchmarks.study_outcomes import Outcomes, differences, opened
+from benchmarks.study_outcomes import Outcomes, differences, opened, tables
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "controlled-results.md").read_text(encoding="utf-8")
 NUMBER = r"[+-]?\d+\.\d"
 SHOWN = rf"([+-]\d+\.\d)(?: points)?\**(?: \(|; )({NUMBER}) to ({NUMBER})(?:; p ([<=]) (0\.\d+))?"
 POOLS, CORPUS, GIVEN, FIRST = "R@1,IoU=0.3", "R@1,IoU=0.5", "SVMR R@1,IoU=0.5", "VR R@1"
+EXACT = r"\d+\.\d\d"
+LOGS = {
+    "crocs_controls": ("crocs-controls",),
+    "table_2": ("table-2", "table-3", "table-3-corpus", "table-2-activitynet"),
+    "relevant_pairs": (
+        *("relevant-pairs", "relevant-pairs-grid", "relevant-pairs-long", "relevant-pairs-elsewhere"),
+        "simulated-didemo",
+    ),
+    "two_stages": (
+        *("two-stages", "table-6", "two-stages-rates", "two-stages-rates-parts"),
+        "two-stages-rates-queries",
+    ),
+    "hero": ("hero", "relevant-content", "two-stages"),
+    "ranked": ("ranked", "ranked-new"),
+}
+"""Log below `benchmarks/results` -> the outcomes that it tells of."""
 SOURCES = (
     ("crocs-controls", "crocs - mmn_more", POOLS),
     ("crocs-controls", "crocs_first - crocs_filter", POOLS),
@@ -78,6 +94,35 @@ def test_differences_on_the_page_are_those_of_the_outcomes() -> None:
         # p has two digits in the table; a p of 0.0505 is printed as 0.05 there.
         fits = not sign or (exact < float(p) if sign == "<" else exact == pytest.approx(float(p), rel=0.07))
         assert fits, (name, pair, metric, exact)
+
+
+@cache
+def printed(name: str) -> str:
+    """Both tables that `study_outcomes table` prints."""
+    return "\n".join(tables(load_studies()[name.removesuffix("-new")], outcomes_of(name)))
+
+
+@pytest.mark.parametrize("log", list(LOGS))
+def test_means_and_differences_in_a_log_are_those_of_the_outcomes(log: str) -> None:
+    """A log may turn a difference round, and rounds means with two digits to one."""
+    text = (ROOT / "benchmarks" / "results" / f"{log}.md").read_text(encoding="utf-8")
+    known = "\n".join(printed(name) for name in LOGS[log])
+    means = {(float(mean), float(spread)) for mean, spread in re.findall(rf"({EXACT}) ± ({EXACT})", known)}
+    found = re.findall(r"(\d+\.\d) ?± ?(\d+\.\d)\b", text)
+    assert found
+    for one in found:
+        mean, spread = map(float, one)
+        assert any(abs(a - mean) < 0.0501 and abs(b - spread) < 0.0501 for a, b in means), one
+    pattern = rf"({NUMBER}) \(({NUMBER}) to ({NUMBER})\b"
+    told = {_turned(*numbers) for numbers in re.findall(pattern, known)}
+    for numbers in re.findall(pattern, text):
+        assert _turned(*numbers) in told, numbers
+
+
+def _turned(mean: str, low: str, high: str) -> tuple[float, ...]:
+    """A difference and its interval, with the sign that makes the difference positive."""
+    ends = sorted((float(low), float(high)))
+    return (abs(float(mean)), *(sorted(-end for end in ends) if mean.startswith("-") else ends))
 
 
 def test_shares_lost_in_pools_are_those_of_the_outcomes() -> None:

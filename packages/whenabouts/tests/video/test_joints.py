@@ -225,7 +225,7 @@ def test_joined_films_of_rare_formats_are_read_or_named(tmp_path: Path, name: st
     if (program := shutil.which("ffmpeg")) is None:
         pytest.skip("needs the program ffmpeg: PyAV cannot write these")
     part, path = tmp_path / name, tmp_path / f"joined_{name}"
-    command = [program, "-v", "error", "-f", "lavfi", "-i", *RARE[name].split(), part]
+    command = [program, "-v", "error", "-f", "lavfi", "-i", *RARE[name].split(), str(part)]
     subprocess.run(command, check=True)
     path.write_bytes(2 * part.read_bytes())
     assert probe(part).duration == pytest.approx(2, abs=SLACK)

@@ -18,7 +18,7 @@ from whenabouts_bench.feature_files import open_features
 from whenabouts_bench.formats.annotations import Annotations
 
 State = Literal["ok", "missing", "differs", "unverified", "broken", "optional"]
-"""`optional` files are missing but not needed; `unverified` ones could not be opened."""
+"""`optional` files are missing but not needed; `unverified` ones need a package that is not installed."""
 
 FINE, WANTING, BROKEN = 0, 1, 2
 

@@ -373,7 +373,7 @@ def booktabs(
 
 @dataclass(frozen=True)
 class PooledComparison:
-    """The effect of unjudged answers on a comparison.
+    """How far unjudged answers could change a comparison.
 
     `condensed` is the comparison on condensed lists; `runs` has `Unjudged.means` by run and metric, `limits`
     has `possible_difference` by metric, system and baseline.

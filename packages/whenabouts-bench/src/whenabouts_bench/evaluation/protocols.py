@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Protocol:
-    """Conventions under which judgements and a run become numbers. Any metric can be asked of any protocol.
+    """Conventions for measuring a run against judgements.
 
-    `single` computes IoU and compares it with the threshold in float32, as the reference does. `strict`
-    asks for more than the threshold instead of at least. `slack` is added to the IoU: decimals that are
-    equal on paper differ in floats. `list_depth` is how much of a list is read.
+    Any metric can be asked of a protocol, but with several `annotators` only R and mIoU. `single` computes
+    and compares IoU in float32, as the reference does. `strict` asks for more than the threshold. `slack` is
+    added to the IoU: decimals that are equal on paper differ in floats. `list_depth` is the number of rows of
+    a list that are read.
     """
 
     name: str

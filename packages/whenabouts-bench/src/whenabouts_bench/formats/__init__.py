@@ -1,4 +1,4 @@
-"""Files of judgements and of runs; one file per format, and the folder is the registry.
+"""Read and write files of judgements and of runs, in any known format; each format has a file here.
 
 Every module here that declares a `NAME` is a format (see `Format`); a new format is a new file. A format has
 the functions that it supports. Unless the caller names a format, the content decides: each format declares

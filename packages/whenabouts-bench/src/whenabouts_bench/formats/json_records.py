@@ -1,4 +1,4 @@
-"""JSON checked against declared types, with errors that say where a wrong value is.
+"""Check JSON against declared types; errors name the file, line and field of a wrong value.
 
 Readers declare what they accept as `msgspec.Struct`s. The text that an error gives as accepted is the type's
 `title`; unknown fields are ignored.

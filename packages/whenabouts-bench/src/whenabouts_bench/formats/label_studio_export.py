@@ -35,7 +35,7 @@ class Entered:
 def read_export(path: Path) -> Iterator[tuple[Origin, dict[str, Any], Iterator[Entered]]]:
     """For each task: its place in the file, its data, and its annotations; cancelled ones are skipped.
 
-    Raises FormatError, as it is read, for a part that has not the form of an export.
+    Raises FormatError, while it is read, if a part does not have the form of an export.
     """
     document, origin = read_json(path), Origin(path)
     if not isinstance(document, list):

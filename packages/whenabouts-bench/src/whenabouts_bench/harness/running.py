@@ -314,7 +314,7 @@ def _rows(block: RunBlock) -> dict[str, list[tuple[str, float | None, float | No
 
 
 def default_out(system: OfSystem, task: Task) -> Path:
-    """results/NAME/REVISION/TASK.json."""
+    """The default place of a result: results/NAME/REVISION/TASK.json, with odd characters as hyphens."""
     parts = (system.name, system.revision, task.name)
     folder, revision, name = (re.sub(r"[^\w.+-]+", "-", part).strip(".-") or "-" for part in parts)
     return Path("results", folder, revision, f"{name}.json")

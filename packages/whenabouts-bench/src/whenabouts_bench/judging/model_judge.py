@@ -2,8 +2,8 @@
 
 The model gets the guideline, the query, and what is said in the moment; pictures of it only if a number of
 frames was named, because they leave the machine. Like people, it sees no captions, runs or grades. Its grades
-are lines of `model_grades.jsonl`, apart from the journal: they are no judgements unless somebody asks for
-them (`judgements --truth-of`). A task that was graded is not sent again.
+go to `model_grades.jsonl`, not to the journal; only `judgements --truth-of` uses them as judgements. A task
+that was graded is sent again only if the guideline or the number of frames changes.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ModelRun:
 
 
 def name_of(chat: Chat, frames: int) -> str:
-    """What the model is called as an annotator: its name, and how much it sees."""
+    """The model's name as an annotator, with what it sees: "MODEL (words)" or "MODEL (4 frames)"."""
     return f"{chat.endpoint.model} ({f'{frames} frames' if frames else 'words'})"
 
 
@@ -104,8 +104,8 @@ def grade_with_model(
 ) -> ModelRun:
     """Let a model grade the presented tasks that it has not graded under the current guideline.
 
-    Raises UsageError for a number of frames, ChatUnreachable if the endpoint cannot be used, and ChatError
-    after three answers in a row without a grade; what was graded before stays.
+    Raises UsageError for `frames` below 0 or above 16, ChatUnreachable if the endpoint cannot be used, and
+    ChatError after three failures in a row; earlier grades stay.
     """
     if not 0 <= frames <= MOST_FRAMES:
         raise UsageError(f"--frames {frames}: give 0 (words alone) to {MOST_FRAMES}")

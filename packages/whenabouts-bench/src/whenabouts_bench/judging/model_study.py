@@ -1,4 +1,4 @@
-"""How a model's grades compare with people's, and whether they order systems alike.
+"""Compare a model's grades with people's, and the orders of systems under both.
 
 Alpha is Krippendorff's (interval metric: the squared difference of grades), 1 - observed / expected
 disagreement over all pairs of grades of a task; it takes any number of annotators. Intervals come from a
@@ -79,10 +79,11 @@ def _alphas(totals: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class ModelStudy:
-    """A model beside people.
+    """How a model that graded `graded` tasks agrees with people.
 
-    `agreements` are with the final grades and with each annotator; `people` and `together` the alphas without
-    and with the model; `confusion` is (final grade, model's grade) -> tasks; `bias` the mean difference.
+    `agreements` are with the final grades and with each annotator; `people` and `together` are the alphas
+    without and with the model; `confusion` (5, 5) counts tasks by final grade and model's grade; `bias` is
+    the mean of the model's grade minus the final one.
     """
 
     model: str
@@ -97,7 +98,7 @@ class ModelStudy:
         return asdict(self)
 
     def lines(self) -> Iterator[str]:
-        """The study for people."""
+        """The study as lines of text."""
         yield f"{self.model}: {self.graded:,} tasks graded; its grades are no judgements"
         yield from (f"  {agreement.line()}" for agreement in self.agreements)
         yield f"  alpha of people {_shown(self.people)}, with the model {_shown(self.together)}"
@@ -152,9 +153,10 @@ def judged_by(judged: Judged, model: str) -> Judged:
     if model not in graded:
         models = ", ".join(map(repr, graded)) or "none: `whenabouts judge FOLDER --model` lets one grade"
         raise UsageError(f"{model!r} has graded nothing in {judged.task_set.folder}; known: {models}")
-    own = graded[model]
+    given = graded[model]
     outcomes = [
-        (task, Consensus(own.get(task.id), missing=int(task.id not in own))) for task, _ in judged.outcomes
+        (task, Consensus(given.get(task.id), missing=int(task.id not in given)))
+        for task, _ in judged.outcomes
     ]
     return replace(judged, outcomes=outcomes)
 
@@ -180,7 +182,7 @@ class Orders:
 
 
 def orders_of(judged: Judged, runs: Mapping[str, RunSource], metric: str) -> list[Orders]:
-    """How each model orders runs, beside people, over the tasks that both settled.
+    """The orders of runs by each model's and by people's grades, over the tasks that both settled.
 
     Raises UsageError for fewer than two runs, and as `evaluate` does.
     """

@@ -52,7 +52,7 @@ SHARED = frozenset(
         *("language.js", "sentences.js", "words.de.js"),
     }
 )
-# Of all addresses; what only the lead may do asks for the lead by name.
+# The scope of all addresses; routes that only the lead may use call `_check_leads`.
 SCOPES: Scopes = {"": {"GET": JUDGE, "POST": JUDGE}}
 router = APIRouter()
 
@@ -171,7 +171,7 @@ async def annotators(request: Request) -> Overview:
 
 @router.post("/api/annotators")
 async def invite(request: Request, body: AnnotatorBody) -> Invited:
-    """Let somebody judge, too."""
+    """Add an annotator; respond with the token of their link."""
     _check_leads(request)
     service = service_of(request)
     invited = await service.run(request, partial(service.invite, body))

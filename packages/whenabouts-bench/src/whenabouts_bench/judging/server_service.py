@@ -1,4 +1,4 @@
-"""A task set that is judged through a server: assignment of tasks, answers, feedback."""
+"""The work behind the routes of `whenabouts judge`: assign tasks, record answers, give feedback."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Holds:
             self._shown[annotator] = task.id, self._clock()
 
     def of_others(self, annotator: str) -> Counter[str]:
-        """Task id -> number of other annotators who look at it."""
+        """Task id -> number of other annotators who were shown it last, at most `HELD_SECONDS` ago."""
         now = self._clock()
         shown = ((task_id, at) for name, (task_id, at) in self._shown.items() if name != annotator)
         return Counter(task_id for task_id, at in shown if now - at < HELD_SECONDS)
@@ -203,7 +203,7 @@ class Service:
         )  # fmt: skip
 
     def invite(self, body: AnnotatorBody) -> Invited:
-        """Let somebody judge, too; a known name gets its link again. ServerError 400 if it is no name."""
+        """Add an annotator or find a known one. ServerError 409 for the lead's name, 400 if it is invalid."""
         if body.name == self.people.lead:
             raise ServerError(409, "is_you", f"{body.name} started the server", field="name")
         try:

@@ -1,4 +1,4 @@
-"""Recordings of a task set over HTTP: by task, never by name; as MP4 if no browser plays the file."""
+"""Serve the recordings of a task set over HTTP, whole or as MP4 clips, by task and never by file name."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Released programs of MVMR where they depart from the paper; the rooms below do as the paper says."""
+"""MVMR as its released programs do it where they depart from the paper; other modules follow the paper."""

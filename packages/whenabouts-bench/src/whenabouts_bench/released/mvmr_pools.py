@@ -5,7 +5,7 @@
 2. Positive candidates, the source video among them, are shuffled and cut to 20 before the visual check.
 3. Positives are scored without idf, and compared with a mean that was scored with it (paper: one EMScore).
 4. The mean of negatives is over one video drawn a query.
-5. Similarities must lie beyond the thresholds (paper: candidates exclude what is below t+ and above t-).
+5. Similarities must lie beyond the thresholds (paper: a similarity equal to t+ or t- suffices).
 6. Other moments of the source video that are described alike never become positives; a system that finds
    them is counted wrong. k counts videos, not moments.
 7. Every video is pooled to the same number of frames, which are not normalised again.

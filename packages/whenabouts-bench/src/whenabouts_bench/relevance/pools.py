@@ -1,4 +1,4 @@
-"""Builds MVMR pools: for each query some videos, a few of which answer it (paper 001 and 002, section 4).
+"""Build MVMR pools: for each query some videos, a few of which answer it (paper 001 and 002, section 4).
 
 Two checks decide whether a video is a positive or a negative of a query:
 
@@ -8,8 +8,8 @@ Two checks decide whether a video is a positive or a negative of a query:
   queries and their own videos, a negative at most the mean over queries and up to 16 far videos each.
 
 At most k = 5 moments answer a query: its own, then near moments of its own video, then moments of other
-videos, drawn at random. Negatives, drawn likewise, fill the pool of n = 50 videos. Counted and left out are
-queries whose pool cannot be filled, and moments of own videos beyond k: a system that finds one is wrong.
+videos, drawn at random. Negatives, drawn likewise, fill the pool of n = 50 videos. Queries whose pool cannot
+be filled are left out and counted, as are moments of own videos beyond k, which then count as wrong answers.
 The own video counts in k: the paper's Table 1 has 5 positives and 49 "newly added videos". A span of the own
 video with an IoU of at least 0.5 with an own moment is that moment as another annotator marked it (TACoS): it
 answers the query, too, and does not count towards k.
@@ -211,7 +211,7 @@ class Pools:
         )
 
     def about(self) -> dict[str, Any]:
-        """How the pools were made, for their file."""
+        """A JSON object that says how the pools were made, to be written into their file."""
         settings, short = self.settings, len(self.pools) - len(self.full)
         visual: Any = "none: the query check alone"
         if self.visual is not None:

@@ -1,4 +1,4 @@
-"""Textual similarity of queries and videos: the maximum over the sentences that describe the video.
+"""Textual similarity of queries and videos: the maximum over the sentences that describe a video.
 
 MVMR (paper 001, section 4.1): s_te(q, v) is the largest cosine of q and any sentence of v. The product of all
 queries and all sentences is computed in blocks, of which little is kept: one bit per pair for "certainly not
@@ -80,7 +80,7 @@ class Described:
 class Thresholds:
     """From which similarity on a video may be a positive, and up to which it may be a negative.
 
-    The paper excludes what is below t+ and above t-, so equality stays in.
+    The paper excludes similarities below t+ and above t-, so an equal one is allowed.
     """
 
     positive: float = 0.9

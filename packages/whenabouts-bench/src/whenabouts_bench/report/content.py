@@ -1,4 +1,4 @@
-"""The contents of the page: judgements and one or two runs -> numbers, sentences, charts and examples."""
+"""Gather the contents of the report page from judgements and one or two runs."""
 
 from __future__ import annotations
 

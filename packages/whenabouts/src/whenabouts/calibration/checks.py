@@ -76,8 +76,8 @@ def calibrate_checker(
     if queries is None:
         questions = made_from(corpus.store, count)
         notes.append(
-            "the questions are words of passages in another order, which measures how well it reads; give "
-            "real questions with --queries to measure how well it sees"
+            "the questions are words of passages in another order, which measure how well the checker reads; "
+            "give real questions with --queries to measure how well it sees"
         )
     else:
         questions, notes = read_questions(Path(queries), lambda name: _resolved(corpus, name))
@@ -165,15 +165,14 @@ def lines_of(checker: Checker, rates: CheckRates) -> Iterator[str]:
     yield f"right moments called a match  {rates.right}"
     yield f"wrong moments called a match  {rates.wrong}"
     yield (
-        f"its word counts: match multiplies the odds by {rates.likelihood_ratio(matches=True):.2f}, no "
-        f"match by "
-        f"{rates.likelihood_ratio(matches=False):.2f}"
+        f"its match multiplies the odds of a moment by {rates.likelihood_ratio(matches=True):.2f}, its no "
+        f"match by {rates.likelihood_ratio(matches=False):.2f}"
         if rates.is_enough
-        else "too few moments: its word is shown and changes nothing"
+        else "too few moments: its verdicts are shown, but change no confidence"
     )
     if rates.unread:
         yield f"{rates.unread} answers could not be read"
     if rates.overlap is not None:
         before, after = rates.overlap
         better = "so its borders are used" if rates.moves else "so its borders are only shown"
-        yield f"borders it moved: mean IoU {before:.2f} before, {after:.2f} after, {better}"
+        yield f"borders that it moved: mean IoU {before:.2f} before, {after:.2f} after, {better}"

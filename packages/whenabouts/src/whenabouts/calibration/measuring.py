@@ -106,10 +106,10 @@ class Report:
         if not calibration.calibrated:
             return calibration.withheld or "unrelated sentences find nothing here"
         if not any(outcome.kind == "known" for outcome in self.outcomes):
-            return "no words to make questions of, so misses are not known; give some with --queries"
+            return "no words to make questions of, so misses are not known; give questions with --queries"
         if reliability_of(self.outcomes).error is not None:
             return ""
-        why = calibration.withheld or "what unrelated sentences score there is not known"
+        why = calibration.withheld or "the scores of unrelated sentences in that language are not known"
         return f"no answer to a known question has a confidence: {why}"
 
     def summary(self) -> dict[str, Any]:
@@ -228,10 +228,10 @@ class QuestionResult:
         confidence = general().of_first(features[0], has_words=spoken is not None) if features else None
         in_five = general().of_five(features[0], has_words=spoken is not None) if features else None
         is_name = spoken is not None and spoken.is_name
-        stands = bool(moments) and (
+        has_high_score = bool(moments) and (
             measured.is_foreign(moments[0]) or stands_out(moments[0].chance_percentile)
         )
-        literal = self.literal or stands
+        literal = self.literal or has_high_score
         return Outcome(kind, confidence, bool(moments), right, literal, self.near, group, is_name, in_five)
 
 
@@ -344,7 +344,7 @@ def measure(
 def _shortened(
     banks: Mapping[str, Banks], most: int | None, sentences: Sequence[str] | None
 ) -> dict[str, Banks]:
-    """The banks with at most `most` sentences each (None: all), or with `sentences` instead."""
+    """The banks with at most `most` sentences each (None: all), taken from `sentences` if given."""
 
     def shortened(bank: Bank) -> Bank:
         return replace(bank, sentences=tuple((bank.sentences if sentences is None else sentences)[:most]))
@@ -412,7 +412,7 @@ def _kept(text: str, searcher: Searcher, answers: Sequence[StreamAnswer], around
     rarity = searcher.localization.rarity([answer.stream for answer in answers])
     first = [answer.scored(row) for answer in answers for row in range(min(_COMPARED, len(answer.moments)))]
     by_moment = spoken_at(text, first, answers, rarity)
-    spoken = {scored.moment: there for scored, there in zip(first, by_moment, strict=True)}
+    spoken = {scored.moment: by_stream for scored, by_stream in zip(first, by_moment, strict=True)}
     literal = literal_in(text, answers) is not None
     near = literal or any(answer.says_near(0, text, around) for answer in answers if len(answer.moments))
     return QuestionResult(text, moments, spoken, literal, near, len(answers))

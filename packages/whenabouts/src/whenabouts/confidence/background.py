@@ -62,7 +62,7 @@ def _read(code: str, text: str) -> Language:
 
 
 def language_of(texts: Iterable[str]) -> Language | None:
-    """The language that most of some texts are in; None if it is none of `languages`.
+    """The language of most of the texts; None if `languages` lacks it.
 
     Few words in ASCII without a recognised language count as English.
     """

@@ -292,10 +292,10 @@ class Probability:
         """The probability of each later moment to be right, at most `probability`, that of the first."""
         weights = (self.words if has_words else self.others).weights
         worth, odds, shares = [(name, weights.get(name, 0.0)) for name in OWN], log_odds(probability), []
-        for own in later:
-            differs = sum(weight * (getattr(own, name) - getattr(first, name)) for name, weight in worth)
-            below = self.later + self.gap * (first.surprise - own.surprise)
-            shares.append(min(probability, share_of(odds + self.adjustment.slope * differs - below)))
+        for features in later:
+            change = sum(weight * (getattr(features, name) - getattr(first, name)) for name, weight in worth)
+            below = self.later + self.gap * (first.surprise - features.surprise)
+            shares.append(min(probability, share_of(odds + self.adjustment.slope * change - below)))
         return shares
 
     def interval(self, probability: float, clips: int) -> tuple[float, float]:

@@ -134,7 +134,7 @@ def known_models() -> list[ModelCard]:
 
 
 def _families() -> Iterator[Any]:
-    """The families of this folder and of plugins, in order of precedence; each has some open functions."""
+    """The families of this folder and of plugins, in order of precedence."""
     names = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names if name not in _NO_FAMILY]
     modules += plugins.loaded("encoders").values()

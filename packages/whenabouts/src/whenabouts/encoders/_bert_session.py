@@ -145,13 +145,13 @@ def _open(
     values = [
         np.require(parameters[name], types[kind], ["C", "A"]) for name, kind in graph.parameters.items()
     ]
-    held = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in values]
+    ort_values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in values]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # batches run in parallel instead
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     # The optimizer would fuse nodes that are faster separately.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.add_external_initializers(list(parameters), held)
+    options.add_external_initializers(list(parameters), ort_values)
     model = graph.model({name: array.shape for name, array in parameters.items()})
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]), held
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]), ort_values

@@ -161,15 +161,15 @@ def _open_session(tensors: Tensors, threads: int | None) -> tuple[onnxruntime.In
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
 
-    held = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in tensors.values()]
+    ort_values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in tensors.values()]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or 0
     options.log_severity_level = 3
     # Idle threads must not spin: readers decode the next frames meanwhile.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.add_external_initializers(list(tensors), held)
+    options.add_external_initializers(list(tensors), ort_values)
     model = graph_of(tensors).model({name: array.shape for name, array in tensors.items()})
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]), held
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]), ort_values
 
 
 def graph_of(tensors: Tensors) -> Graph:

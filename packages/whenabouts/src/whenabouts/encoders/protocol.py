@@ -29,7 +29,7 @@ class EncoderOutOfMemory(WhenaboutsError):
 
 @dataclass(frozen=True, slots=True)
 class EncoderSettings:
-    """How an encoder may use the machine; none of this changes what its vectors mean.
+    """How an encoder uses the machine; vectors made with other settings remain comparable.
 
     - `device`: "cpu", "cuda", "cuda:1", "mps", or None for the best available one.
     - `threads`: CPU threads, None for as many as this process may use.

@@ -172,8 +172,8 @@ def relocated(ledger: Ledger, record: VideoRecord, path: str | os.PathLike[str])
         raise UsageError(
             f"{record.video_id} is still at {printable(source_path(record.path))}; nothing to mend"
         )
-    if taken := next((each for each in ledger.records if each.path == str(place)), None):
-        raise UsageError(f"{name} is {taken.video_id} in this corpus; name the file of {record.video_id}")
+    if other := next((each for each in ledger.records if each.path == str(place)), None):
+        raise UsageError(f"{name} is {other.video_id} in this corpus; name the file of {record.video_id}")
     try:
         status, new_hash = place.stat(), content_hash(place)
     except OSError as error:
@@ -197,11 +197,11 @@ def found_again(ledger: Ledger, files: Iterable[SourceFile]) -> list[VideoRecord
     for record in ledger.records:
         if record.content_hash and record.state != "failed" and record.is_gone:
             missing[record.size].append(record)
-    taken = {record.path: record.video_id for record in ledger.records}
+    id_at_path = {record.path: record.video_id for record in ledger.records}
     relocated_records = []
     for file in files:
         path = str(file.path)
-        alike = [each for each in missing[file.size] if taken.get(path) in (None, each.video_id)]
+        alike = [each for each in missing[file.size] if id_at_path.get(path) in (None, each.video_id)]
         if not alike:
             continue
         try:

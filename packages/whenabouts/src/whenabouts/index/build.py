@@ -166,7 +166,7 @@ class _Writer:
                 read = self._read[message.number].read
                 self._speech.kept.keep_part(read.content_hash, self._heard_by(work, read), part)
             case Part(content=CueTrack() as track):
-                # At once, so that a run that is stopped need not do it again.
+                # Stored at once, so that after an interruption speech need not be recognised again.
                 read = self._read[message.number].read
                 self._speech.kept.keep(read.content_hash, self._heard_by(work, read), track)
                 self._take_words(work, track)
@@ -266,7 +266,7 @@ class _Writer:
             stream_times={**read.record.stream_times, **dict.fromkeys(made_with, read.record.indexed_at)},
         )
         self._store.check_rows(record, columns)
-        # In this order: Ctrl-C between the two may leave an extra row, but never lose one.
+        # In this order, Ctrl-C between the two statements may leave an extra row, but never lose one.
         self._waiting.append((record, columns))
         self._obsolete += [work.record.video_id] if work.record and not read.earlier else []
         self._obsolete += work.supersedes

@@ -93,8 +93,8 @@ def has_list(folder: Path) -> bool:
 
 def _problems(folder: Path, listed: Checksums, is_read: bool) -> Iterator[str]:
     present = dict(table_files(folder))
-    # An older version of this program writes without a list, so files that it deleted are not damage.
-    # In a folder that several machines mount, the lease is returned after the list was written.
+    # Earlier versions of this program write without a list, so files that they deleted are not damage.
+    # In a folder that several machines mount, releasing the lease changes `corpus.lance` after the list.
     fresh = [name for name in present.keys() - listed.keys() if not name.startswith("corpus.lance/")]
     is_stale = any("/_versions/" in name for name in fresh)
     for name, entry in listed.items():

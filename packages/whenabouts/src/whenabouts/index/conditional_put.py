@@ -63,7 +63,7 @@ def _store(bucket: str, endpoint: str, keys: S3Credential, options: Mapping[str,
             "aws_endpoint_url_s3": endpoint,
             "region": options.get("aws_region") or options.get("aws_default_region") or "us-east-1",
             "virtual_hosted_style_request": _is_set(options, "aws_virtual_hosted_style_request"),
-            # Some stores lack the deletion of several keys at once, by which obstore would delete one.
+            # obstore would delete one key by a request for many, which some stores do not know.
             "disable_bulk_delete": True,
         },
         client_options={"allow_http": _is_set(options, "aws_allow_http"), "timeout": _SECONDS},
@@ -76,7 +76,7 @@ def _is_set(options: Mapping[str, str], name: str) -> bool:
     return options.get(name, "").lower() in ("1", "true", "yes")
 
 
-# The first that is set counts.
+# Names of the endpoint option, in order of precedence.
 _ENDPOINTS = ("aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint")
 
 
@@ -99,9 +99,9 @@ def _keys(options: Mapping[str, str]) -> S3Credential | None:
     place = options.get("aws_shared_credentials_file") or "~/.aws/credentials"
     with contextlib.suppress(OSError, configparser.Error, UnicodeDecodeError, KeyError):
         profiles.read_string(Path(place).expanduser().read_text(encoding="utf-8"))
-        own = profiles[options.get("aws_profile") or "default"]
-        token = own.get("aws_session_token", "")
-        return _credential(own["aws_access_key_id"], own["aws_secret_access_key"], token)
+        profile = profiles[options.get("aws_profile") or "default"]
+        token = profile.get("aws_session_token", "")
+        return _credential(profile["aws_access_key_id"], profile["aws_secret_access_key"], token)
     return None
 
 
@@ -119,23 +119,23 @@ def _keeps_promise(place: str, endpoint: str, store: S3Store, name: str) -> bool
 
     start = threading.Barrier(_AT_ONCE)
 
-    def is_taken() -> bool:
+    def is_accepted() -> bool:
         try:
             obstore.put(store, name, b"", mode="create")
         except AlreadyExistsError:
             return False
         return True
 
-    def is_taken_with_others(_: int) -> bool:
+    def is_accepted_with_others(_: int) -> bool:
         start.wait()
-        return is_taken()
+        return is_accepted()
 
     refusal = ""
-    taken, is_taken_later = 0, False
+    accepted, is_accepted_later = 0, False
     try:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            taken = sum(pool.map(is_taken_with_others, range(_AT_ONCE)))
-        is_taken_later = is_taken()
+            accepted = sum(pool.map(is_accepted_with_others, range(_AT_ONCE)))
+        is_accepted_later = is_accepted()
     except (BaseError, OSError) as error:
         refusal = " ".join(str(error).split())
         if "error sending request" in refusal:
@@ -148,12 +148,12 @@ def _keeps_promise(place: str, endpoint: str, store: S3Store, name: str) -> bool
         raise StoreError(f"{place}: {_LACKING} (it answers 501); {_REMEDY}")
     if refusal:
         return False
-    if is_taken_later:
+    if is_accepted_later:
         raise StoreError(f"{place}: {_LACKING} (a second put of one key was taken); {_REMEDY}")
-    # `taken` may be 0: the answer to the accepted put was lost, and its repetition was refused.
-    if taken > 1:
+    # `accepted` may be 0: the answer to the accepted put was lost, and its repetition was refused.
+    if accepted > 1:
         raise StoreError(
-            f"{place}: {_LACKING} when several ask at once ({taken} of {_AT_ONCE} puts of one key were "
+            f"{place}: {_LACKING} when several ask at once ({accepted} of {_AT_ONCE} puts of one key were "
             f"taken); {_REMEDY}"
         )
     return True

@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 _PROBED_FILES = 200
 _DATED_TRANSCRIPTS = 2000
 _FILES_WORTH_A_PROCESS = 50
-# Shares of the words, and of pictures and sound, that are timed, for at most so many processor seconds.
+# Timed shares of the words, and of pictures and sound; most processor seconds of a sample.
 _TIMED_WORDS, _TIMED_MEDIA, _MOST_SECONDS = 0.05, 0.1, 2.5
 # One sample: letters of a transcript, consecutive clips of a video, or seconds of sound.
 _LETTERS, _LEAST_LETTERS, _SOUND_SECONDS = 6000, 2500, 60.0
@@ -213,29 +213,28 @@ def _contents(work: Sequence[Work]) -> list[Contents]:
 
     Headers are read in reader processes, because a file may crash the decoder.
     """
-    held: dict[int, Contents] = {}
+    by_file: dict[int, Contents] = {}
     transcripts = [each for each in work if each.task.kind == "transcript"]
     media = [each for each in work if each.task.kind == "media"]
     dated = _every(transcripts, _DATED_TRANSCRIPTS)
-    held |= {each.task.number: Contents(last_time(each.task.path) / 3600) for each in dated}
+    by_file |= {each.task.number: Contents(last_time(each.task.path) / 3600) for each in dated}
     probed = _every(media, _PROBED_FILES)
     if any(each.file.size for each in probed):
         tasks = [ProbeTask(each.task.number, each.task.path) for each in probed]
         with ReaderPool(contents_of, 1 + len(tasks) // _FILES_WORTH_A_PROCESS) as pool:
-            held |= {part.number: part.content for part in pool.run(tasks) if isinstance(part, Part)}
+            by_file |= {part.number: part.content for part in pool.run(tasks) if isinstance(part, Part)}
     for of_kind, sample in ((transcripts, dated), (media, probed)):
         size = sum(each.file.size for each in sample)
-        contents = [held.setdefault(each.task.number, Contents()) for each in sample]
+        contents = [by_file.setdefault(each.task.number, Contents()) for each in sample]
         mean = Contents(
             *(
                 sum(getattr(content, name) for content in contents) / max(1, size)
                 for name in (field.name for field in fields(Contents))
             )
         )
-        held |= {
-            each.task.number: mean.times(each.file.size) for each in of_kind if each.task.number not in held
-        }
-    return [held[each.task.number] for each in work]
+        others = [each for each in of_kind if each.task.number not in by_file]
+        by_file |= {each.task.number: mean.times(each.file.size) for each in others}
+    return [by_file[each.task.number] for each in work]
 
 
 def _every(work: Sequence[Work], most: int) -> Sequence[Work]:
@@ -243,7 +242,7 @@ def _every(work: Sequence[Work], most: int) -> Sequence[Work]:
     return work[:: max(1, -(-len(work) // most))]
 
 
-def _amounts(work: Work, held: Contents, transcribe: str) -> Amounts:
+def _amounts(work: Work, contents: Contents, transcribe: str) -> Amounts:
     """The parts of a file that are read. Speech that an earlier run recognised with this model is not."""
     task = work.task
     is_kept = not work.is_whole and work.record is not None and work.record.words == f"speech:{transcribe}"
@@ -253,14 +252,14 @@ def _amounts(work: Work, held: Contents, transcribe: str) -> Amounts:
     elif task.cues and task.sidecars:
         letters = _largest(task.sidecars)[1] * _LETTERS_A_BYTE
     elif task.cues:
-        speech = held.wordless if transcribe and not is_kept else 0.0
-        subtitled = held.sound - held.wordless + (held.wordless if transcribe else 0.0)
+        speech = contents.wordless if transcribe and not is_kept else 0.0
+        subtitled = contents.sound - contents.wordless + (contents.wordless if transcribe else 0.0)
         letters = subtitled * _LETTERS_AN_HOUR
     return Amounts(
         bytes=work.file.size,
-        hours=held.hours,
-        pictures=held.pictures if task.frames or task.shots else 0.0,
-        sound=held.sound if task.sound else 0.0,
+        hours=contents.hours,
+        pictures=contents.pictures if task.frames or task.shots else 0.0,
+        sound=contents.sound if task.sound else 0.0,
         speech=speech,
         letters=letters,
     )
@@ -344,7 +343,7 @@ def _words_rate(work: Sequence[Work], amounts: Sequence[Amounts], run: StreamRun
         cues = read_cue_file(path).cues
         in_all = sum(len(cue.text) for cue in cues)
         first, size = int(at * len(cues)), 0
-        # Backwards from the place, then forwards: the transcript may end soon after it.
+        # Cues before the place come first, because the transcript may end soon after the place.
         while first > 0 and size < min(letters, _LETTERS) / 2:
             first -= 1
             size += len(cues[first].text)

@@ -130,9 +130,9 @@ class Filter:
 
     def parted(self, keys: Collection[str]) -> tuple[Filter, tuple[Condition, ...]]:
         """The filter without its conditions on some keys, and these conditions."""
-        taken = tuple(condition for condition in self.conditions if condition.key in keys)
+        removed = tuple(condition for condition in self.conditions if condition.key in keys)
         left = tuple(condition for condition in self.conditions if condition.key not in keys)
-        return replace(self, conditions=left), taken
+        return replace(self, conditions=left), removed
 
     def notes(self, videos: Sequence[VideoRecord], more: Iterable[str] = ()) -> list[str]:
         """Notes on conditions whose key no video has, with the known keys; `more` are further known keys."""

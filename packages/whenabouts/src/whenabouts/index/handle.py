@@ -258,7 +258,7 @@ class Handle:
             after = self._watch.newest()
             if after == ahead:
                 break
-            must = True  # a writer came between: the snapshot before is gone
+            must = True  # a writer came between, so the tables may be from two snapshots
         # If no attempt met a consistent snapshot, videos unfinished before or after are hidden.
         self._state_read = LedgerState(ahead.version, ahead.unfinished | after.unfinished)
         return True

@@ -246,7 +246,7 @@ class Keys:
                     self._store.replace_in_side(name, part, None)
 
     def kinds(self) -> tuple[tuple[str, ...], ...]:
-        """The sets of streams that occur: some video (or segment) has keys in exactly these."""
+        """The sets of streams, largest first, in exactly which some video (or segment) has keys."""
         if self._kinds is None:
             names = sorted(self.info.streams)
             every = (some for count in range(len(names), 0, -1) for some in combinations(names, count))

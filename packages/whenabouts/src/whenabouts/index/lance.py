@@ -27,7 +27,7 @@ from whenabouts.video.files import printable
 _DEFERRED = "lance_namespace_urllib3_client"
 # The exceptions that LanceDB raises for faults of disk or network, panics aside.
 LANCE_ERRORS = (RuntimeError, OSError, ValueError)
-# LanceDB's other schemes ask a cloud address for a token before anything is read.
+# For other schemes LanceDB asks a cloud address for a token before it reads anything.
 _SCHEMES = ("file", "s3")
 # LanceDB ends the process if it gets no memory; its threads and caches reserve some hundred megabytes.
 _ROOM_BYTES = 512 << 20

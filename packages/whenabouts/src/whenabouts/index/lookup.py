@@ -302,7 +302,7 @@ def words_searched(query: str, languages: Sequence[str] = ()) -> tuple[list[str]
 
 
 def _each_once(words: Sequence[str], several: bool) -> list[str]:
-    """Distinct words; with `several` ways to write them, distinct as the index folds them."""
+    """Distinct words; with `several`, words that the index stores alike (`as_indexed`) count as one."""
     return list({as_indexed(word) if several else word: word for word in reversed(words)}.values())[::-1]
 
 

@@ -237,7 +237,7 @@ def make_plan(
 
 
 class _Planner:
-    """Sorts files by what to do with them."""
+    """Decides for each file what the run does with it, and collects the results for a `Plan`."""
 
     def __init__(
         self,

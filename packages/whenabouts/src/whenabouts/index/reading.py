@@ -24,7 +24,7 @@ from whenabouts.video.frames import Frame, sample_frames
 from whenabouts.video.headers import joined_bytes
 from whenabouts.video.objects import refusals
 from whenabouts.video.packets import packet_damage
-from whenabouts.video.probe import MediaError, Probe, probe
+from whenabouts.video.probe import MediaError, Probe, probe, scanned_duration
 from whenabouts.video.shots import BUILT_IN, finder_named
 from whenabouts.video.sound import sound_pieces
 
@@ -32,12 +32,14 @@ if TYPE_CHECKING:
     from whenabouts.index.records import ClipColumns, VideoRecord
     from whenabouts.index.sampling import FrameSettings, SoundSettings
 
-# Frames in a message: enough to keep the pipe cheap, few enough to keep memory small.
+# Frames in a message: many, to make the pipe cheap; few, to keep memory small.
 _BATCH = 16
 # Sound in a message: 2 MB of samples at 16 kHz.
 _SOUND_SECONDS = 30.0
 _SECONDS_BETWEEN_REPORTS = 1.0
 _ANY_DURATION = 1e9
+# Sound that goes on for longer behind the pictures makes a recording longer.
+_LATER_SOUND_SECONDS = 0.5
 # A reader is silent while it hashes a file or looks for subtitles in it: 2 MB/s is a very slow disk.
 _QUIET_SECONDS = 600.0
 _SLOWEST_BYTES_PER_SECOND = 2e6
@@ -104,8 +106,8 @@ class FileRead:
     """Everything read of a file except its frames and sound.
 
     `tracks` is None if cues were not read; `shots` (seconds at which a shot starts) is None if they were not
-    looked for. `end` is the end of the decoded frames, or else the length that the file claims. `damage`
-    describes unreadable parts; `decoded` says whether frames were decoded to find them.
+    looked for. `end` is the end of the decoded frames, or of sound that goes on behind them, or else the length
+    that the file claims. `damage` describes unreadable parts; `decoded` says whether frames were decoded to find them.
     """
 
     content_hash: str
@@ -184,9 +186,18 @@ def _contents(task: ReadTask) -> Iterator[Content]:
         return
     decoding = _FramePass(task, probed.duration)
     yield from decoding.batches()
-    end = decoding.end or end
+    end = _end(task.path, probed, decoding.end)
     damage = _joined(task.path) or decoding.damage
     yield FileRead(digest, probed, tracks, decoding.shots, end, damage, decoded=True)
+
+
+def _end(path: Path, probed: Probe, pictures_end: float) -> float:
+    """Where a recording ends: with its pictures, or with sound that goes on behind them."""
+    claimed = probed.duration or 0.0
+    if not pictures_end or not probed.has_audio or claimed - pictures_end <= _LATER_SOUND_SECONDS:
+        return pictures_end or claimed
+    # A file that was cut off claims more than is there.
+    return max(pictures_end, min(claimed, scanned_duration(path) or 0.0))
 
 
 def _missing(probed: Probe) -> str | None:

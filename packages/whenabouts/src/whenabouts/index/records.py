@@ -43,7 +43,7 @@ class NotACorpus(StoreError):
 
 
 class StoreRefused(StoreError):
-    """An object store refused a request: credentials, clocks, permission, room, or it is away."""
+    """An object store refused a request (credentials, clock, permission, room), or cannot be reached."""
 
 
 class NewerCorpus(StoreError):
@@ -60,7 +60,7 @@ class DiskFull(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """One modality of a corpus, and what made its vectors.
+    """One modality of a corpus, and the encoder that made its vectors.
 
     `fingerprint` names encoder, weights and clip settings; vectors with different fingerprints are never
     compared. `dimension` is the width D, 0 for a stream without vectors. `settings` (JSON values) are for

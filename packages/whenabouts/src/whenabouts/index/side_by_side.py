@@ -192,7 +192,7 @@ class SideBySide(Store):
         return self._together()[1][self.stores.index(store)]
 
     def _own(self, store: Store, video_ids: Sequence[str] | None) -> Sequence[str] | None:
-        """Those of some videos (None: all) that a store may answer with; None: all that it has."""
+        """The videos among `video_ids` (None: all) that a store may answer with; None: all it has."""
         hidden = self._hidden(store)
         if not hidden:
             return video_ids

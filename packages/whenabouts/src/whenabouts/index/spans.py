@@ -40,7 +40,7 @@ class Spans:
         return cls(by_video)
 
     def with_whole(self, video_ids: Iterable[str]) -> Spans:
-        """These ranges, and the whole of some videos."""
+        """The union with the whole of some videos."""
         return Spans({**self.by_video, **dict.fromkeys(video_ids, WHOLE)})
 
     def outside(self, video_ids: Iterable[str]) -> Spans:

@@ -25,7 +25,7 @@ from whenabouts.intake.notes import Notes
 
 _NOTES = Notes("corpora", most=1_000)
 _ROOM_BYTES = 2 << 30
-# The fewest bytes that a disk reads in a second; LanceDB needs a second to start.
+# Time limit of a check: bytes a second of a very slow disk, and seconds to start (LanceDB needs one).
 _SLOWEST_BYTES, _START_SECONDS = 10 << 20, 60
 _TOO_LARGE, _LACKING = 3, 4
 

@@ -115,17 +115,17 @@ class UnitedWords:
         self, words: Sequence[str], k: int, narrowings: Sequence[Narrowing]
     ) -> list[tuple[NDArray[np.uint64], NDArray[np.float32]]]:
         """For each table its clips among the best `k` of all (ties included): row ids and scores."""
-        counts = {word: sum(own.shown_with(word) for own in self.tables) for word in words}
+        counts = {word: sum(table.shown_with(word) for table in self.tables) for word in words}
         scored = [
-            self._of_table(own, counts, k, narrowing)
-            for own, narrowing in zip(self.tables, narrowings, strict=True)
+            self._of_table(table, counts, k, narrowing)
+            for table, narrowing in zip(self.tables, narrowings, strict=True)
         ]
         every = np.concatenate([score for _, score in scored])
         least = np.partition(every, len(every) - k)[len(every) - k] if len(every) > k else -math.inf
         return [(rows[score >= least], score[score >= least]) for rows, score in scored]
 
     def _of_table(
-        self, own: TableWords, counts: dict[str, int], k: int, narrowing: Narrowing
+        self, table_words: TableWords, counts: dict[str, int], k: int, narrowing: Narrowing
     ) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
         """Row ids and overall scores of clips of one table, including all that may be among the best `k`."""
         if narrowing.impossible:
@@ -133,19 +133,19 @@ class UnitedWords:
         clips = sum(table.clips - table.hidden_clips for table in self.tables)
         mean = sum(table.words - table.hidden_words for table in self.tables) / max(clips, 1)
         weights = {word: _rarity(clips, count) for word, count in counts.items()}
-        widest = max(1.0, mean * own.clips / max(own.words, 1))
+        widest = max(1.0, mean * table_words.clips / max(table_words.words, 1))
         change = max(
             (
-                widest * weights[word] / _rarity(own.clips, having)
+                widest * weights[word] / _rarity(table_words.clips, having)
                 for word in counts
-                if (having := own.clips_with(word))
+                if (having := table_words.clips_with(word))
             ),
             default=0.0,
         )
         deep = k
         while True:
-            rows, local = matching(own.table, list(counts), deep, narrowing) if change else _nothing()
-            score = _scores(own.terms_at(rows), weights, mean) if len(rows) else local
+            rows, local = matching(table_words.table, list(counts), deep, narrowing) if change else _nothing()
+            score = _scores(table_words.terms_at(rows), weights, mean) if len(rows) else local
             if len(rows) < deep:
                 return rows, score
             if np.partition(score, len(score) - k)[len(score) - k] >= change * local.min():

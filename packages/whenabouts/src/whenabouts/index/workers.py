@@ -141,7 +141,7 @@ def _answer(connection: Connection[Any, Any], reader: Reader, task: Task) -> Non
 
 
 def _lack(error: BaseException) -> str | None:
-    """The machine's lack that an error shows; None also for memory if only the reader's limit was reached."""
+    """The machine's lack that an error shows, or None; the reader's own memory limit does not count."""
     lack = lack_of(error)
     is_own_limit = lack is not None and "memory" in lack and not _is_memory_limited()
     return None if is_own_limit else lack

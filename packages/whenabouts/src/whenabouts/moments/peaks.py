@@ -55,7 +55,7 @@ class Config:
 
 @dataclass(frozen=True, eq=False)
 class Peaks:
-    """M moments, best first: the row of each one's peak clip, first clip and last clip (inclusive), (M,)."""
+    """M moments, best first: rows (M,) of the peak clip, the first and the last clip (inclusive) of each."""
 
     peak: Indices
     first: Indices
@@ -127,13 +127,13 @@ class _Line:
         low, high = self.video_of(peak)
         config, middle = self.config, self.middle[peak]
         reach = config.reach_seconds
-        enough = self.free[low:high] & (self.score[low:high] >= config.share * self.score[peak])
+        may_join = self.free[low:high] & (self.score[low:high] >= config.share * self.score[peak])
         first = last = peak
-        while first > low and enough[first - 1 - low] and middle - self.start[first - 1] <= reach:
+        while first > low and may_join[first - 1 - low] and middle - self.start[first - 1] <= reach:
             if self.start[first] - self.end[first - 1] > config.max_gap_seconds:
                 break
             first -= 1
-        while last + 1 < high and enough[last + 1 - low] and self.end[last + 1] - middle <= reach:
+        while last + 1 < high and may_join[last + 1 - low] and self.end[last + 1] - middle <= reach:
             if self.start[last + 1] - self.end[last] > config.max_gap_seconds:
                 break
             last += 1
@@ -143,8 +143,8 @@ class _Line:
         """Exclude a moment's clips, and peaks too near to its peak, from the search."""
         low, high = self.video_of(peak)
         if low not in self.least_distance:
-            lasts = self.end[low:high].max() - self.start[low]
-            self.least_distance[low] = min(self.config.apart_seconds, self.config.apart_share * lasts)
+            seconds = self.end[low:high].max() - self.start[low]
+            self.least_distance[low] = min(self.config.apart_seconds, self.config.apart_share * seconds)
         is_near = np.abs(self.middle[low:high] - self.middle[peak]) < self.least_distance[low]
         self.left[low:high][is_near] = -np.inf
         self.left[first : last + 1] = -np.inf

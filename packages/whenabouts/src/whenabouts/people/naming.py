@@ -186,8 +186,8 @@ class People:
 
         def change(names: Names) -> int:
             same = self._with(person)
-            taken = [] if same[0].name == name else [p.stream for p in self.listed() if p.name == name]
-            if doubled := sorted({person.stream for person in same} & set(taken)):
+            used = [] if same[0].name == name else [p.stream for p in self.listed() if p.name == name]
+            if doubled := sorted({person.stream for person in same} & set(used)):
                 raise NameTaken(
                     f"{name!r} is already a name in {' and '.join(doubled)}; if it is the same person: "
                     f"whenabouts people merge {name!r} {person!r}"

@@ -29,11 +29,11 @@ def frame_clips(video: ReadVideo, batches: Sequence[EncodedFrames], seconds: flo
     """One row per clip of `seconds`; a clip without a frame repeats the vector before it."""
     if not batches:
         return ClipColumns(np.zeros(0), np.zeros(0), [], None)
-    taken = [clip for clips, _ in batches for clip in clips]
+    encoded = [clip for clips, _ in batches for clip in clips]
     vectors = np.concatenate([vectors for _, vectors in batches])
-    grid = ClipGrid(seconds, max(video.end, taken[-1] * seconds + SHORTEST_SECONDS))
-    clips = np.arange(taken[0], len(grid))
-    shown = np.searchsorted(np.asarray(taken), clips, side="right") - 1
-    starts = grid.bounds(taken[0])[0] + seconds * np.arange(len(clips), dtype=np.float64)
+    grid = ClipGrid(seconds, max(video.end, encoded[-1] * seconds + SHORTEST_SECONDS))
+    clips = np.arange(encoded[0], len(grid))
+    shown = np.searchsorted(np.asarray(encoded), clips, side="right") - 1
+    starts = grid.bounds(encoded[0])[0] + seconds * np.arange(len(clips), dtype=np.float64)
     ends = np.minimum(starts + seconds, grid.bounds(len(grid) - 1)[1])
     return ClipColumns(starts, ends, [""] * len(clips), vectors[shown])

@@ -65,7 +65,7 @@ class ScreenText:
 
 @dataclass(slots=True, eq=False)
 class _Line:
-    """A tracked line: where and as what it was read, and the number of its last reading."""
+    """A tracked line: its readings with text and box, and the number of the last reading."""
 
     sightings: list[tuple[Reading, TextLine]] = field(default_factory=list)
     reading: int = 0

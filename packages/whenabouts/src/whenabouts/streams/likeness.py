@@ -45,7 +45,7 @@ class Likeness(Stream):
     evidence_label = "the picture"
 
     def setup(self, setup: Setup) -> StreamRun | None:
-        """None if it is neither requested nor in the corpus; the option may be an encoder of pictures."""
+        """None if the stream is neither requested nor in the corpus; the option may be an encoder."""
         seconds = self._seconds(setup)
         if (encoder := own_encoder(setup, "likeness", self.open_encoder, _NETWORK)) is None:
             return None
