@@ -294,7 +294,7 @@ class Corpus:
         return self.searcher().understanding.made_ready([words_of_query(query) for query in queries])
 
     def _search(self, query: str, options: SearchOptions, encoded: EncodedTexts | None) -> SearchResult:
-        """The search itself, all of it in one state of the corpus."""
+        """The answer to a query, computed on one snapshot of the corpus."""
         while True:
             check_budget()
             self.store.refresh()
@@ -304,7 +304,7 @@ class Corpus:
                 return result
 
     def _search_once(self, query: str, options: SearchOptions, encoded: EncodedTexts | None) -> SearchResult:
-        """The answer to a query as interpreted by rules (`search/questions.py`), or to the query itself."""
+        """The answer to a query as rules interpret it (`search/questions.py`), else to its plain words."""
         given, records = self._filter(options), self.store.ledger().records
         off = (*options.literal, *(NOT_IN_ORDER if options.all or options.like is not None else ()))
         if self._names is None or self._names.records is not records:

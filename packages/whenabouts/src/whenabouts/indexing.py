@@ -153,7 +153,7 @@ def _files(
 
 
 def _ledger(corpus: OpenedCorpus, notes: list[str]) -> list[VideoRecord]:
-    """The ledger rows; those that two indexers wrote at once match no file, so that it is read again."""
+    """The ledger rows. Those that two indexers wrote at once match no file, so their files are read again."""
     corpus.store.refresh()
     doubled = corpus.store.doubled()
     if doubled:

@@ -1,7 +1,12 @@
-"""A corpus asked by the client of the official SDK: over pipes, as clients start it, and over HTTP.
+"""The MCP server, called by the client of the official SDK: over pipes, as clients start it, and over HTTP.
 
+<<<<<<< HEAD
 A server in a process of its own takes two seconds of a processor to start. Tests that do not depend on pipes
 run the command in this process and ask the server that it makes.
+=======
+Starting the program takes two seconds of a processor. So tests that do not depend on pipes call the server in
+this process, as the command makes it.
+>>>>>>> w2
 """
 
 from __future__ import annotations
@@ -56,7 +61,7 @@ def place(samples_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def configured(place: Path, *more: str) -> StdioServerParameters:
-    """What a client makes of the configuration that the program prints."""
+    """The parameters with which a client starts the program, from the configuration that it prints."""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         assert main(["mcp", "--corpus", str(place), *more, "--print", "config"]) == 0
     entry = json.loads(printed.getvalue())["mcpServers"]["whenabouts"]
@@ -73,7 +78,7 @@ def asked(server: StdioServerParameters | MCPServer, work: Callable[[Client], Aw
 
 
 def asked_here(place: Path, work: Callable[[Client], Awaitable[Any]], *more: str) -> Any:
-    """Run the command in this process up to the pipes, and ask the server that it made."""
+    """Run the command in this process without pipes, and call tools of the server that it makes."""
     answers: list[Any] = []
 
     def run(server: MCPServer, transport: str) -> None:
@@ -316,7 +321,7 @@ async def refused(client: Client, said: str, tool: str, **arguments: Any) -> Non
 
 
 def test_videos_are_added_only_where_a_folder_is_allowed(samples: Path, tmp_path: Path) -> None:
-    """The plan comes first, hostile names stay short data, and what is not allowed is refused with why."""
+    """The plan comes first, hostile names stay short data, and refusals give the reason."""
     folder, corpus = tmp_path / "no: place" / "videos", tmp_path / "new.corpus"
     (folder / "inside").mkdir(parents=True)
     shutil.copy(samples / "nasa_audio_only.srt", folder / "inside")

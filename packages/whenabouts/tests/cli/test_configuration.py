@@ -1,4 +1,4 @@
-"""Options from `whenabouts.toml`: who wins, and what is refused."""
+"""Options from `whenabouts.toml`: their priority, and the values that are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`whenabouts models`: the list, and fetching one from a real small hub; nothing else ever downloads."""
+"""`whenabouts models`: the list, and downloads from a small hub; no other command downloads."""
 
 from __future__ import annotations
 

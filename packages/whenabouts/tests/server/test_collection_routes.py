@@ -19,7 +19,7 @@ from whenabouts.workplace.database import FILE
 
 @pytest.fixture
 def desk(opened: Open, samples_corpus: Path, tmp_path: Path) -> Client:
-    """A server on a corpus of its own."""
+    """A client of a corpus that this file alone uses."""
     shutil.copytree(samples_corpus, tmp_path / "c.corpus")
     return opened(tmp_path / "c.corpus")
 

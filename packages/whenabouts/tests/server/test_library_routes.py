@@ -1,4 +1,4 @@
-"""The library over HTTP: sorted and narrowed lists, facets, and files that were moved."""
+"""The library over HTTP: sorted and filtered lists, facets, and moved files."""
 
 from __future__ import annotations
 
@@ -13,12 +13,20 @@ from whenabouts.corpus import Corpus
 from whenabouts.index.records import natural_key
 
 
+<<<<<<< HEAD
 @pytest.fixture(scope="module")
 def as_indexed(tmp_path_factory: pytest.TempPathFactory, samples: Path, samples_corpus: Path) -> Path:
     """A folder of videos with their corpus, and a copy of it from which `own` restores it."""
     folder = tmp_path_factory.mktemp("library") / "own"
     shutil.copytree(samples_corpus, folder / "own.corpus")
     (folder / "films").mkdir()
+=======
+@pytest.fixture
+def own(tmp_path: Path, samples: Path, samples_corpus: Path) -> Path:
+    """A corpus and videos that the test may change."""
+    shutil.copytree(samples_corpus, tmp_path / "own.corpus")
+    (tmp_path / "films").mkdir()
+>>>>>>> w2
     for name in ("friday.mp4", "friday.vtt", "flower.webm"):
         shutil.copy(samples / name, folder / "films")
     corpus = Corpus(folder / "own.corpus")
@@ -57,7 +65,7 @@ def test_a_page_is_found_by_its_token_or_by_what_is_skipped(client: Client) -> N
     assert names_of(client, sort="name", page_limit=3, skip=3) == whole[3:6]
     assert names_of(client, skip=1000) == []
     assert client.error("/api/videos", sort="name", page_token=token, skip=3) == (400, "invalid", "skip")
-    # A token is that of one list: another order or other conditions are another one.
+    # A page token is valid for one order and one filter only.
     for other in ({"sort": "length"}, {"sort": "name", "where": "name=f*"}):
         assert client.error("/api/videos", page_token=token, **other)[1] == "invalid_page_token"
 
@@ -133,7 +141,7 @@ def test_a_moved_file_is_found_by_its_content(opened: Open, own: Path) -> None:
     assert (answer.json()["name"], answer.json()["state"]) == ("hildy.mp4", "fine")
     assert client.get(f"/api/videos/{gone['video_id']}/file").status_code == 200
     assert Corpus(own).search("crown jewels", k=1)[0].path == str(films / "better" / "hildy.mp4")
-    # Nothing is left to mend.
+    # The file has its new place, so there is nothing to relocate.
     assert error_of(client("POST", url, json={"path": str(films / "better" / "hildy.mp4")}))[0] == 400
 
 

@@ -1,4 +1,4 @@
-"""Collections: every change whole or not at all, by several at once, on a file that may be a stranger's."""
+"""Collections: changes are atomic, also by several processes, on a file that may come from a stranger."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_a_writer_that_is_killed_leaves_the_state_of_before(
     change = "pass"
     if where != "before the tables":
         collections.add("film", moments(5000), create=True)
-        # So small a cache that most of the change is written before it is committed.
+        # With a cache this small, most of the change is written before it is committed.
         change = "connection.execute('PRAGMA cache_size = 1'); connection.execute('DELETE FROM items')"
     before = collections.listed()
     script = (
@@ -162,7 +162,7 @@ def test_a_writer_that_is_killed_leaves_the_state_of_before(
 
 
 def as_a_stranger(folder: Path, statement: str, *values: object) -> None:
-    """Change the file of collections as someone else could."""
+    """Change the file of collections as a stranger could."""
     with contextlib.closing(sqlite3.connect(folder / FILE)) as connection, connection:
         connection.execute(statement, values)
 
@@ -181,7 +181,7 @@ def only_delete_helps(collections: Collections, problem: str) -> None:
 
 @pytest.fixture
 def two(collections: Collections) -> Collections:
-    """Two collections; the second was changed last."""
+    """Two collections, of which the second was changed last."""
     collections.add("other", moments(3), create=True)
     collections.add("film", moments(2), create=True)
     return collections
