@@ -1,12 +1,7 @@
 """The MCP server, called by the client of the official SDK: over pipes, as clients start it, and over HTTP.
 
-<<<<<<< HEAD
 A server in a process of its own takes two seconds of a processor to start. Tests that do not depend on pipes
 run the command in this process and ask the server that it makes.
-=======
-Starting the program takes two seconds of a processor. So tests that do not depend on pipes call the server in
-this process, as the command makes it.
->>>>>>> w2
 """
 
 from __future__ import annotations

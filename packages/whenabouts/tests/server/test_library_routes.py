@@ -13,20 +13,12 @@ from whenabouts.corpus import Corpus
 from whenabouts.index.records import natural_key
 
 
-<<<<<<< HEAD
 @pytest.fixture(scope="module")
 def as_indexed(tmp_path_factory: pytest.TempPathFactory, samples: Path, samples_corpus: Path) -> Path:
     """A folder of videos with their corpus, and a copy of it from which `own` restores it."""
     folder = tmp_path_factory.mktemp("library") / "own"
     shutil.copytree(samples_corpus, folder / "own.corpus")
     (folder / "films").mkdir()
-=======
-@pytest.fixture
-def own(tmp_path: Path, samples: Path, samples_corpus: Path) -> Path:
-    """A corpus and videos that the test may change."""
-    shutil.copytree(samples_corpus, tmp_path / "own.corpus")
-    (tmp_path / "films").mkdir()
->>>>>>> w2
     for name in ("friday.mp4", "friday.vtt", "flower.webm"):
         shutil.copy(samples / name, folder / "films")
     corpus = Corpus(folder / "own.corpus")
