@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import fcntl
+import fnmatch
 import functools
 import gc
 import json
@@ -69,6 +70,33 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     until = float(os.environ.get("WHENABOUTS_TESTS_UNTIL") or "inf")
     if time.time() > until:
         pytest.skip("no time is left for it: WHENABOUTS_TESTS_UNTIL is past")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """With `--dist each` every worker has a share of the files: all that it collects, it runs.
+
+    Otherwise each worker collects all tests, half a minute of a processor, to run a part of them. A worker that
+    replaces a crashed one has the same specification, and so its share.
+    """
+    if node.config.option.dist == "each":
+        own = int(node.gateway.id.removeprefix("gw"))
+        node.workerinput["share"] = vars(node.gateway.spec).setdefault("share", own)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave the files of other shares out. Neighbours in a folder take similar time, so they are dealt in turn."""
+    given: dict[str, Any] = getattr(config, "workerinput", {})
+    if "share" not in given or not fnmatch.fnmatch(collection_path.name, "test_*.py"):
+        return None
+    return _test_files()[collection_path] % given["workercount"] != given["share"] or None
+
+
+@functools.cache
+def _test_files() -> dict[Path, int]:
+    places = [ROOT / "tests", *sorted(ROOT.glob("packages/*/tests"))]
+    files = [path for place in places for path in sorted(place.rglob("test_*.py"))]
+    return {path: number for number, path in enumerate(files)}
 
 
 @pytest.hookimpl(wrapper=True)
@@ -151,6 +179,19 @@ def packaged_encoder_asked_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Stream, "query_vectors", query_vectors)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tables_of_tests_opened_here() -> Iterator[None]:
+    """Tables that a test has changed are read in this process alone, not first in one apart, a second for each.
+
+    The tests of that check (index/test_stranger.py) put it back.
+    """
+    from whenabouts.index import stranger
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stranger, "_harm", lambda folder, stored: "")
         yield
 
 

@@ -68,7 +68,8 @@ def wave(start: float, end: float, higher: int = 0) -> NDArray[np.int16]:
 class Plan:
     """The contents of a film, in seconds of the recording.
 
-    `times`: when pictures are shown (each shows the unit of its time); `sound`: a span; `tracks`: how many
+    `times`: when pictures are shown (each shows the unit of its time); `sound`: a span, of which
+    `unheard` is not stored; `tracks`: how many
     sound tracks, each 20 tones above the one before; `words`: seconds with words; `offset` is added to all
     times in the container. `interlaced` codes fields; `is_turned` stores pictures upside down, with a matrix
     that turns them upright.
@@ -76,6 +77,7 @@ class Plan:
 
     times: list[float] = field(default_factory=lambda: [unit / UNITS for unit in range(12 * UNITS)])
     sound: tuple[float, float] = (0.0, 12.0)
+    unheard: tuple[float, float] = (0.0, 0.0)
     words: tuple[int, ...] = tuple(range(12))
     offset: float = 0.0
     video: str = "libx264"
@@ -154,6 +156,8 @@ def _sounds(stream: Any, plan: Plan, higher: int) -> Iterator[Any]:
     samples = wave(start, end, higher)
     size = 1024 if plan.audio in ("aac", "pcm_s16le") else 320
     for at in range(0, len(samples), size):
+        if plan.unheard[0] <= start + at / RATE < plan.unheard[1]:
+            continue
         block = np.ascontiguousarray(samples[None, at : at + size])
         frame = av.AudioFrame.from_ndarray(block, format="s16", layout="mono")
         frame.sample_rate, frame.pts, frame.time_base = RATE, round(start * RATE) + at, Fraction(1, RATE)

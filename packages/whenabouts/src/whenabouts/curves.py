@@ -1,6 +1,4 @@
-"""The match curve of each stream over one video: each clip's score for a query, and the moments on the
-curve.
-"""
+"""Match curves: each stream's scores for a query over the clips of one video, and the moments on them."""
 
 from __future__ import annotations
 

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import shutil
 import socket
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from whenabouts.index import stranger
 from whenabouts.index.lance import explained, is_panic, speaking
 from whenabouts.index.records import ClipColumns, NotACorpus, StoreError, StreamInfo, VideoRecord
 from whenabouts.index.store import Store
 
 
-def corpus_at(folder: Path, videos: int = 3) -> Store:
-    store = Store.open(folder, create=True)
+def corpus_at(folder: Path) -> Store:
+    """A copy of a corpus of three videos, written by this user as far as the notes know."""
+    shutil.copytree(_written_once(), folder, dirs_exist_ok=True)
+    stranger.finish(folder)
+    return Store.open(folder)
+
+
+@functools.cache
+def _written_once() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="whenabouts-tests-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    store = Store.open(folder / "c.corpus", create=True)
     store.add_stream(StreamInfo("subtitle", "mini", "mini@1", 4))
-    for number in range(videos):
+    for number in range(3):
         columns = ClipColumns(np.zeros(1), np.ones(1), ["a word"], np.ones((1, 4), np.float32))
         record = VideoRecord(f"v{number}", f"v{number}.mp4", content_hash="h", streams={"subtitle": "mini@1"})
         store.put_video(record, {"subtitle": columns})
-    return store
+    return folder / "c.corpus"
 
 
 def files_in(folder: Path) -> dict[str, bytes]:

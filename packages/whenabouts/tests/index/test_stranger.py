@@ -20,6 +20,14 @@ from whenabouts.index.records import StoreError
 from whenabouts.index.store import Store
 
 
+CHECK = stranger._harm  # all other tests do without
+
+
+@pytest.fixture(autouse=True)
+def check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stranger, "_harm", CHECK)
+
+
 @pytest.fixture(autouse=True)
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Notes of this test alone."""
@@ -28,14 +36,13 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+def looks(check: None, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The corpora that were read apart."""
     seen: list[Path] = []
-    harm = stranger._harm
 
     def counted(folder: Path, stored: int) -> str:
         seen.append(folder)
-        return harm(folder, stored)
+        return CHECK(folder, stored)
 
     monkeypatch.setattr(stranger, "_harm", counted)
     return seen

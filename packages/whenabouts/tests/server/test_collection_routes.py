@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import shutil
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import av
 import pytest
 from tests.server.conftest import Client, Open, error_of, id_of
+
+from whenabouts.workplace.database import FILE
 
 
 @pytest.fixture
@@ -109,3 +113,26 @@ def test_a_film_and_a_list_have_a_bound_on_their_moments(desk: Client) -> None:
         post(desk, "/api/collections/film/items", {"moments": [f"{friday}@1-1.2"] * 101})
     for part in ("film", "export"):
         assert desk.error(f"/api/collections/film/{part}")[:2] == (400, "too_many_moments")
+
+
+def test_an_invalid_collection_or_search_hides_no_other(desk: Client, tmp_path: Path) -> None:
+    friday = id_of(desk, "friday.mp4")
+    for name in ("film", "other"):
+        post(desk, "/api/collections", {"name": name})
+        post(desk, f"/api/collections/{name}/items", {"moments": [f"{friday}@1-2"]})
+        post(desk, "/api/saved-searches", {"name": name, "question": {"q": "frogs"}})
+    with contextlib.closing(sqlite3.connect(tmp_path / "c.corpus" / FILE)) as connection, connection:
+        connection.execute(
+            "UPDATE items SET tags = '{' WHERE collection = (SELECT id FROM collections WHERE name = 'film')"
+        )
+        connection.execute("UPDATE searches SET moments = '{' WHERE name = 'film'")
+    other, film = desk.json("/api/collections")["data"]
+    assert (other["name"], other["problem"], film["name"]) == ("other", "", "film")
+    assert film["problem"].startswith("the collection 'film' contains an invalid moment (")
+    assert [each["problem"] for each in desk.json("/api/saved-searches")["data"]] == [
+        "the saved search 'film' is invalid; delete it",
+        "",
+    ]
+    assert desk.error("/api/collections/film")[:2] == (503, "corpus_unavailable")
+    assert [each["name"] for each in desk("DELETE", "/api/collections/film").json()["data"]] == ["other"]
+    assert [each["name"] for each in desk("DELETE", "/api/saved-searches/film").json()["data"]] == ["other"]

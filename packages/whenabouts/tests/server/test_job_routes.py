@@ -320,7 +320,7 @@ def test_of_several_servers_one_runs_the_queue_and_another_takes_over(
     runner_of(both[1]).start()
     job = started(both[1], "films/harbour.vtt")
     assert reached(both[1], job, *ENDED)["state"] == "done"
-    assert runner_of(both[1])._held() is None
+    assert runner_of(both[1])._locked() is None
     runner_of(both[0]).close()
     job = started(both[1], "films/lighthouse.vtt")
     assert reached(both[1], job, *ENDED)["state"] == "done"

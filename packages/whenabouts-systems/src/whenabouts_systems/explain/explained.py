@@ -123,7 +123,7 @@ class Ranked:
     """One of a system's best moments.
 
     `duration` is that of its video in seconds, None if unknown; `iou` is the IoU with the truth, None if the
-    truth is unknown.
+    truth is unknown. `frame` is one from its middle, None if it was not read (`film.py: with_film`).
     """
 
     rank: int
@@ -131,6 +131,7 @@ class Ranked:
     score: float
     duration: float | None = None
     iou: float | None = None
+    frame: Frame | None = None
 
     @property
     def meets(self) -> bool | None:

@@ -184,6 +184,7 @@ class Model(FusionModel):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
+        self.watched: dict[str, Tensor] = {}
         hidden, two = config.hidden, len(config.streams) == 2
         self.query_projection = InputProjection(config.query_width, hidden, config.input_dropout)
         self.query_positions = PositionEmbedding(config.max_tokens, hidden, config.input_dropout, "tokens")
@@ -243,6 +244,7 @@ class Model(FusionModel):
             best_key(queries.search[name], keys, batch.videos.mask) for name, keys in clips.keys.items()
         ]
         video_scores = torch.stack(scores).mean(0)
+        self.watched = {"own_cosine": video_scores.gather(1, batch.video_of[:, None]).detach().mean()}
         if self.config.video_loss == "relevant-content":
             rule = RelevantContent(self.config.temperature, self.config.lambda_weak)
             masks = dict.fromkeys(clips.keys, batch.videos.mask)

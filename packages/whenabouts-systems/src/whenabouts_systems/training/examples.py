@@ -334,8 +334,15 @@ class Examples:
         """The numbers of the examples in each batch of an epoch."""
         if not len(self):
             raise UsageError(f"{self.name}: has no example; give judgements with a moment in their video")
-        groups = self.video if self._settings.batch_of == "videos" else None
-        return epoch_batches(self.clips[self.video], size, seed, epoch, self._settings.order, groups)
+        rows, groups = np.arange(len(self)), None
+        if self._settings.batch_of == "videos":
+            groups = self.video
+        elif self._settings.batch_of == "windows":
+            rows = np.sort(np.unique(np.stack([self.query, self.video]), axis=1, return_index=True)[1])
+        lengths = self.clips[self.video[rows]]
+        return [
+            rows[batch] for batch in epoch_batches(lengths, size, seed, epoch, self._settings.order, groups)
+        ]
 
     def _weights(self, usable: Indices) -> NDArray[np.float32] | None:
         """(N,) the weight of each example, 0 or more; None if all are equal.

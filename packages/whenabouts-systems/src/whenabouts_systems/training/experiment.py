@@ -167,7 +167,9 @@ class DataSettings:
       "sentence": also those of queries with the same words. "similar": also those of queries that `pairs`
       lists as relevant to it (CroCs: sentences with a similarity of at least 0.9). "own": only its own.
     - `order` "by-length": batch videos of similar length together.
-    - `batch_of` "videos": `training.batch_size` counts videos, and each video brings all its queries.
+    - `batch_of` "queries": `training.batch_size` counts moments, each with its query. "windows": it counts
+      queries, which come once for each of their videos, with all their windows there (the DETR programs).
+      "videos": it counts videos, and each video brings all its queries.
     - `max_windows`: learn at most this many of a query's windows in a video, drawn anew each epoch (0: all;
       the DETR programs: 5).
     - `first_stage` (CroCs' second stage): the folder of an earlier training, or "stage:NAME". This training
@@ -185,7 +187,7 @@ class DataSettings:
     labels: Labels = "inclusive"
     positives: Positives = "judged"
     order: Order = "random"
-    batch_of: Literal["queries", "videos"] = "queries"
+    batch_of: Literal["queries", "windows", "videos"] = "queries"
     max_windows: int = 0
     first_stage: str = ""
     negatives: NegativeSettings = field(default_factory=NegativeSettings)

@@ -224,7 +224,8 @@ class _Training:
         gradients = [weight.grad for weight in self.model.parameters() if weight.grad is not None]
         self.setup.average(gradients)
         norm = nn.utils.get_total_norm(gradients)
-        numbers = _floats({**losses, "total": total, "gradient": norm})
+        watched = getattr(self.model, "watched", {})  # recorded beside the losses, and no part of them
+        numbers = _floats({**losses, **watched, "total": total, "gradient": norm})
         if not math.isfinite(numbers["total"]) or not math.isfinite(numbers["gradient"]):
             raise self._fault(numbers)
         if settings.optimizer != "bertadam" and settings.max_norm:

@@ -318,7 +318,7 @@ def draw_curves(curves: Sequence[Mapping[str, Any]], path: Path) -> bool:
 
 
 def _draw_losses(axes: Any, curves: Sequence[Mapping[str, Any]]) -> None:
-    names = [name for name in curves[-1]["losses"] if name != "gradient"]
+    names = [name for name in curves[-1]["losses"] if name not in ("gradient", "own_cosine")]
     for number, name in enumerate(names):
         _line(axes, curves, [line["losses"].get(name) for line in curves], name, number)
     positive = all(value > 0 for line in curves for name, value in line["losses"].items() if name in names)

@@ -103,7 +103,7 @@ def _lines(models: list[ListedModel]) -> list[str]:
 
 
 def run_get(options: argparse.Namespace) -> int:
-    """Show the hub's facts about a model, ask, and download it."""
+    """Show the hub's facts about a model, ask the user, and download it."""
     card = resolved(options.name)
     name = card.name if card else options.name
     if card is not None and card.packages:
@@ -192,7 +192,7 @@ def _described(pin: Pin) -> dict[str, Any]:
 
 
 def _ask(options: argparse.Namespace) -> None:
-    """Continue only if the user says yes."""
+    """Ask the user whether to download. Raises UsageError unless the answer is yes."""
     if options.yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):

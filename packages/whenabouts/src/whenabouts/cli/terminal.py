@@ -47,7 +47,7 @@ def wants_json(options: argparse.Namespace) -> bool:
 def print_either(
     options: argparse.Namespace, document: Callable[[], Any], lines: Callable[[], Iterable[str]]
 ) -> None:
-    """Print the JSON document, or the lines for users."""
+    """Print a JSON document or lines, as `wants_json` decides."""
     if wants_json(options):
         print_json(document())
     else:
@@ -63,13 +63,13 @@ def print_json(value: Any) -> None:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines for users."""
+    """Print lines, with control characters escaped."""
     for line in lines:
         print(for_terminal(line))
 
 
 def print_notes(notes: Iterable[str]) -> None:
-    """Each note once, on standard error."""
+    """Print each note once, on standard error."""
     out = console(sys.stderr)
     for note in dict.fromkeys(notes):
         out.print(for_terminal(f"note: {note}"), style="dim", markup=False, soft_wrap=True)

@@ -22,7 +22,7 @@ def one_line(text: str, longest: int = 0) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text of a WebVTT cue: a tag in it styles nothing, an arrow begins no cue.
+    """Text escaped for a WebVTT cue, so that it contains neither tags nor arrows.
 
     >>> escaped("<b>a --> b</b>")
     '&lt;b&gt;a --&gt; b&lt;/b&gt;'
@@ -50,7 +50,7 @@ def share(value: float | None, digits: int = 4) -> str:
 
 
 def clock(seconds: float) -> str:
-    """HH:MM:SS.mmm, as in WebVTT.
+    """A time in seconds as HH:MM:SS.mmm, as in WebVTT.
 
     >>> clock(3723.5)
     '01:02:03.500'

@@ -1,4 +1,4 @@
-"""Bodies of requests and answers. The OpenAPI description is made from these classes."""
+"""The bodies of requests and answers, from which the OpenAPI description is made."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_MOMENTS = 200
 
 
 def _read_by(parse: Callable[[str], object]) -> AfterValidator:
-    """Refuse a text that `parse` refuses, with its message."""
+    """A validator that refuses a text if `parse` raises UsageError, with the same message."""
 
     def check(text: str) -> str:
         try:
@@ -181,7 +181,7 @@ class VerdictBody(BaseModel):
 
 
 class CheckBody(BaseModel):
-    """Which model checked how many moments; `line` says how often it is wrong.
+    """The model that checked the first moments, and their number; `line` says how often it is wrong.
 
     `counts`: whether its verdict changed confidence and order. `rates`: its error rates measured on this
     corpus, null if there are none.
@@ -195,7 +195,7 @@ class CheckBody(BaseModel):
 
 
 class RerankBody(BaseModel):
-    """Which model put how many moments in order; `line` says it for people."""
+    """The model that reordered the first moments, and their number; `line` says so in words."""
 
     model: str
     moments: int
@@ -203,7 +203,7 @@ class RerankBody(BaseModel):
 
 
 class RewriteBody(BaseModel):
-    """Which model wrote which other queries, that were searched as well."""
+    """The model that wrote further queries, and these queries, which were searched as well."""
 
     model: str
     queries: list[str]
@@ -242,7 +242,7 @@ class VideosParameters(LibraryParameters, PageParameters):
 
 
 class SearchBodyParameters(SearchParameters):
-    """The same, with an example picture."""
+    """A search, and which page of its answer to return; the example may be a picture."""
 
     picture: PictureBytes | None = None
 
@@ -314,7 +314,7 @@ class WhyParameters(Strict):
 
 
 class ExplainParameters(WhyParameters):
-    """The same, and the trained system to explain it."""
+    """A query, a moment that should answer it, and the trained system to explain."""
 
     model: Name
 
@@ -390,7 +390,7 @@ class PageInfo(BaseModel):
 
 
 class SearchPool(BaseModel):
-    """How much was searched: number of videos and total seconds."""
+    """The videos of the corpus: their number and total seconds."""
 
     total_count: int
     total_duration: float
@@ -763,7 +763,7 @@ class ExplainBody(BaseModel):
 
 
 class HealthBody(BaseModel):
-    """The server answers."""
+    """The server's status and version."""
 
     status: Literal["ok"]
     version: str

@@ -237,3 +237,18 @@ def test_a_saved_search_says_what_is_new(page: Any, address: str) -> None:
     page.go_back()
     page.get_by_role("button", name="Forget the search space telescope").click()
     expect(shelf).to_have_count(0)
+
+
+def test_an_invalid_collection_is_shown_with_its_fault_and_can_be_deleted(page: Any, address: str) -> None:
+    page.watched.expected.append("404")
+    problem = "the collection 'film' contains an invalid moment (too long); delete it"
+    line = {"id": "0" * 12, "name": "film", "note": "", "changed": 1.0, "count": 1, "seconds": 0.0}
+    page.route(
+        "**/api/collections", lambda route: route.fulfill(json={"data": [line | {"problem": problem}]})
+    )
+    page.goto(f"{address}?c=all")
+    expect(page.locator(".shelf")).to_contain_text(problem)
+    expect(page.locator("a.shelf")).to_have_count(0)
+    with page.expect_request(lambda request: request.method == "DELETE") as deleted:
+        page.get_by_role("button", name="Delete the collection film").click()
+    assert deleted.value.url.endswith("/api/collections/000000000000")
