@@ -21,6 +21,7 @@ import gzip
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -45,16 +46,32 @@ _DECIMALS = 4
 
 @dataclass(frozen=True)
 class Outcomes:
-    """`values` (Q, M): of each training (system, seed) the M metrics of Q queries."""
+    """`values` (Q, M): of each training (system, seed) the M metrics of Q queries.
+
+    Ends the program if two trainings of a system have equal values: a copy would hide how trainings vary.
+    """
 
     metrics: tuple[str, ...]
     queries: tuple[str, ...]
     videos: tuple[str, ...]
     values: Mapping[tuple[str, str], Values]
 
+    def __post_init__(self) -> None:
+        for (system, seed), (other, copy) in combinations(self.values, 2):
+            if system == other and np.array_equal(self.values[system, seed], self.values[system, copy]):
+                raise SystemExit(
+                    f"{system}-{copy}: every query has the values of {system}-{seed}; a copy is no second "
+                    "training: train it with its own seed"
+                )
+
     def of(self, system: str, seeds: Sequence[str] | None = None) -> Values:
         """(S, Q, M) of a system's trainings, or of those with certain seeds."""
         return np.stack([self.values[system, seed] for seed in seeds or self.seeds(system)])
+
+    @property
+    def systems(self) -> tuple[str, ...]:
+        """In their order, each once."""
+        return tuple(dict.fromkeys(system for system, _ in self.values))
 
     def seeds(self, system: str) -> tuple[str, ...]:
         """Those of a system's trainings, in their order."""

@@ -29,7 +29,7 @@ import numpy as np
 from benchmarks import trainings
 from benchmarks.spoken_search import CUTS, TOLERANCE
 from benchmarks.study_outcomes import Outcomes, opened, write_answers, written
-from benchmarks.two_annotators import MOMENTS, OwnRun, srt
+from benchmarks.two_annotators import MOMENTS, OwnRun, mean_rows, srt
 from numpy.typing import NDArray
 
 from whenabouts import Corpus
@@ -46,7 +46,7 @@ from whenabouts_bench.datasets.titled_transcripts import (
 )
 from whenabouts_bench.evaluation.evaluate import evaluate
 from whenabouts_bench.evaluation.several_trainings import over_trainings, pooled_variance
-from whenabouts_bench.evaluation.significance import bootstrap_intervals, corrected
+from whenabouts_bench.evaluation.significance import corrected
 from whenabouts_bench.formats import open_run
 from whenabouts_bench.formats.annotations import Annotations, judgement_rows
 from whenabouts_bench.formats.runs import (
@@ -67,7 +67,6 @@ from whenabouts_systems.trained_search.even_grid import videos_on_grid
 RESULT = Path(__file__).parent / "results" / "titled_transcripts.csv.gz"
 ANSWERS = RESULT.with_name("titled_transcripts_answers.csv.gz")
 SYSTEMS = ("xml", "reloclnet", "prem")
-UNTRAINED = ("whenabouts", "clips")
 MEASURED = ("VR R@1", "R@1,IoU=0.3", "R@1,IoU=0.5", "SVMR R@1,IoU=0.3", "SVMR R@1,IoU=0.5")
 METRICS = (*(f"{where}hit@{k}" for where in ("", "given ") for k in CUTS), *MEASURED)
 CLIP_SECONDS = 60.0
@@ -250,26 +249,12 @@ def table(outcomes: Outcomes) -> Iterator[str]:
     Intervals (95 %) are over recordings, and trainings where there are several; p is corrected over the
     systems of a metric by Holm's method.
     """
-    _, clusters = np.unique(outcomes.videos, return_inverse=True)
-    systems = list(dict.fromkeys(system for system, _ in outcomes.values))
-    trained = [system for system in systems if len(outcomes.seeds(system)) > 1]
-    pooled = pooled_variance([outcomes.of(system) for system in trained]) if trained else None
-    yield f"| system | trainings | {' | '.join(outcomes.metrics)} |"
-    yield "|" + "---|" * (len(outcomes.metrics) + 2)
-    for system in systems:
-        values = outcomes.of(system)
-        ends = (
-            over_trainings(values, clusters, pooled).ends
-            if system in trained
-            else bootstrap_intervals(values[0], clusters)
-        )
-        cells = (
-            f"{100 * mean:.1f} ({100 * low:.1f} to {100 * high:.1f})"
-            for mean, (low, high) in zip(values.mean(axis=(0, 1)), ends, strict=True)
-        )
-        yield f"| {system} | {'' if system in UNTRAINED else len(values)} | {' | '.join(cells)} |"
+    yield from mean_rows(outcomes)
+    trained = [system for system in outcomes.systems if len(outcomes.seeds(system)) > 1]
     if not trained:
         return
+    clusters = np.unique(outcomes.videos, return_inverse=True)[1]
+    pooled = pooled_variance([outcomes.of(system) for system in trained])
     yield ""
     yield f"| difference | {' | '.join(outcomes.metrics)} |"
     yield "|" + "---|" * (len(outcomes.metrics) + 1)

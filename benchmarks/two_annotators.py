@@ -4,6 +4,8 @@
     whenabouts train activitynet_two_annotators/xml --features OUT --out RUN --set training.seed=1
     whenabouts run --checkpoint RUN --features OUT --split test --out RUN.json
     python -m benchmarks.two_annotators measure OUT [--own 300] [--run xml=RUN.json ...]
+    python -m benchmarks.two_annotators validated FILE XML=RUN ...
+    python -m benchmarks.two_annotators table [FILE]
 
 `write` makes the judgements and the words (`whenabouts_bench.datasets.activitynet_two_annotators`), a
 transcript for each test video, and features by MiniLM: the tokens of all queries, and for each clip of 4 s
@@ -13,8 +15,11 @@ the mean of the sentences that it holds, by their seconds; zeros where the first
 person's sentences: a moment is a sentence, a video scores its best one. `--own N` asks whenabouts itself, as
 its users do, the queries of the N test videos with the lowest hashes, over transcripts of all test videos; it
 lists 60 moments of 100 that are asked for, so R@100 counts fewer.
-`--run NAME=FILE` is a run of a trained system; several of one NAME are trainings. All numbers come with 95 %
-intervals over videos (and trainings).
+`--run NAME=FILE` is a run of a trained system; several of one NAME are trainings. What each query found is
+kept in a file, beside that of systems asked before. `table` needs nothing else: it prints means with 95 %
+intervals over videos (and trainings), and trained systems against XML, training by training, with p corrected
+by Holm's method over the systems of a metric. `validated` writes such a file of what trainings found in the
+validation split: their best epochs, as their folders have it.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -31,6 +36,8 @@ from typing import Any
 
 import numpy as np
 from benchmarks.machine import describe_machine
+from benchmarks.studies import Study, System
+from benchmarks.study_outcomes import Outcomes, differences, opened, written
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 
@@ -39,8 +46,8 @@ from whenabouts.clips import clip_counts
 from whenabouts.encoders import encode_passages, open_text_encoder
 from whenabouts_bench.datasets import open_dataset
 from whenabouts_bench.datasets.activitynet_two_annotators import SHARES, WORDS_FILE, write_two_annotators
-from whenabouts_bench.evaluation.evaluate import evaluate
-from whenabouts_bench.evaluation.several_trainings import over_trainings
+from whenabouts_bench.evaluation.evaluate import Evaluation, evaluate
+from whenabouts_bench.evaluation.several_trainings import over_trainings, pooled_variance
 from whenabouts_bench.evaluation.significance import bootstrap_intervals
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
 from whenabouts_bench.formats.runs import RunBlock, RunBlockBuilder, Task, own_lists
@@ -50,9 +57,11 @@ from whenabouts_systems.features.layouts.store import write_store
 from whenabouts_systems.own_features import write_token_features
 
 RESULT = Path(__file__).parent / "results" / "two_annotators.json"
+OUTCOMES = RESULT.with_suffix(".csv.gz")
 CLIP_SECONDS = 4.0
 ENCODER = "minilm"
 MOMENTS = 100
+BASELINE = "XML"
 METRICS = (
     *(f"VR R@{k}" for k in (1, 5, 10, 100)),
     *(f"SVMR R@{k},IoU={iou}" for iou in (0.5, 0.7) for k in (1, 5)),
@@ -75,11 +84,20 @@ def main() -> None:
     measures.add_argument("out", type=Path)
     measures.add_argument("--own", type=int, default=0, metavar="VIDEOS")
     measures.add_argument("--run", action="append", default=[], metavar="NAME=FILE")
+    validates = verbs.add_parser("validated")
+    validates.add_argument("file", type=Path)
+    validates.add_argument("run", nargs="+", metavar="NAME=FOLDER")
+    shown = verbs.add_parser("table")
+    shown.add_argument("file", type=Path, nargs="?", default=OUTCOMES)
     options = parser.parse_args()
     if options.verb == "write":
         write(options.annotations, options.out)
-    else:
+    elif options.verb == "measure":
         measure(options.out, options.own, options.run)
+    elif options.verb == "validated":
+        written(validated(options.run), options.file)
+    else:
+        print("\n".join(table(opened(options.file))))
 
 
 # --- the files
@@ -303,35 +321,70 @@ def some_queries(truth: Annotations, kept: NDArray[np.bool_]) -> Annotations:
 
 
 def measure(out: Path, own: int, runs: Sequence[str]) -> None:
-    """All systems on the test split; the result file keeps systems that are not asked again."""
+    """Systems on the test split; the files keep systems that are not asked again."""
     dataset = open_dataset("activitynet-two-annotators", out)
     test, said = dataset.annotations("test"), read_sentences(out / WORDS_FILE)
     spoken = {video.id: said[video.id] for video in test.videos}
-    found = json.loads(RESULT.read_text()) if RESULT.is_file() else {"test": {}}
-    systems: dict[str, dict[str, Any]] = found["test"]
+    found = json.loads(RESULT.read_text()) if RESULT.is_file() else {}
+    asked: dict[tuple[str, str], Evaluation] = {}
     if not runs and not own:
-        for name, run in baselines(test, spoken).items():
-            systems[name] = numbers_of([evaluate(test, run, METRICS)], test)
+        asked = {(name, "1"): evaluate(test, run, METRICS) for name, run in baselines(test, spoken).items()}
         whole = together([dataset.annotations(split) for split in SHARES])
         run = SentenceRun("TF-IDF", whole, said, tf_idf(Words(texts_of(whole, said))))
         metrics = [metric for metric in METRICS if not metric.startswith("R@")]
-        found["all videos"] = {"TF-IDF": numbers_of([evaluate(whole, run, metrics)], whole)}
+        found["all videos"] = {"TF-IDF": numbers_of(evaluate(whole, run, metrics), whole)}
     if own:
         some = queries_of(test, own)
-        systems["whenabouts"] = numbers_of(
-            [evaluate(some, OwnRun("whenabouts", some, own_corpus(out)), METRICS)], some
-        )
-        for name, run in baselines(some, spoken).items():
-            systems[f"{name}, the queries of whenabouts"] = numbers_of([evaluate(some, run, METRICS)], some)
-    trained: defaultdict[str, list[str]] = defaultdict(list)
-    for named in runs:
-        name, _, file = named.partition("=")
-        trained[name].append(file)
-    for name, files in trained.items():
-        systems[name] = numbers_of([evaluate(test, file, METRICS) for file in files], test)
+        asked["whenabouts", "1"] = evaluate(some, OwnRun("whenabouts", some, own_corpus(out)), METRICS)
+    asked |= {training: evaluate(test, file, METRICS) for training, file in trainings_of(runs)}
+    keep(outcomes_of(test, asked))
     found |= {"machine": describe_machine("numpy", "onnxruntime"), "date": f"{datetime.now(UTC):%Y-%m-%d}"}
     RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print("\n".join(table(systems)))
+    print("\n".join(table(opened(OUTCOMES))))
+
+
+def trainings_of(runs: Sequence[str]) -> Iterator[tuple[tuple[str, str], Path]]:
+    """(Name, number) and place of each NAME=PLACE; the numbers count those of one name."""
+    counts: Counter[str] = Counter()
+    for named in runs:
+        name, _, place = named.partition("=")
+        counts[name] += 1
+        yield (name, str(counts[name])), Path(place)
+
+
+def validated(runs: Sequence[str]) -> Outcomes:
+    """What each query of the validation split found, from the folders of trainings."""
+    values: dict[tuple[str, str], Floats] = {}
+    queries: tuple[str, ...] = ()
+    for training, folder in trainings_of(runs):
+        text = (folder / "validation.queries.jsonl").read_text(encoding="utf-8")
+        rows = sorted((json.loads(line) for line in text.splitlines()), key=lambda row: row["query_id"])
+        queries = queries or tuple(row["query_id"] for row in rows)
+        if queries != tuple(row["query_id"] for row in rows):
+            raise SystemExit(f"{folder}: validated on other queries than the first training")
+        values[training] = np.array([[row["metrics"][metric] for metric in METRICS] for row in rows])
+    return Outcomes(METRICS, queries, tuple(query.partition("#")[0] for query in queries), values)
+
+
+def outcomes_of(truth: Annotations, asked: Mapping[tuple[str, str], Evaluation]) -> Outcomes:
+    """What each query of the split found; NaN where a system was not asked."""
+    filed = {truth.queries[q].id: truth.videos[v].id for q, v in zip(truth.query, truth.video, strict=True)}
+    row = {query: number for number, query in enumerate(sorted(filed))}
+    values = {}
+    for training, one in asked.items():
+        values[training] = np.full((len(row), len(METRICS)), np.nan)
+        values[training][[row[query] for query in one.query_ids]] = one.values
+    return Outcomes(METRICS, tuple(row), tuple(filed[query] for query in row), values)
+
+
+def keep(outcomes: Outcomes) -> None:
+    """Write the file of outcomes anew, with those of systems that were not asked again."""
+    before = opened(OUTCOMES) if OUTCOMES.is_file() else replace(outcomes, values={})
+    if (before.queries, before.metrics) != (outcomes.queries, outcomes.metrics):
+        raise SystemExit(f"{OUTCOMES}: is of other queries or metrics; move it away")
+    again = {system for system, _ in outcomes.values}
+    kept = {training: own for training, own in before.values.items() if training[0] not in again}
+    written(replace(outcomes, values=kept | dict(outcomes.values)), OUTCOMES)
 
 
 def baselines(truth: Annotations, said: Transcripts) -> dict[str, SentenceRun]:
@@ -363,36 +416,63 @@ def together(splits: Sequence[Annotations]) -> Annotations:
     return builder.annotations()
 
 
-def numbers_of(evaluations: Sequence[Any], truth: Annotations) -> dict[str, Any]:
-    """Metric -> percent with its interval; over videos, and trainings where there are several."""
-    first = evaluations[0]
+def numbers_of(one: Evaluation, truth: Annotations) -> dict[str, Any]:
+    """Metric -> percent with its interval over videos."""
     own = {truth.queries[q].id: v for q, v in zip(truth.query.tolist(), truth.video.tolist(), strict=True)}
-    clusters = np.array([own[name] for name in first.query_ids])
-    values = np.stack([one.values for one in evaluations])
-    if len(values) > 1:
-        ends = over_trainings(values, clusters).ends
-    else:
-        ends = bootstrap_intervals(values[0], clusters)
-    means = values.mean(axis=(0, 1))
+    ends = bootstrap_intervals(one.values, np.array([own[name] for name in one.query_ids]))
     metrics = {
         metric: [round(100 * float(value), 2) for value in (mean, *interval)]
-        for metric, mean, interval in zip(first.metrics, means, ends, strict=True)
+        for metric, mean, interval in zip(one.metrics, one.values.mean(axis=0), ends, strict=True)
     }
-    return {
-        "queries": len(first.query_ids),
-        "videos": len(set(clusters.tolist())),
-        "trainings": len(values),
-        "metrics": metrics,
-    }
+    return {"queries": len(one.query_ids), "videos": len(set(own.values())), "metrics": metrics}
 
 
-def table(systems: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Markdown: a row a system."""
-    head = ["system", *METRICS]
-    rows = [
-        [name, *(f"{one['metrics'][metric][0]:.1f}" for metric in METRICS)] for name, one in systems.items()
-    ]
-    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+def table(outcomes: Outcomes) -> Iterator[str]:
+    """Means, and trained systems against XML, in percent, as Markdown.
+
+    Systems that were asked some queries only have a table of their own, with the others' answers to these.
+    """
+    asked = np.stack([np.isfinite(own).all(axis=1) for own in outcomes.values.values()])
+    parts: list[NDArray[np.bool_]] = [np.full(len(outcomes.queries), fill_value=True)]
+    if not asked.all():
+        parts.append(np.asarray(asked.all(axis=0)))
+    for kept in parts:
+        videos = tuple(np.array(outcomes.videos)[kept].tolist())
+        values = {
+            training: own[kept] for training, own in outcomes.values.items() if np.isfinite(own[kept]).all()
+        }
+        part = replace(outcomes, videos=videos, values=values)
+        yield f"{len(videos):,} queries of {len(set(videos)):,} videos:"
+        yield ""
+        yield from mean_rows(part)
+        trained = [system for system in part.systems if len(part.seeds(system)) > 1]
+        if BASELINE in trained and len(trained) > 1:
+            rows = tuple(System(system, Path()) for system in trained)
+            pairs = tuple((system, BASELINE) for system in trained if system != BASELINE)
+            yield ""
+            yield from differences(Study("", rows, "corpus", (), part.metrics, pairs), part)
+        yield ""
+
+
+def mean_rows(outcomes: Outcomes) -> Iterator[str]:
+    """Each system in percent with 95 % intervals over videos, and over trainings if it has several."""
+    clusters = np.unique(outcomes.videos, return_inverse=True)[1]
+    trained = [system for system in outcomes.systems if len(outcomes.seeds(system)) > 1]
+    pooled = pooled_variance([outcomes.of(system) for system in trained]) if trained else None
+    yield f"| system | trainings | {' | '.join(outcomes.metrics)} |"
+    yield "|" + "---|" * (len(outcomes.metrics) + 2)
+    for system in outcomes.systems:
+        values, several = outcomes.of(system), system in trained
+        ends = (
+            over_trainings(values, clusters, pooled).ends
+            if several
+            else bootstrap_intervals(values[0], clusters)
+        )
+        cells = (
+            f"{100 * mean:.1f} ({100 * low:.1f} to {100 * high:.1f})"
+            for mean, (low, high) in zip(values.mean(axis=(0, 1)), ends, strict=True)
+        )
+        yield f"| {system} | {len(values) if several else ''} | {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

@@ -47,6 +47,15 @@ def test_a_written_file_is_read_as_it_was_and_is_the_same_each_time(tmp_path: Pa
         np.testing.assert_array_equal(again.values[training], values)
 
 
+def test_a_copy_of_a_run_is_no_second_training() -> None:
+    outcomes = made()
+    values = {**outcomes.values, ("mmn", "4"): outcomes.values["mmn", "2"].copy()}
+    with pytest.raises(SystemExit, match="mmn-4: every query has the values of mmn-2; a copy is no second"):
+        replace(outcomes, values=values)
+    values["mmn_more", "4"] = values.pop(("mmn", "4"))  # another system may answer alike
+    assert replace(outcomes, values=values).seeds("mmn_more") == ("1", "2", "3", "4")
+
+
 def test_differences_are_told_of_the_trainings_that_both_systems_have() -> None:
     outcomes = made()
     lines = list(tables(STUDY, outcomes))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,22 @@ import pytest
 
 pytest.importorskip("whenabouts_systems", reason="benchmarks of research")
 
-from benchmarks.two_annotators import SentenceRun, Words, bm25, clips_of, queries_of, srt, tf_idf
+from benchmarks import two_annotators
+from benchmarks.study_outcomes import Outcomes, opened
+from benchmarks.two_annotators import (
+    METRICS,
+    SentenceRun,
+    Words,
+    bm25,
+    clips_of,
+    keep,
+    outcomes_of,
+    queries_of,
+    srt,
+    table,
+    tf_idf,
+    validated,
+)
 
 from whenabouts.video.cues import read_cue_file
 from whenabouts_bench.evaluation.evaluate import evaluate
@@ -51,6 +68,53 @@ def test_a_baseline_finds_videos_and_sentences_by_their_words(ranker: object) ->
     found = evaluate(_truth(), run, ["VR R@1", "SVMR R@1,IoU=0.7", "R@1,IoU=0.7"]).means()
     # The word of the third query stands in the sentence after its moment.
     assert found == {"VR R@1": 1.0, "SVMR R@1,IoU=0.7": 2 / 3, "R@1,IoU=0.7": 2 / 3}
+
+
+def test_what_was_kept_is_printed_beside_what_is_asked_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(two_annotators, "OUTCOMES", tmp_path / "kept.csv.gz")
+    run = SentenceRun("words", _truth(), SPOKEN, tf_idf(_words()))
+    found = evaluate(_truth(), run, METRICS)
+    keep(outcomes_of(_truth(), {("TF-IDF", "1"): found}))
+    some = queries_of(_truth(), 1)
+    keep(outcomes_of(_truth(), {("whenabouts", "1"): evaluate(some, replace(run, truth=some), METRICS)}))
+    whole, part = "\n".join(table(opened(tmp_path / "kept.csv.gz"))).split(" queries of ")[1:]
+    assert "| TF-IDF |  | 100.0 (100.0 to 100.0) |" in whole and "whenabouts" not in whole
+    assert part.startswith("1 videos") and "| TF-IDF |" in part and "| whenabouts |" in part
+
+
+def test_what_trainings_found_in_validation_is_read_from_their_folders(tmp_path: Path) -> None:
+    for seed, hit in (("one", 1.0), ("two", 0.0)):
+        rows = [
+            {"query_id": f"v{video}#0", "metrics": {**dict.fromkeys(METRICS, hit), "VR R@1": float(video)}}
+            for video in (1, 0)
+        ]
+        (tmp_path / seed).mkdir()
+        (tmp_path / seed / "validation.queries.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = validated([f"XML={tmp_path / 'one'}", f"XML={tmp_path / 'two'}"])
+    assert (found.queries, found.videos, found.seeds("XML")) == (("v0#0", "v1#0"), ("v0", "v1"), ("1", "2"))
+    assert found.of("XML")[:, :, :2].tolist() == [[[0, 1], [1, 1]], [[0, 0], [1, 0]]]
+    file = tmp_path / "two" / "validation.queries.jsonl"
+    file.write_text(file.read_text().replace("v0#0", "v2#0"))
+    with pytest.raises(SystemExit, match="two: validated on other queries"):
+        validated([f"XML={tmp_path / 'one'}", f"XML={tmp_path / 'two'}"])
+
+
+def test_trainings_are_held_against_xml_and_a_copy_is_none() -> None:
+    random = np.random.default_rng(0)
+    queries = tuple(f"q{number}" for number in range(60))
+    values = {
+        (system, seed): (random.random((60, 1)) < share).astype(np.float64)
+        for system, share in (("XML", 0.3), ("XML +PR", 0.9))
+        for seed in "12"
+    }
+    made = Outcomes(("VR R@1",), queries, queries, values)
+    lines = list(table(made))
+    difference = 100 * (made.of("XML +PR") - made.of("XML")).mean()
+    assert any(line.startswith(f"| XML +PR - XML | 2 | {difference:+.1f} (") for line in lines)
+    with pytest.raises(SystemExit, match="XML-3: every query has the values of XML-1"):
+        replace(made, values={**values, ("XML", "3"): values["XML", "1"]})
 
 
 def test_bm25_is_its_formula() -> None:

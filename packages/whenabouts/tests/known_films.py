@@ -1,7 +1,7 @@
-"""Small films whose pictures, sound and words say at which time they belong, as recorders make them.
+"""Small films whose pictures, sound and words encode their own time, in containers as recorders write them.
 
-Each second n of a film has a tone of its own (`tone`), and the words "second n"; each picture shows its time
-in twentieths of a second as bright and dark columns. Films differ in how their container tells the times.
+Each second n of a film has its own tone (`tone`) and the words "second n". Each picture shows its time in
+twentieths of a second as bright and dark columns. Films differ in how their container stores times.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _HEADER = (
 
 
 def picture(unit: int) -> Image:
-    """Columns, dark or bright: the bits of a number, highest first."""
+    """A picture of dark and bright columns: the bits of a number, highest first."""
     bits = np.array([(unit >> bit) & 1 for bit in range(_BITS - 1, -1, -1)], np.uint8)
     row = (bits * 215 + 20).repeat(WIDTH // _BITS)
     return np.broadcast_to(row[None, :, None], (HEIGHT, WIDTH, 3)).copy()
 
 
 def unit_of(image: Image) -> int:
-    """The number that a picture shows, whatever its size."""
+    """The number that a picture of any size shows."""
     columns = np.array_split(image[:, :, 0].mean(axis=0), _BITS)
     return int("".join("1" if column.mean() > 127 else "0" for column in columns), 2)
 
@@ -50,7 +50,7 @@ def tone(second: int) -> float:
 
 
 def second_of(samples: NDArray[np.float32], rate: int = RATE) -> int | None:
-    """The second whose tone is heard in some samples (N,); None in silence."""
+    """The second whose tone is in some samples (N,); None in silence."""
     if not len(samples) or np.abs(samples).max() < 0.02:
         return None
     strength = np.abs(np.fft.rfft(samples * np.hanning(len(samples))))
@@ -58,7 +58,7 @@ def second_of(samples: NDArray[np.float32], rate: int = RATE) -> int | None:
 
 
 def wave(start: float, end: float, higher: int = 0) -> NDArray[np.int16]:
-    """The sound of [start, end): each second has its tone, so many tones higher."""
+    """The sound of [start, end): the tone of each second, raised by a number of tones."""
     times = np.arange(round(start * RATE), round(end * RATE)) / RATE
     pitch = tone(higher) + 100 * np.floor(times + 1e-9)
     return (np.sin(2 * np.pi * pitch * (times % 1)) * 12_000).astype(np.int16)
@@ -68,7 +68,8 @@ def wave(start: float, end: float, higher: int = 0) -> NDArray[np.int16]:
 class Plan:
     """The contents of a film, in seconds of the recording.
 
-    `times`: when pictures are shown (each shows the unit of its time); `sound`: a span; `tracks`: how many
+    `times`: when pictures are shown (each shows the unit of its time); `sound`: a span, of which
+    `unheard` is not stored; `tracks`: how many
     sound tracks, each 20 tones above the one before; `words`: seconds with words; `offset` is added to all
     times in the container. `interlaced` codes fields; `is_turned` stores pictures upside down, with a matrix
     that turns them upright.
@@ -76,6 +77,7 @@ class Plan:
 
     times: list[float] = field(default_factory=lambda: [unit / UNITS for unit in range(12 * UNITS)])
     sound: tuple[float, float] = (0.0, 12.0)
+    unheard: tuple[float, float] = (0.0, 0.0)
     words: tuple[int, ...] = tuple(range(12))
     offset: float = 0.0
     video: str = "libx264"
@@ -90,7 +92,7 @@ class Plan:
 
 
 def write(path: Path, plan: Plan, form: str | None = None) -> Path:
-    """The film of a plan."""
+    """Write the film of a plan."""
     with av.open(str(path), "w", format=form, options=plan.container) as container:
         pictures: Any = container.add_stream(plan.video, rate=UNITS)
         pictures.width, pictures.height, pictures.pix_fmt = WIDTH, HEIGHT, "yuv420p"
@@ -154,6 +156,8 @@ def _sounds(stream: Any, plan: Plan, higher: int) -> Iterator[Any]:
     samples = wave(start, end, higher)
     size = 1024 if plan.audio in ("aac", "pcm_s16le") else 320
     for at in range(0, len(samples), size):
+        if plan.unheard[0] <= start + at / RATE < plan.unheard[1]:
+            continue
         block = np.ascontiguousarray(samples[None, at : at + size])
         frame = av.AudioFrame.from_ndarray(block, format="s16", layout="mono")
         frame.sample_rate, frame.pts, frame.time_base = RATE, round(start * RATE) + at, Fraction(1, RATE)

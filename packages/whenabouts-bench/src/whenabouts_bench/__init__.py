@@ -1,3 +1,3 @@
-"""Formats, data sets, relevance, judging and evaluation. It knows no trained system."""
+"""Build and measure benchmarks: formats, data sets, relevance, judging, evaluation. No trained systems."""
 
 __version__ = "0.1.0.dev0"

@@ -1,4 +1,4 @@
-"""A corpus's answers to many queries as a run, to be measured, or to choose videos for another system.
+"""Turn a corpus's answers to many queries into a run, to measure it or to choose videos for a system.
 
 `whenabouts search --queries` loads this module through the entry point `runs` of `whenabouts.query_files`.
 """
@@ -45,7 +45,7 @@ class CorpusRun:
 
     @property
     def answered(self) -> Mapping[Task, Task]:
-        """Its moments rank the videos of the corpus, too."""
+        """The run's moments also rank the videos of the corpus."""
         return RANKED_CORPUS
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:

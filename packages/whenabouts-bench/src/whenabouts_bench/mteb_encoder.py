@@ -35,7 +35,7 @@ _NO_REVISION = ("", "no_revision_available")
 
 
 def recognises(name: str) -> bool:
-    """Never: these models are named with the prefix."""
+    """False: these models are always named with the prefix."""
     del name
     return False
 

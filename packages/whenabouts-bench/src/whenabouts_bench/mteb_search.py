@@ -54,13 +54,13 @@ class CorpusSearch:
 
         Raises UsageError for a document that is not in `chunks`, and for a video that is not in the corpus.
         """
-        held = {record.video_id for record in self._corpus.records()}
+        in_corpus = {record.video_id for record in self._corpus.records()}
         by_video: dict[str, list[str]] = {}
         for document in map(str, corpus["id"]):
             if document not in self._chunks:
                 raise UsageError(f"document {document!r} is not in chunks: give its video, start and end")
             video_id = self._chunks[document][0]
-            if video_id not in held:
+            if video_id not in in_corpus:
                 raise UsageError(f"document {document!r}: video {video_id!r} is not in the corpus")
             by_video.setdefault(video_id, []).append(document)
         self._ids = by_video

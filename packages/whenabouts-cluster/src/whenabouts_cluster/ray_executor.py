@@ -64,9 +64,9 @@ def _ray() -> Any:
 
 
 def check_address(address: str) -> None:
-    """Raise ClusterError, after at most some 30 seconds, if no Ray cluster answers at "HOST:PORT".
+    """Raise ClusterError, after at most some 35 seconds, if no Ray cluster answers at "HOST:PORT".
 
-    "local" and "auto" always pass.
+    "local" and "auto" pass if Ray is installed.
     """
     _ray()
     if address in ("local", "auto"):
@@ -91,9 +91,9 @@ def check_address(address: str) -> None:
 
 @contextlib.contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """Ray, connected to a cluster. "local" starts one on this machine, which ends with the block."""
+    """Ray, connected to a cluster until the block ends; "local" starts one here. Raises ClusterError."""
     ray = _ray()
-    if ray.is_initialized():  # by a Python caller
+    if ray.is_initialized():  # by a Python caller: its cluster is used and its connection stays
         yield ray
         return
     check_address(address)

@@ -23,7 +23,7 @@ from whenabouts.times import whole_number
 from whenabouts.types import UsageError, WhenaboutsError
 
 NAME = "whenabouts"
-# Requests that a replica takes at a time: enough to encode queries together, few enough to leave others some.
+# Requests that a replica handles at a time: enough to encode queries together, and some are left for others.
 _MAX_REQUESTS = 32
 _HEALTH_SECONDS = 10.0
 _CONNECT_SECONDS = 5.0
@@ -39,8 +39,9 @@ class Deployment:
 
     The number of replicas is fixed (`replicas`), or follows the load between `least` and `most` (both 0: it
     is fixed). Each replica has `cpus` processors and `memory_mb` of memory (0: three quarters of its
-    machine's) and must have the same `version` of whenabouts. The token is not a field: replicas take it from
-    $WHENABOUTS_TOKEN, or from the process that deploys. Raises UsageError for wrong numbers of replicas.
+    machine's) and must have the same `version` of whenabouts. `time_limit` is in seconds a request; `models`
+    and `files` are those of `Settings`. The token is not a field: replicas take it from $WHENABOUTS_TOKEN, or
+    from the process that deploys. Raises UsageError for wrong numbers of replicas.
     """
 
     corpus: str
@@ -157,7 +158,8 @@ def _application_here(deployment: Deployment, token: str | None) -> Any:
 def deploy(deployment: Deployment, token: str, address: str | None) -> None:
     """Deploy on the cluster at `address` (None: start one on this machine) and wait until replicas answer.
 
-    Raises UsageError for wrong settings, NoCluster if the cluster cannot be reached or starts no replica.
+    Raises UsageError for wrong settings, an empty corpus or missing packages, and NoCluster if the cluster
+    cannot be reached or starts no replica.
     """
     deployment.settings(token)  # wrong settings fail here rather than on each machine
     Corpus(deployment.corpus).check_filled()
@@ -181,7 +183,7 @@ def deploy(deployment: Deployment, token: str, address: str | None) -> None:
 
 
 def stop() -> None:
-    """Remove the application, and stop the cluster if `deploy` started it."""
+    """Shut down Ray Serve with all its applications, and the cluster if `deploy` started it."""
     ray, serve = _ray()
     serve.shutdown()
     ray.shutdown()

@@ -28,7 +28,7 @@ from whenabouts.video.speech_models import load_recogniser
 if TYPE_CHECKING:
     from whenabouts.index.stream import StreamRun
 
-# Batches that a reader may send ahead of its encoder: this bounds memory by the number of readers.
+# Batches that a reader may send ahead of its encoder, so that memory grows only with the number of readers.
 _BATCHES_AHEAD = 2
 
 
@@ -56,7 +56,7 @@ def reason(error: Exception) -> str:
 
 
 def about(problem: str = "") -> About:
-    """This process as `About`."""
+    """This process's machine and versions."""
     node = f"{socket.gethostname()} (process {os.getpid()})"
     return About(node, whenabouts.__version__, platform.python_version(), problem)
 
@@ -120,13 +120,13 @@ class ReadingWorker:
             return
         # Device numbers differ between machines, so the file's identity is the one of this machine.
         here = replace(task, identity=(status.st_dev, status.st_ino), threads=1)
-        is_whole = False
+        has_ended = False
         try:
             for message in self._pool.run([here]):
-                is_whole = not isinstance(message, Part)
+                has_ended = not isinstance(message, Part)
                 yield message
         finally:
-            if not is_whole:  # the caller stopped early: end the process, or its messages reach the next file
+            if not has_ended:  # the caller stopped early, and the messages must not reach the next file
                 self._pool.__exit__()
 
 

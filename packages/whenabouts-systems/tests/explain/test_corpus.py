@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.small_systems import Chooser, Letters, Pairs, inputs, small_xml, write_talk
+from tests.small_systems import Chooser, Letters, Pairs, inputs, small_system, small_xml, write_talk
 from tests.uncalibrated import uncalibrated
 
 from whenabouts import Corpus
@@ -89,6 +89,22 @@ def test_a_localizer_of_a_retrievers_videos_is_searched_and_explained(corpus: Co
     assert [(one.moment, one.score) for one in system.moments] == [(one.moment, one.score) for one in found]
     assert system.borders is not None
     assert system.borders.start.sum() == pytest.approx(1)
+
+
+def test_prem_is_told_beside_reloclnet(corpus: Corpus) -> None:
+    """Figure 6 of paper 003: two stages of one system, and another system in the same video."""
+    settings = {"streams": {"subtitle": 16}, "query_width": 16, "hidden": 32, "heads": 4}
+    torch.manual_seed(0)
+    model = new_model("prem_localizer", config_of("prem_localizer", settings)).eval()
+    localizer = Trained("prem_localizer", model, inputs(), Decoding(max_clips=6, top_videos=2))
+    retriever, other = small_system("prem_retriever"), small_system("reloclnet")
+    told = explain(corpus, QUERY, localizer, retriever=retriever, other=other)
+    prem, reloclnet = told.systems
+    assert (prem.system, reloclnet.system) == ("prem_retriever + prem_localizer", "reloclnet")
+    for system in told.systems:
+        assert system.token_weights is not None and system.moments
+        assert system.borders is not None and system.borders.start.sum() == pytest.approx(1)
+    assert {one.moment for one in prem.moments} != {one.moment for one in reloclnet.moments}
 
 
 def test_a_localizer_tells_borders_and_no_words(corpus: Corpus) -> None:

@@ -16,7 +16,7 @@ from whenabouts.index.records import ClipColumns, StreamInfo
 from whenabouts.types import Moment
 from whenabouts.video.thumbnails import thumbnail
 from whenabouts_systems.explain.answer import explain
-from whenabouts_systems.explain.explained import Explanation
+from whenabouts_systems.explain.explained import Explanation, Ranked
 from whenabouts_systems.explain.film import MOST_FRAMES, frames_of, instants, with_film
 from whenabouts_systems.explain.film_strip import lay_out
 from whenabouts_systems.models.decoding import Decoding
@@ -55,6 +55,18 @@ def test_words_are_those_of_the_index_and_frames_those_of_the_file(corpus: Corpu
     assert last.jpeg == thumbnail(Path(record.path), last.seconds, 320)
     assert last.jpeg != film.frames[0].jpeg
     assert film.notes == ()
+
+
+def test_a_candidate_moment_has_the_frame_of_its_middle_if_its_video_has_a_picture(corpus: Corpus) -> None:
+    told_of = told(corpus, "nasa_13013.mp4")
+    seen, heard = (corpus.resolve(name) for name in ("nasa_13013.mp4", "nasa_audio_only.mp3"))
+    moments = [Ranked(1, Moment(heard.video_id, 0, 2), 2.0), Ranked(2, Moment(seen.video_id, 4, 7), 1.0)]
+    systems = (replace(told_of.systems[0], moments=tuple(moments)),)
+    (system,) = with_film(corpus, replace(told_of, systems=systems)).systems
+    sound, picture = system.moments
+    assert sound.frame is None
+    assert picture.frame is not None and picture.frame.seconds == 5.5
+    assert picture.frame.jpeg == thumbnail(Path(seen.path), 5.5, 320)
 
 
 def test_words_of_the_query_that_are_written_in_a_frame_have_their_place(
@@ -142,9 +154,15 @@ def test_a_file_that_cannot_be_decoded_is_one_note_and_no_error(corpus: Corpus, 
     assert [one.startswith("no frame at 1.0 s: ") for one in notes] == [True]
 
 
-def test_a_system_that_tells_nothing_along_a_video_is_left_as_it_is(corpus: Corpus) -> None:
-    bare = explain(corpus, QUERY, Trained("chooser", Chooser(), inputs(), Decoding()))
-    assert with_film(corpus, bare) is bare
+def test_a_system_that_tells_nothing_along_a_video_has_frames_of_its_moments_alone(corpus: Corpus) -> None:
+    bare = explain(corpus, QUERY, Trained("chooser", Chooser(), inputs(), Decoding()), k=50)
+    assert with_film(corpus, bare, frames=False) is bare
+    told = with_film(corpus, bare)
+    assert told.film is None
+    seen = corpus.resolve("nasa_13013.mp4").video_id
+    moments = told.systems[0].moments
+    assert any(ranked.frame for ranked in moments)
+    assert all((ranked.frame is not None) == (ranked.moment.video_id == seen) for ranked in moments)
 
 
 def test_programs_get_seconds_and_words_and_a_data_set_none(corpus: Corpus) -> None:

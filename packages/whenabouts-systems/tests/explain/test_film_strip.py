@@ -17,7 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from whenabouts.shown import Line
 from whenabouts.types import Moment
 from whenabouts.video.thumbnails import encode_jpeg
-from whenabouts_systems.explain import Borders, Explained, Explanation
+from whenabouts_systems.explain import Borders, Explained, Explanation, Ranked
 from whenabouts_systems.explain import picture as drawing
 from whenabouts_systems.explain.explained import Film, Frame
 from whenabouts_systems.explain.film_strip import lay_out
@@ -213,3 +213,32 @@ def test_the_same_film_makes_the_same_bytes(tmp_path: Path, name: str) -> None:
 def test_scripts_without_gaps_and_signs_that_mean_mathematics_are_drawn(tmp_path: Path) -> None:
     words = (Line(0.0, 20.0, "人がドアを開ける" * 30), Line(20.0, 40.0, "costs $5 or $x^$ " * 5))
     draw(explanation(40.0, Film(words=words)), tmp_path / "a.png")
+
+
+@pytest.mark.parametrize(("systems", "count"), [(1, 1), (2, 5), (2, 10)])
+def test_candidate_moments_are_pictures_side_by_side_within_the_figure(systems: int, count: int) -> None:
+    told = explanation(60, None, systems)
+    moments = tuple(
+        Ranked(rank, Moment(f"v{rank}", 2.0 * rank, 2.0 * rank + 4), 1.0, 60.0, 0.9 / rank, frame)
+        for rank, frame in ((rank, Frame(2.0 * rank + 2, jpeg())) for rank in range(1, count + 1))
+    )
+    moments += (Ranked(count + 1, Moment("sound", 0.0, 2.0), 0.1, 60.0, 0.0),)  # has no picture
+    told = replace(told, systems=tuple(replace(system, moments=moments) for system in told.systems))
+    figure = figure_of(told)
+    panels = [axes for axes in figure.axes if axes.images]
+    assert [len(axes.images) for axes in panels] == [count] * systems
+    for axes in panels:
+        places = [image.get_window_extent() for image in axes.images]
+        assert all(before.x1 < after.x0 for before, after in pairwise(places))
+        labels = [one.get_text() for one in axes.texts]
+        assert labels == [f"{rank}   0:{2 * rank + 2:02}.0" for rank in range(1, count + 1)]
+        boxes = [one.get_window_extent() for one in axes.texts]
+        wide, high = figure.canvas.get_width_height()
+        assert all(box.x0 >= 0 and box.x1 <= wide and box.y0 >= 0 and box.y1 <= high for box in boxes)
+        # The first two moments have IoUs of 0.9 and 0.45 with the truth.
+        colours = [patch.get_edgecolor() for patch in axes.patches]
+        assert len(set(colours[:2])) == min(count, 2)
+    assert (
+        figure.get_figheight()
+        > figure_of(replace(told, systems=explanation(60, None).systems)).get_figheight()
+    )

@@ -90,7 +90,12 @@ def test_a_training_learns(tiny: Any, tmp_path: Path) -> None:
     settings = ("training.epochs=30", "training.evaluate_every=15", "training.learning_rate=2e-3")
     begun(tiny, tmp_path / "run", *settings, "data.validation=train.jsonl")
     lines = curves(tmp_path / "run")
-    assert lines[-1]["losses"]["total"] < 0.7 * lines[0]["losses"]["total"]
+    losses = [line["losses"] for line in lines]
+    assert losses[-1]["total"] < 0.7 * losses[0]["total"]
+    # The cosine of queries with their own videos is recorded, and no part of the loss.
+    assert -1 < losses[0]["own_cosine"] < losses[-1]["own_cosine"] < 1
+    terms = {name: value for name, value in losses[-1].items() if name not in ("own_cosine", "gradient")}
+    assert terms.pop("total") == pytest.approx(sum(terms.values()), rel=1e-5)
     best = max(lines, key=lambda line: line["metric"])
     assert best["metrics"]["VR R@1"] > 0.5
 

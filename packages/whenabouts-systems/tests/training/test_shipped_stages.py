@@ -1,10 +1,11 @@
-"""Every file of stages that is shipped trains from its first stage to its last, on features of a few videos.
+"""Every shipped file of stages, and every row of paper 000, trains to its end on features of a few videos.
 
 All settings are those of the files but sizes, and the names of files.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ import numpy as np
 import pytest
 
 from whenabouts_bench.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
+from whenabouts_systems.models import model_names
 from whenabouts_systems.models.staged import read_stages
 from whenabouts_systems.models.trained import Trained
 from whenabouts_systems.training.devices import open_device
-from whenabouts_systems.training.experiment import FOLDER, Experiment, has_stages
+from whenabouts_systems.training.experiment import FOLDER, Experiment, has_stages, load_experiment
+from whenabouts_systems.training.launch import launch
 from whenabouts_systems.training.stages import launch_stages, load_stages
 
 pytestmark = pytest.mark.usefixtures("no_picture")
@@ -83,6 +86,49 @@ def test_a_shipped_file_of_stages_trains_to_its_end(path: Path, features: Path, 
     trained = Trained.from_pretrained(stages.localizer)
     assert trained.decoding == whole.stages[whole.localizer].decoding
     assert (stages.retriever is None) == (trained.system == "crocs")
+
+
+@pytest.mark.parametrize("row", ["xml_pr", "xml_pr_c1", "xml_sl", "xml_sl_pr", "xml_sl_pr_c1"])
+@pytest.mark.parametrize("dataset", ["charades_sta", "didemo", "activitynet_two_annotators"])
+def test_a_row_of_paper_000_is_one_command_on_each_data_set(
+    dataset: str, row: str, features: Path, tmp_path: Path
+) -> None:
+    run = trained_small(f"{dataset}/{row}", features, tmp_path / "run")
+    losses = json.loads((run / "curves.jsonl").read_text(encoding="utf-8").splitlines()[-1])["losses"]
+    segments = {name for name in losses if "moment" in name}
+    assert bool(segments) == ("sl" in row)
+    model = Trained.from_pretrained(run).model.config
+    assert (model.uses_pairs, model.confidence_is_one) == ("pr" in row, row.endswith("c1"))
+
+
+def test_localizers_on_didemo_train_on_the_lists_of_heros_head(features: Path, tmp_path: Path) -> None:
+    lists = trained_small("didemo/hero", features, tmp_path / "hero")
+    ranked = f"data.retrieved.lists={lists}"
+    for name, more in (("conquer", []), ("squidnet", [f"data.retrieved.validation={lists}"])):
+        run = trained_small(f"didemo/{name}", features, tmp_path / name, ranked, *more)
+        assert Trained.from_pretrained(run).system == name
+
+
+@pytest.mark.parametrize("name", ["bet", "g2l"])
+def test_a_baseline_of_the_mvmr_papers_is_one_command(name: str, features: Path, tmp_path: Path) -> None:
+    run = trained_small(f"charades_sta/{name}", features, tmp_path / name)
+    assert Trained.from_pretrained(run).system == name
+
+
+def test_every_system_has_an_experiment() -> None:
+    experiments = [load_experiment(path) for path in FOLDER.rglob("*.toml") if not has_stages(path)]
+    assert {experiment.system for experiment in experiments} == set(model_names())
+
+
+def trained_small(name: str, features: Path, run: Path, *more: str) -> Path:
+    """The folder of a shipped experiment's training with small sizes."""
+    path = FOLDER / f"{name}.toml"
+    made_small = [setting.removeprefix("one.") for setting in small("one", load_experiment(path))]
+    experiment = load_experiment(path, [*FILES, *made_small, *more])
+    outcome = launch(experiment, features, run, open_device("cpu"))
+    assert outcome.reason == "its one epoch"
+    assert outcome.score is not None and np.isfinite(outcome.score)
+    return run
 
 
 def test_the_files_are_those_of_the_papers_data_sets() -> None:

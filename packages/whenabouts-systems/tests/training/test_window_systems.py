@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from whenabouts.types import UsageError
 from whenabouts_systems.models.trained import Trained
+from whenabouts_systems.training.data import ExperimentData
 from whenabouts_systems.training.devices import open_device
 from whenabouts_systems.training.experiment import FOLDER as SHIPPED
 from whenabouts_systems.training.experiment import load_experiment
@@ -48,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             np.savez(features / "clip_text_features" / f"qid{asked}.npz", last_hidden_state=words)
             line = {"qid": asked, "query": "what it shows", "vid": video, "duration": 2 * CLIPS}
             told = {
-                "relevant_windows": [[2 * start, 2 * start + 12]],
+                "relevant_windows": [[2 * start, 2 * start + 12], *([[38, 40]] if number % 4 == 0 else [])],
                 "relevant_clip_ids": list(range(start, start + 6)),
                 "saliency_scores": [[3, 4, 2]] * 6,
             }
@@ -65,6 +67,19 @@ def test_a_split_without_public_labels_is_no_training_set(folder: Path, tmp_path
         UsageError, match=r"test: has no example .*: this split of qvhighlights has no public"
     ):
         launch(experiment, folder / "features", tmp_path / "run", open_device("cpu"))
+
+
+@pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.toml")), ids=lambda path: path.stem)
+def test_a_query_of_several_windows_comes_once_in_an_epoch_with_all_of_them(path: Path, folder: Path) -> None:
+    experiment = load_experiment(path, [*SMALL, f"data.folder={folder / 'data'}"])
+    with ExperimentData.open(experiment.data, experiment.features, folder / "features") as opened:
+        train = opened.split("train")
+        batches = list(train.batches(size=experiment.training.batch_size, epoch=1))
+        planned = np.concatenate(train.plan(8, 0, 1))
+    assert len(train) == 20
+    assert sorted(train.query[planned].tolist()) == list(range(16))
+    counts = torch.cat([batch.labels["windows"].isfinite().all(2).sum(1) for batch in batches])
+    assert sorted(counts.tolist()) == [1] * 12 + [2] * 4
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Time limits for work, and its cancellation.
+"""Limits the time of a piece of work, and lets other threads cancel it.
 
 A thread cannot be ended from outside, so work that may take long checks now and then whether to continue.
 Without a budget (the command line, Python) a check costs a tenth of a microsecond.
@@ -36,7 +36,7 @@ class Budget:
 
     @contextlib.contextmanager
     def spent_here(self) -> Iterator[None]:
-        """Start the time; calls inside, in this thread, check this budget."""
+        """Start the clock; checks inside, in this thread, count against this budget."""
         self._until = self._clock() + self._seconds
         token = _current.set(self)
         try:
@@ -57,7 +57,7 @@ _current: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 
 def check_budget() -> None:
-    """Raise if this thread's work must stop; for loops, and before reads."""
+    """Raise NotAwaited or TookTooLong if this thread's work must stop. Called in loops and before reads."""
     budget = _current.get()
     if budget is not None:
         budget.check()

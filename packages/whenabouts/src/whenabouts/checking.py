@@ -1,4 +1,4 @@
-"""Checking: a model looks at the best moments of an answer; its verdicts count by their measured errors.
+"""Checking: a model looks at the best moments of an answer; its verdicts change their probabilities.
 
 Such models are often wrong: of published ones, 30 to 63 % of the verdicts are right. So a verdict is treated
 as a test with known error rates. `calibrate --check` measures on the corpus the shares of right and of wrong
@@ -53,9 +53,9 @@ Picture = Callable[[VideoRecord, float], bytes]
 class CheckRates:
     """Measured errors of a checker on a corpus.
 
-    `right` is the share of right moments that it called a match, `wrong` that of wrong ones; `unread` counts
-    unusable answers. `questions` is their origin ("given", "made of the corpus"). `moves`: its borders were
-    better than the shown ones (given questions only); `overlap`: mean IoU with the truth before and after.
+    `right` is the share of right moments that it called a match, `wrong` the share of wrong ones. `unread`
+    counts unusable answers. `questions` is their origin ("given", "made of the corpus"). `moves`: its borders
+    were better than the shown ones (given questions only); `overlap`: mean IoU with the truth before, after.
     """
 
     right: Rate
@@ -67,7 +67,7 @@ class CheckRates:
 
     @property
     def is_enough(self) -> bool:
-        """Whether enough moments were shown for its verdicts to count."""
+        """Whether enough right and wrong moments were measured for the verdicts to count."""
         return min(self.right.effective, self.wrong.effective) >= FEWEST
 
     def likelihood_ratio(self, *, matches: bool) -> float:
@@ -84,7 +84,7 @@ class CheckRates:
 
     @property
     def line(self) -> str:
-        """Its error rates in one line."""
+        """The error rates in one line."""
         text = f"of right moments it called {self.right} a match, of wrong ones {self.wrong}"
         return text if self.is_enough else f"{text}: too few to count on"
 
@@ -133,7 +133,7 @@ def _key(checker: Checker) -> str:
 
 
 def picture_of(record: VideoRecord, at: float) -> bytes:
-    """A picture of a video whose file has not changed since indexing. Raises WhenaboutsError or OSError."""
+    """The frame at a time in seconds, as JPEG. Raises UsageError if the file has changed since indexing."""
     status = source_path(record.path).stat()
     if (status.st_size, status.st_mtime_ns) != (record.size, record.modified_ns):
         raise UsageError(f"{Path(record.path).name} has changed since it was indexed")
@@ -182,9 +182,9 @@ def checked(
 ) -> SearchResult:
     """An answer whose `best` first moments a checker has looked at, within about `seconds`.
 
-    If the checker was measured on this corpus, confidence, order and answer follow its verdicts. They do not
-    if the moments are in order of time, or if a trained system found them (`by_streams` false), because its
-    errors are of another kind. Failures of the checker become notes.
+    Confidence, order and answer follow the verdicts if enough errors of the checker were measured on this
+    corpus (`CheckRates.is_enough`). They do not for moments in order of time, nor for those that a trained
+    system found (`by_streams` false): its errors differ. Failures of the checker become notes.
     """
     verdicts, notes = _verdicts(corpus, result, checker, best, seconds, picture)
     rates = rates_of(corpus.store, checker)
@@ -277,7 +277,7 @@ def _combined(result: SearchResult, rates: CheckRates, min_confidence: float) ->
 
 
 def _is_literal(result: SearchResult) -> bool:
-    """Whether the answer must not become "no match": its words are said, or it was protected before."""
+    """Whether "no match" is ruled out, because the words are said or the search has ruled it out already."""
     first = result.moments[0]
     was_spared = result.answer == "unsure" and (first.confidence or 0.0) < PROBABLE.no_match_below
     words = set(query_words(result.query)[0])

@@ -1,4 +1,4 @@
-"""Report choices that indexing made by itself: one line per kind, with the option that changes it.
+"""Reports what indexing decided without asking: one line per kind, with the option that changes it.
 
 For example: which subtitle of several is searched, or which duplicates the corpus holds.
 """
@@ -41,8 +41,8 @@ def _subtitles(records: Sequence[VideoRecord], tracks: Mapping[str, Mapping[str,
     several = [(record, tracks[record.content_hash]) for record in records if record.content_hash in tracks]
     if not several:
         return ""
-    taken = Counter[str](languages.get(record.words, _NO_NAME) or _NO_NAME for record, languages in several)
-    left = Counter[str](
+    used = Counter[str](languages.get(record.words, _NO_NAME) or _NO_NAME for record, languages in several)
+    unused = Counter[str](
         language or _NO_NAME
         for record, languages in several
         for source, language in languages.items()
@@ -50,7 +50,7 @@ def _subtitles(records: Sequence[VideoRecord], tracks: Mapping[str, Mapping[str,
     )
     which = number_of(len(several), "video has", "videos have")
     return (
-        f"{which} several subtitles: {_counted(taken)} searched, {_counted(left)} not searched (such as "
+        f"{which} several subtitles: {_counted(used)} searched, {_counted(unused)} not searched (such as "
         f"{_name(several[0][0])}: {several[0][0].words}); choose with `whenabouts index PATH --language CODE`"
     )
 
@@ -60,13 +60,13 @@ def _sound(records: Sequence[VideoRecord]) -> str:
     if not several:
         return ""
     chosen = [(_sound_tracks(record), int(record.metadata.get(SOUND_TRACK, 1))) for record in several]
-    taken = Counter(tracks[number - 1] or _NO_NAME for tracks, number in chosen)
-    left = Counter(
+    used = Counter(tracks[number - 1] or _NO_NAME for tracks, number in chosen)
+    unused = Counter(
         track or _NO_NAME for tracks, number in chosen for at, track in enumerate(tracks, 1) if at != number
     )
     which = number_of(len(several), "video has", "videos have")
     return (
-        f"{which} several sound tracks: {_counted(taken)} heard, {_counted(left)} not heard (such as "
+        f"{which} several sound tracks: {_counted(used)} heard, {_counted(unused)} not heard (such as "
         f"{_name(several[0])}: number {chosen[0][1]}); choose with `whenabouts index PATH --sound-track N` "
         "(or a language code)"
     )

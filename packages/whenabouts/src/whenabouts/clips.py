@@ -15,14 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 from whenabouts.types import UsageError
 
 INSTANT = 1e-6
-"""Times that differ by less are equal: floats of exact rationals, not noise."""
+"""Times at most this far apart (seconds) are equal; floats round the exact rational times of frames."""
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 
 def clip_counts(duration: ArrayLike, clip_seconds: ArrayLike) -> Indices:
-    """Number of clips of videos with some durations; the last clip may be shorter.
+    """Numbers of clips of videos of these durations (seconds); the last clip may be shorter.
 
     >>> clip_counts([9.0, 8.0], 2.0).tolist()
     [5, 4]
@@ -33,7 +33,7 @@ def clip_counts(duration: ArrayLike, clip_seconds: ArrayLike) -> Indices:
 
 
 def clips_at(seconds: ArrayLike, clip_seconds: ArrayLike) -> Indices:
-    """The clip that contains each instant, on a grid without an end; negative before the video."""
+    """Indices of the clips that contain instants, on a grid without an end; negative before the video."""
     return np.asarray(
         np.floor((np.asarray(seconds, np.float64) + INSTANT) / np.asarray(clip_seconds)), np.int64
     )
@@ -60,10 +60,9 @@ def span_seconds(
 
 
 def clip_among(starts: Floats, seconds: float, *, ends: bool = False) -> int:
-    """The clip that contains an instant among clips that begin at `starts` (T,); with `ends`, an exclusive
-    end.
+    """Index of the clip that contains an instant, among clips that begin at `starts` (T,) seconds.
 
-    Instants outside belong to the first or the last clip.
+    With `ends` the instant is an exclusive end. Instants outside belong to the first or the last clip.
 
     >>> clip_among(np.array([0.0, 2.0, 4.0]), 4.0), clip_among(np.array([0.0, 2.0, 4.0]), 4.0, ends=True)
     (2, 1)
@@ -133,7 +132,7 @@ class ClipGrid:
         return int(first), int(last)
 
     def spans_of(self, start: ArrayLike, end: ArrayLike) -> tuple[Indices, Indices]:
-        """As `span_of`, for (N,) spans of time."""
+        """First and last clips (inclusive) of (N,) spans of time, as in `span_of`."""
         first, last = clip_spans(start, end, self.clip_seconds)
         return np.clip(first, 0, len(self) - 1), np.clip(last, 0, len(self) - 1)
 

@@ -100,7 +100,7 @@ class Corpus:
         self._library = LibraryMemory()
         self._names: Names | None = None
         self.today: Callable[[], date] = date.today
-        """The day from which "last week" is counted; None: today."""
+        """Returns the day from which "last week" in a question is counted."""
 
     def beside(self) -> Corpus:
         """Another handle on the same corpus for another thread; encoders and loaded systems are shared.
@@ -136,13 +136,13 @@ class Corpus:
         planned: Callable[[Plan], None] | None = None,
         **options: Any,
     ) -> Summary:
-        """Index files and folders, and return a summary; its `left_out` names paths that were not found.
+        """Index files and folders, and return a summary; its `left_out` has the paths that could not be read.
 
-        `options` are those of `indexing.plan_index`: shots, transcribe, metadata, metadata_file,
-        retry, language, exclude, follow, again, prune, or_without, without, and the options of
+        `options` are those of `indexing.plan_index`: shots, transcribe, metadata, metadata_file, retry,
+        language, sound_track, exclude, follow, again, prune, or_without, without, and the options of
         streams (`vision` and `text` are encoders by name, folder or as objects; clip_seconds). `ray`
-        names a cluster that reads and encodes (`indexing.run_index`). `planned` gets the plan before
-        it is carried out. Raises CorpusBusy while another indexer works here, unless `wait`.
+        names a cluster that reads and encodes (`indexing.run_index`). `planned` is called with the plan
+        before it is carried out. Raises CorpusBusy while another indexer works here, unless `wait`.
         """
         from whenabouts.indexing import plan_index, run_index
 
@@ -158,7 +158,7 @@ class Corpus:
     ) -> Iterator[None]:
         """Hold the writer's lock: a plan made inside still fits the corpus when it is run.
 
-        Raises CorpusBusy, naming the holder, or waits; then `on_wait` is called with the holder.
+        If another process holds it, raises CorpusBusy; with `wait` calls `on_wait` with the holder and waits.
         """
         with self.store.writing(wait=float("inf") if wait else 0.0, on_wait=on_wait):
             yield
@@ -204,7 +204,7 @@ class Corpus:
     ) -> SearchResult:
         """At most `k` moments for a sentence, best first, and whether any of them answers it.
 
-        With `like` they are moments like a picture or another moment, and the sentence may be left out.
+        With `like` it finds moments like a picture or another moment, and the sentence may be left out.
 
         Quoted words must be said exactly; with `all` every place with all the words is listed, in order of
         time. Rules interpret questions such as "the first time a bell rings in lecture-3"
@@ -230,7 +230,8 @@ class Corpus:
     ) -> SearchResult:
         """The answer of a search with models: the rewriter, then the reranker, then the checker.
 
-        `picture` reads frames for them from files (default `checking.picture_of`).
+        `picture` reads a frame of a video for the models (default `checking.picture_of`). Raises UsageError
+        for a query without words.
         """
         from whenabouts.checkers import open_checker, open_reranker, open_rewriter
         from whenabouts.checking import checked, picture_of
@@ -271,7 +272,7 @@ class Corpus:
     def _rewritten(
         self, result: SearchResult, rewriter: Rewriter, options: SearchOptions, count: int
     ) -> SearchResult:
-        """The best `count` moments for the query of a result and for what a model writes instead."""
+        """The best `count` moments for a result's query and for the queries that a model writes from it."""
         from whenabouts.rewrite import with_rewrites
 
         as_it_stands = replace(options, literal="all")
@@ -287,13 +288,13 @@ class Corpus:
     def encoded(self, queries: Iterable[str]) -> EncodedTexts:
         """Queries encoded for the streams of this corpus, each encoder called once for all of them.
 
-        An in-memory index of a large stream is also asked once for all.
+        Where a stream's index can be searched for all queries at once, this is done here too.
         """
         self.store.refresh()
         return self.searcher().understanding.made_ready([words_of_query(query) for query in queries])
 
     def _search(self, query: str, options: SearchOptions, encoded: EncodedTexts | None) -> SearchResult:
-        """The search itself, all of it in one state of the corpus."""
+        """The answer to a query, computed on one snapshot of the corpus."""
         while True:
             check_budget()
             self.store.refresh()
@@ -303,7 +304,7 @@ class Corpus:
                 return result
 
     def _search_once(self, query: str, options: SearchOptions, encoded: EncodedTexts | None) -> SearchResult:
-        """The answer to a query as interpreted by rules (`search/questions.py`), or to the query itself."""
+        """The answer to a query as rules interpret it (`search/questions.py`), else to its plain words."""
         given, records = self._filter(options), self.store.ledger().records
         off = (*options.literal, *(NOT_IN_ORDER if options.all or options.like is not None else ()))
         if self._names is None or self._names.records is not records:
@@ -396,8 +397,8 @@ class Corpus:
     ) -> int:
         """Encode new or changed videos with a trained system; returns how many videos are then encoded.
 
-        This includes what its retriever (of a staged run, or the named one) stores. With `segments`
-        (seconds) it encodes for a search by such segments, and nothing for whole videos. `progress`
+        The retriever (of a staged run, or the named one) encodes them too. With `segments` (seconds) the
+        videos are encoded as segments of this length, not whole. `progress`
         is called with the number of videos done, and of all. Raises CorpusBusy while another indexer
         works here, unless `wait`; EncoderMismatch if the streams were made by other encoders than the
         system was trained with.
@@ -663,8 +664,8 @@ class Corpus:
         `answer`.
         """
         self.transcripts.forget([record.content_hash for record in records])
-        held = {name for record in records for name in record.streams if name in self.store.streams}
-        personal = {name: () for name in held if stream_named(name).is_personal}
+        streams = {name for record in records for name in record.streams if name in self.store.streams}
+        personal = {name: () for name in streams if stream_named(name).is_personal}
         facts, ids = removed_with(self.store, entries), [record.video_id for record in records]
         self.store.erase(personal, facts, videos=ids, command=command, answer=answer)
 
@@ -676,17 +677,18 @@ class Corpus:
         return narrowed(chosen, lambda: self.library)
 
     def moment(self, moment: str | Moment) -> Moment:
-        """A moment by its video's id, from VIDEO@START-END with any name that `resolve` takes.
+        """A moment with its video's id, from VIDEO@START-END with any name that `resolve` takes.
 
         Times may be time codes (00:01:02:12), counted at the video's frame rate from its first frame.
+        Raises UsageError for a moment that starts after the video's end.
         """
-        if isinstance(moment, Moment):
-            return replace(moment, video_id=self.resolve(moment.video_id).video_id)
-        video, start, end = parse_moment(moment, self.rate_of)
-        return Moment(self.resolve(video).video_id, start, end)
+        given = moment if isinstance(moment, Moment) else Moment(*parse_moment(moment, self.rate_of))
+        record = self.resolve(given.video_id)
+        record.check_start(given.start)
+        return replace(given, video_id=record.video_id)
 
     def rate_of(self, video: str) -> Fraction | None:
-        """Frames per second of a video, by any name that `resolve` takes."""
+        """Frames per second of a video, by any name that `resolve` takes; None if unknown."""
         return frame_rate(source_path(self.resolve(video).path))
 
 

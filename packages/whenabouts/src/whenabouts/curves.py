@@ -1,6 +1,4 @@
-"""The match curve of each stream over one video: each clip's score for a query, and the moments on the
-curve.
-"""
+"""Match curves: each stream's scores for a query over the clips of one video, and the moments on them."""
 
 from __future__ import annotations
 
@@ -89,7 +87,7 @@ def curves_of(corpus: Corpus, query: str, video: str, streams: str | Sequence[st
         unambiguous(query),
         video_id,
         {stream: _curve(searcher, answer, video_id) for stream, answer in answers.items()},
-        {stream: searcher.rank([answer]) for stream, answer in answers.items()},
+        {stream: searcher.rank(words, [answer]) for stream, answer in answers.items()},
     )
 
 

@@ -43,7 +43,7 @@ _REQUIRED = {"lancedb", "av", "onnxruntime"}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check: whether it passed, what was seen, and the remedy."""
+    """One check: whether all is `well`, what was `seen`, the remedy, and whether the part is `needed`."""
 
     name: str
     well: bool
@@ -54,7 +54,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All findings."""
+    """The findings of all checks."""
 
     findings: tuple[Finding, ...] = field(default_factory=tuple)
 

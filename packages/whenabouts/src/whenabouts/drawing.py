@@ -1,6 +1,6 @@
-"""Settings and colours of figures, and their files, written atomically.
+"""Draws figures in one style with matplotlib, and writes them atomically.
 
-Needs matplotlib (the extra `figures`). The same numbers give the same bytes.
+Needs the extra `figures`. The same numbers give the same bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _METADATA: Final[dict[str, dict[str, None]]] = {
     ".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None},
 }  # fmt: skip
 PICTURES: Final = tuple(_METADATA)
-"""Suffixes of pictures."""
+"""Suffixes of the picture files that can be written."""
 BOTH: Final = (".svg", ".png")
 """Suffixes that `save_both` writes."""
 

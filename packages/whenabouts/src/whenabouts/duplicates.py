@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from whenabouts.opened_corpus import OpenedCorpus
 
 LEAST = 0.7
-"""Threshold of the cosine for equal frames, chosen by `benchmarks/likeness.py`."""
+"""Cosine from which two frames count as equal."""
 LEAST_SECONDS = 3.0
 """Least length of a repeat."""
 # Videos compared at a time: bounds the memory.
@@ -53,8 +53,8 @@ class Repeat:
 def duplicates(corpus: OpenedCorpus, videos: Sequence[str] = (), *, least: float = LEAST) -> list[Repeat]:
     """Where the pictures of some videos (none given: of all) appear again in another video, longest first.
 
-    Every frame is compared with every frame of the other videos. Raises UsageError if the corpus has no
-    frames to compare, or not one of the videos.
+    Every frame is compared with every frame of the other videos; from a cosine of `least` they are equal.
+    Raises UsageError if `least` is not in (0, 1], and for a corpus without frames or without such a video.
     """
     if not 0 < least <= 1:
         raise UsageError(f"the least similarity is {least:g}; give a number above 0, and 1 at most")
@@ -109,11 +109,11 @@ def stretches(cosines: Floats, least: float) -> list[tuple[int, int, int]]:
         return []
     runs = [run for step in range(1 - alike.shape[0], alike.shape[1]) for run in _runs(alike, cosines, step)]
     runs.sort(key=lambda run: (-run[2], -run[3], run[0], run[1]))
-    taken = np.zeros(alike.shape[0], np.bool_)
+    is_covered = np.zeros(alike.shape[0], np.bool_)
     kept = []
     for first, second, length, _ in runs:
-        if not taken[first : first + length].any():
-            taken[first : first + length] = True
+        if not is_covered[first : first + length].any():
+            is_covered[first : first + length] = True
             kept.append((first, second, length))
     return kept
 
@@ -130,7 +130,7 @@ def _runs(alike: NDArray[np.bool_], cosines: Floats, step: int) -> Iterator[tupl
 
 
 def frames_of(corpus: OpenedCorpus) -> str | None:
-    """The stream whose clips are frames with vectors, None without one; of two the one for likeness alone."""
+    """The stream whose clips are frames with vectors, preferably one that takes no text; or None."""
     able = [name for name, info in corpus.store.streams.items() if _are_frames(name) and info.dimension]
     return min(able, key=lambda name: ("text" in stream_named(name).meets, name), default=None)
 

@@ -32,7 +32,7 @@ class StreamCheck:
 class EncoderRegistry:
     """Opens the encoders that made a corpus, or uses given ones.
 
-    A stream's vectors and the query's must come from one encoder; another one raises EncoderMismatch.
+    The vectors of a stream and of a query must come from one encoder; a different one raises EncoderMismatch.
     """
 
     def __init__(self, store: Store, encoders: Iterable[TextEncoder] = ()) -> None:
@@ -46,6 +46,7 @@ class EncoderRegistry:
         return registry
 
     def encoder_of(self, info: StreamInfo) -> TextEncoder:
+        """The encoder of a stream, opened at first use. Raises EncoderUnavailable, EncoderMismatch."""
         if info.fingerprint in self._encoders:
             return self._encoders[info.fingerprint]
         try:
@@ -65,9 +66,9 @@ class EncoderRegistry:
         return self.adopt(open_text_encoder(name), None)
 
     def of_tokens(self, first: Collection[str]) -> Iterator[TextEncoder]:
-        """The encoders of streams that encode single words, those of the streams `first` before the others.
+        """The encoders that also give features of word pieces, beginning with the streams `first`.
 
-        Unusable ones are skipped.
+        Unusable encoders are skipped.
         """
         for name, info in sorted(self._store.streams.items(), key=lambda item: item[0] not in first):
             if info.dimension and stream(name).meets:
@@ -99,7 +100,7 @@ class EncoderRegistry:
         return usable, broken
 
     def check(self) -> list[StreamCheck]:
-        """Whether each stream can be searched."""
+        """Whether each stream with an encoder of queries can be searched."""
         return [self._check(info) for name, info in self._store.streams.items() if stream(name).meets]
 
     def _check(self, info: StreamInfo) -> StreamCheck:
@@ -114,6 +115,7 @@ class EncoderRegistry:
         return StreamCheck(info.name, made_by)
 
     def adopt(self, encoder: AnyEncoder, info: StreamInfo | None) -> AnyEncoder:
+        """Use an encoder from now on. Raises EncoderMismatch if it did not make the stream `info`."""
         if info is not None and info.dimension:
             self._store.check_stream(info.name, encoder.fingerprint, encoder.name)
         self._encoders[encoder.fingerprint] = encoder

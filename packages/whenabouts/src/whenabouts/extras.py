@@ -1,4 +1,4 @@
-"""Which extra of the package installs a missing module."""
+"""Maps each optional module to the extra of the package that installs it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ EXTRAS = {
 
 
 def lacking(error: BaseException) -> str | None:
-    """The missing module with the command that installs it; None for an error that no extra fixes."""
+    """A message with the missing module and the command that installs it; None if no extra has the module."""
     if not isinstance(error, ModuleNotFoundError):
         return None
     module = (error.name or "").partition(".")[0]

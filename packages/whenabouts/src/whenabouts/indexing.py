@@ -71,14 +71,16 @@ def plan_index(
     without: Sequence[str] = (),
     **options: Any,
 ) -> Plan:
-    """What an index run would do; nothing is written.
+    """Plan an index run; nothing is written.
 
     - `shots`: find shots even if no stream reads frames. A name (`built-in`, `transnetv2`) chooses the finder
       from then on; videos whose shots another one found are read again.
     - `transcribe`: the speech model for files without subtitles; True: the packaged one.
     - `language` (such as "en"): chooses among several subtitles, from then on ("" forgets it); `sound_track`
       (number from 1, or language): the same among several sound tracks.
-    - `exclude`: gitignore patterns; `follow` false skips links.
+    - `metadata`: stored with each file; `metadata_file`: such values for single files (`read_metadata_file`).
+    - `retry`: read only files that failed before, without `paths` all of them.
+    - `exclude`: gitignore patterns of files to skip; `follow` false skips links.
     - `again`: include files that were removed from the corpus, and subtitles whose recording is gone;
       `prune`: remove videos whose files are gone from the paths.
     - `options`: those of the streams (`streams.index_options`), such as `vision`, `text`, `clip_seconds`;
@@ -141,7 +143,7 @@ def _finder_of(corpus: OpenedCorpus, shots: bool | str) -> Any:
 def _files(
     paths: Iterable[str | os.PathLike[str]], ledger: Iterable[VideoRecord], *, retry: bool
 ) -> list[Path]:
-    """The places to look for files in; to try again, without any, those of the files that failed."""
+    """The files and folders to search; with `retry` and no `paths`, the files that failed before."""
     given = list(paths)
     for path in given:
         check_place(os.fspath(path))
@@ -151,7 +153,7 @@ def _files(
 
 
 def _ledger(corpus: OpenedCorpus, notes: list[str]) -> list[VideoRecord]:
-    """The current rows of the corpus; those of videos to index again match no file."""
+    """The ledger rows. Those that two indexers wrote at once match no file, so their files are read again."""
     corpus.store.refresh()
     doubled = corpus.store.doubled()
     if doubled:
@@ -221,7 +223,7 @@ def run_index(
     ray: str | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Summary:
-    """Carry out a plan, made inside `Corpus.writing` if another indexer may be at work.
+    """Carry out a plan and return a summary; plan inside `Corpus.writing` if another indexer may be at work.
 
     `processes` read (default: one per core, at most 8). `ray` names a cluster that reads and encodes:
     "local", "auto" or HOST:PORT (docs/scaling.md). `progress` is called at least every second, also from
@@ -307,7 +309,7 @@ def find_moved(
 
 
 def _personal_again(corpus: OpenedCorpus, plan: Plan) -> set[str]:
-    """The streams with personal vectors of which a plan replaces some."""
+    """The streams with personal vectors (voices, faces) in which a plan replaces vectors."""
     again = {
         name
         for work in plan.work
@@ -327,7 +329,7 @@ def _take_out(corpus: OpenedCorpus, plan: Plan) -> None:
 
 
 def _finish(corpus: OpenedCorpus, summary: Summary, show: Callable[[str, float], None]) -> None:
-    """Upkeep and calibration, as due, unless the run was interrupted."""
+    """Maintain and calibrate the corpus where that is due, unless the run was interrupted."""
     if summary.interrupted:
         return
     try:

@@ -1,7 +1,7 @@
 """The models that whenabouts can use by name: their purpose, and what is on this machine.
 
-Sizes are those of files here; licences are stated by the package, or by the hub at download. Nothing is
-claimed about other models: `models get` asks the hub.
+Sizes are those of the files on this machine. Licences are those that the package stated, or the hub at
+download. For models that are not here, size and licence are unknown; `models get` asks the hub.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def listed_models() -> list[ListedModel]:
 
 
 def resolved(name: str) -> ModelCard | None:
-    """The known model of a name or an alias."""
+    """The known model with this name or alias; None if there is none."""
     return next((model for model in _cards() if name in (model.name, model.alias)), None)
 
 

@@ -1,9 +1,9 @@
-"""A folder held by one process at a time, even if that process dies or files are deleted meanwhile.
+"""Locks a folder for one process at a time; the lock survives deletion of its file and ends with the process.
 
 The lock covers a file in the folder and the folder itself, both through open descriptors, which the system
-closes when the process dies. Earlier versions and network file systems know only the file. But if somebody
-deletes that file, the next process creates and locks a new one. The folder cannot be replaced like this;
-where the file system can lock folders, its lock decides.
+closes when the process dies. Earlier versions and network file systems lock only the file. If somebody
+deletes that file, the next process creates and locks a new one. The folder cannot be replaced like this, so
+its lock decides wherever the file system can lock folders.
 
 filelock 4.3 cannot replace this. It does not lock the folder, so it admits a second holder once the lock file
 is deleted. It uses only `flock`, so it admits earlier versions, which use `lockf`.
@@ -35,23 +35,23 @@ class HeldFolder:
 
     def __init__(self, file: int, folder: int) -> None:
         self._descriptors: tuple[int, ...] = (file, folder)
-        _held.add(self)
+        _held_folders.add(self)
 
     def release(self) -> None:
-        """Release it. In a forked child this closes copies, and the parent still holds the folder."""
+        """Release the folder. In a forked child this closes copies, and the parent still holds the folder."""
         descriptors, self._descriptors = self._descriptors, ()
         for descriptor in descriptors:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
 
 
-_held: weakref.WeakSet[HeldFolder] = weakref.WeakSet()
+_held_folders: weakref.WeakSet[HeldFolder] = weakref.WeakSet()
 _guard = threading.Lock()
 
 
 def _leave_to_parent() -> None:
-    for held in list(_held):
-        held.release()
+    for folder in list(_held_folders):
+        folder.release()
 
 
 # Otherwise a forked worker that outlives its killed parent would keep the inherited locks.

@@ -51,7 +51,7 @@ class OpenedCorpus(Protocol):
         ...
 
     def rate_of(self, video: str) -> Fraction | None:
-        """Frames a second of a video; None without pictures."""
+        """Frames per second of a video; None if unknown."""
         ...
 
     def erase_videos(self, records: Sequence[VideoRecord], entries: Iterable[RemovedFile]) -> None:

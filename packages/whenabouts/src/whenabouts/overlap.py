@@ -59,7 +59,7 @@ def total_order(score: Floats, group: Indices, start: Floats, end: Floats) -> In
 
 
 def place_in_group(groups: Indices) -> Indices:
-    """(N,) how many of the same group precede each; equal numbers (0 or more) are adjacent.
+    """(N,) the place of each element in its run of equal group numbers, from 0. Numbers are 0 or more.
 
     >>> place_in_group(np.array([2, 2, 5, 2])).tolist()
     [0, 1, 0, 0]
@@ -79,8 +79,8 @@ def suppress(
 ) -> Indices:
     """Indices of the spans that survive, best first in `total_order`.
 
-    A span is removed if a better surviving span of its group overlaps it by more than `iou` (intersection
-    over union, in seconds); with 0 no two survivors of a group overlap, with 1 all survive. At most `limit`
+    A span is removed if a better surviving span of its group overlaps it by more than `iou` (temporal
+    intersection over union); with 0 no two survivors of a group overlap, with 1 all survive. At most `limit`
     spans of a group survive. All arrays are (N,), times in seconds. To keep the order of a ranked list
     instead of its scores, give minus the rank as the score.
 
@@ -120,9 +120,9 @@ class _Open:
     rank: Indices
 
     def settled(self, iou: float, over: Over, *, alone: bool) -> tuple[Indices, _Open]:
-        """Ranks of the certain survivors, and the spans still open without them and those they suppress.
+        """Ranks of spans that certainly survive, and the spans that stay open: neither these nor suppressed.
 
-        `alone`: no neighbourhood borders on another.
+        `alone`: no two neighbourhoods are adjacent.
         """
         firsts = np.flatnonzero(np.diff(self.place, prepend=self.place[0] - 1))
         lead_of = np.repeat(np.arange(len(firsts)), np.diff(firsts, append=len(self.place)))

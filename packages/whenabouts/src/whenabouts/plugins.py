@@ -5,7 +5,7 @@ A distribution declares an entry point in one of the groups below; whenabouts it
 | group | an entry is | loaded by |
 | --- | --- | --- |
 | `whenabouts.verbs` | a `cli.verbs.Verb`, named as the verb | `cli/main.py` |
-| `whenabouts.verb_options` | a `cli.verbs.VerbOptions`: more options of a verb | `cli/verbs.py` |
+| `whenabouts.verb_options` | a `cli.verbs.VerbOptions`: more options of a verb | `cli/main.py` |
 | `whenabouts.streams` | a `index.stream.Stream` | `streams/__init__.py` |
 | `whenabouts.encoders` | a module like those of `encoders/` | `encoders/__init__.py` |
 | `whenabouts.moment_finders` | a `search.finder.FinderKind` | `corpus.py` |
@@ -66,12 +66,12 @@ def load(group: str, name: str) -> Any:
 
 
 def loaded(group: str) -> dict[str, Any]:
-    """All entries of a group, by name. Raises PluginError."""
+    """The objects of all entries of a group, by name. Raises PluginError, PackageMissing."""
     return {name: load(group, name) for name in entries(group)}
 
 
 def only(group: str, purpose: str, extra: str) -> Any:
-    """The first entry of a group. Raises PackageMissing, naming the extra that provides one."""
+    """The object of a group's first entry. Raises PackageMissing, naming the extra that provides one."""
     for name in entries(group):
         return load(group, name)
     raise PackageMissing(

@@ -1,8 +1,8 @@
 """Reranking: a model puts the first moments of an answer in order.
 
-A reranker says which of two moments fits better, and not how probable either is. So a moment keeps the
-probability that the search gave it. If a moment comes first that the search does not call a match, the answer
-is "unsure": how often the model is right was not measured here.
+A reranker says which of two moments fits better, but not how probable either is. So a moment keeps the
+probability that the search gave it. If the new first moment is too improbable for a match, the answer becomes
+"unsure", because how often the model is right was not measured.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ MOST_RERANKED = 40
 """Moments that a reranker scores at most."""
 _TOGETHER = 8
 """Moments that are scored between two looks at the clock."""
-_MOST_WORDS = 2000
-"""Characters of a moment's words; 512 tokens, which most models read, are about as many."""
+_MOST_CHARACTERS = 2000
+"""Most characters of a moment's words: about the 512 tokens that most models read."""
 
 
 def reranked(
@@ -43,10 +43,10 @@ def reranked(
     seconds: float,
     picture: Picture = picture_of,
 ) -> SearchResult:
-    """The `count` first moments of an answer whose first `MOST_RERANKED` a model has put in order.
+    """An answer cut to `count` moments, after a model has put its first `MOST_RERANKED` in order.
 
-    Moments that were not scored keep their rank: those without anything that the model reads, and those that
-    are left after `seconds`. Moments in order of time stay so. Failures of the model become notes.
+    Moments without anything that the model reads, and those not scored within `seconds`, keep their rank.
+    Moments in order of time are not reordered. Failures of the model become notes.
     """
     if result.is_in_order:
         note = f"{reranker.name} was not asked: the moments are in order of time"
@@ -68,8 +68,8 @@ def reranked(
 def reordered(result: SearchResult, moments: Sequence[ScoredMoment], doubt: str) -> SearchResult:
     """An answer with moments in another order, which another model chose.
 
-    Their scores are those of the answer in descending order, because scores follow the order. `doubt` is
-    told if the answer was a match, and the moment that is now first would be none.
+    The moments get their own scores in descending order, because scores follow the order. A "match" becomes
+    "unsure", with `doubt` as the reason, if the new first moment is too improbable for a match.
     """
     scores = sorted((scored.score for scored in moments), reverse=True)
     kept = tuple(replace(scored, score=score) for scored, score in zip(moments, scores, strict=True))
@@ -129,7 +129,7 @@ class _Reader:
         self._lines: dict[str, tuple[Line, ...]] = {}
 
     def read(self, scored: ScoredMoment) -> Document | None:
-        """What the model reads of a moment; None without any of it."""
+        """The words and the frame of a moment, as far as the model reads them; None if both are missing."""
         record = self._result.videos[scored.video_id]
         words = self._words(record, scored.moment) if self._reranker.reads_words else ""
         frame = None
@@ -146,4 +146,4 @@ class _Reader:
             self._lines[record.video_id] = tuple(chain(*(chain(*lines.values()) for lines in both)))
         lines = self._lines[record.video_id]
         inside = (line.text for line in lines if line.start < moment.end and line.end > moment.start)
-        return " ".join(inside)[:_MOST_WORDS].strip()
+        return " ".join(inside)[:_MOST_CHARACTERS].strip()

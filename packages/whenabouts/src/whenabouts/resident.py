@@ -1,4 +1,4 @@
-"""Memory of this process: its size, and how to return some."""
+"""Measures the memory of this process, and returns unused memory to the system."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def release() -> None:
-    """Return unused memory to the system, which allocators would keep."""
+    """Return memory that allocators keep unused to the system."""
     gc.collect()
     if "pyarrow" in sys.modules:
         sys.modules["pyarrow"].default_memory_pool().release_unused()
@@ -19,14 +19,14 @@ def release() -> None:
 
 
 def trim_heap() -> None:
-    """Return the C library's free memory: the part of `release` that takes a millisecond."""
+    """Return the C library's free memory to the system: the part of `release` that takes a millisecond."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc
     if trim is not None:
         trim(0)
 
 
 def resident_bytes() -> int:
-    """Memory of this process; 0 if unknown."""
+    """Resident memory of this process in bytes; 0 if unknown."""
     try:
         file = os.open("/proc/self/statm", os.O_RDONLY)  # twice a request: `Path` takes ten times as long
         try:
@@ -39,7 +39,7 @@ def resident_bytes() -> int:
 
 
 def machine_bytes() -> int:
-    """Memory of this machine."""
+    """Physical memory of this machine in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
@@ -50,7 +50,7 @@ def forget_peak() -> None:
 
 
 def peak_bytes() -> int:
-    """Peak memory of this process; 0 if unknown."""
+    """Peak resident memory of this process in bytes; 0 if unknown."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     except OSError:

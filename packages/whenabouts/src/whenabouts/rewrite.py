@@ -1,8 +1,8 @@
-"""Rewriting: a query is also searched in the words of a model, and the answers are fused.
+"""Rewriting: a model words a query in other ways, each is searched, and the answers are fused.
 
-The query as it was given counts as much as all others together: reciprocal rank fusion (Cormack, Clarke and
-Büttcher, SIGIR 2009), with the weight 1 divided among the others. A moment keeps the probability that it has
-for the given query; one that only other words find has none.
+Fusion is by reciprocal ranks (Cormack, Clarke and Büttcher, SIGIR 2009). The given query has the weight 1,
+and the other queries share the weight 1. A moment keeps its probability for the given query; a moment that
+only other queries find has no probability.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from whenabouts.search.search_result import RewriteReport, SearchResult
 from whenabouts.types import ScoredMoment
 
 _RANK_CONSTANT = 60
-# Moments that share this much (IoU) are one.
+# IoU from which two moments count as the same.
 _SAME_MOMENT = 0.5
 
 
@@ -31,10 +31,10 @@ def with_rewrites(
     seconds: float,
     min_confidence: float = 0.0,
 ) -> SearchResult:
-    """The `count` first moments of an answer, fused with those of the queries that a model writes.
+    """An answer fused with the answers to queries that a model writes, and cut to `count` moments.
 
-    `search` answers such a query as it stands. Queries that rules read, or that ask for exact words, are not
-    rewritten. Failures of the model become notes.
+    `search` answers a query without interpreting it. Queries that were interpreted by rules, or that quote
+    exact words, are not rewritten. Failures of the model become notes.
     """
     if result.understood or MARK.search(result.query):
         kept = "rules read it" if result.understood else "it asks for exact words"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _SECONDS = (1.0, 2.0, 3.0, 5.0, *(round(10 * 1.5**step, 1) for step in range(18)))
 # Least share of the passages at these times that must be equal.
 _LEAST_SHARE = 2 / 3
-# Jingles, and videos with one known sentence, have fewer letters in common.
+# Least letters of the shared words. Two videos with the same jingle or standard sentence share fewer.
 _LEAST_LETTERS = 50
 _LEAST_FRAMES = 3
 # A copy is as long as its original, up to a container's rounding.
@@ -44,7 +44,7 @@ Passages = Mapping[float, str]
 
 @dataclass(frozen=True, slots=True)
 class Double:
-    """A video that "says" or "shows" the same as an `original`."""
+    """A `video` that "says" or "shows" the same as an `original`."""
 
     video: VideoRecord
     original: VideoRecord
@@ -52,7 +52,7 @@ class Double:
 
 
 def doubles_of(corpus: OpenedCorpus) -> list[Double]:
-    """The duplicates in a corpus, each with one original."""
+    """The videos of a corpus that repeat another one, each with its original."""
     ledger = corpus.store.ledger().records
     records = sorted((record for record in ledger if record.state != "failed"), key=_age)
     passages = _passages(corpus, records)
@@ -63,7 +63,7 @@ def doubles_of(corpus: OpenedCorpus) -> list[Double]:
 
 
 def _passages(corpus: OpenedCorpus, records: Sequence[VideoRecord]) -> dict[str, dict[float, str]]:
-    """What each video says at each of the times; without videos that say nothing then."""
+    """Video -> time -> the passage said then; without videos that say nothing at these times."""
     passages: dict[str, dict[float, str]] = {}
     for name in corpus.store.streams:
         stream = stream_named(name)

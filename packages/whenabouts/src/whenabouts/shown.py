@@ -53,7 +53,7 @@ class Track:
 class Shown:
     """A video's record, its words (or those in a moment), and its shots.
 
-    `words` are spoken; `texts` are the words of other streams, by stream.
+    `words` are spoken; `texts` are words in the pictures, by stream.
     """
 
     record: VideoRecord
@@ -160,7 +160,7 @@ def _doubt(line: Line) -> str:
 
 
 def show_track(shown: Shown, tracks: Sequence[CueTrack], language: str | None = None) -> Shown:
-    """The same with all subtitle tracks; its words are those of the one in `language`, if one is given.
+    """`shown` with all subtitle tracks. If a `language` is given, the words are those of its track.
 
     Raises UsageError if no track is in the language.
     """
@@ -193,7 +193,7 @@ def show(store: Store, record: VideoRecord, moment: Moment | None) -> Shown:
 def lines_of(
     store: Store, record: VideoRecord, moment: Moment | None, *, spoken: bool
 ) -> dict[str, tuple[Line, ...]]:
-    """By stream, the words that are spoken in a video or a moment, or those in its pictures."""
+    """Stream -> the words spoken in a video or a moment; without `spoken`, the words in its pictures."""
     by_stream = {}
     for name in record.streams:
         stream = stream_named(name)
@@ -221,7 +221,7 @@ def _first_and_last(records: Sequence[VideoRecord]) -> dict[str, tuple[float, fl
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Statistics of a corpus."""
+    """Statistics of a corpus; `not_measured` says why some error rates could not be measured, or ""."""
 
     location: str
     store: StoreStats
@@ -258,7 +258,7 @@ class Stats:
 
     @property
     def summary(self) -> str:
-        """One line."""
+        """Number of videos, hours and bytes on disk in one line."""
         videos = number_of(self.store.videos - self.store.failed, "video")
         return f"{videos}, {self.store.hours:.2f} hours{self._disk}"
 

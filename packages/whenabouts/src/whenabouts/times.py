@@ -54,7 +54,7 @@ def is_timecode(text: str) -> bool:
 
 
 def format_time(seconds: float, decimals: int = 3) -> str:
-    """H:MM:SS.mmm, hours only if there are any, with `decimals` (at least one).
+    """A time as H:MM:SS.mmm, hours only if there are any, with `decimals` (at least one).
 
     >>> format_time(62.25), format_time(3723), format_time(75, 1)
     ('1:02.250', '1:02:03.000', '1:15.0')
@@ -103,7 +103,7 @@ def parse_instant(
 
 
 def parse_date(text: str) -> datetime:
-    """An ISO date or date and time, or the first day of a year or a month; UTC without a zone.
+    """The instant of an ISO date, date and time, month or year (its first day), in UTC if no zone is given.
 
     >>> parse_date("2024-05-01").isoformat(), parse_date("2018").isoformat()
     ('2024-05-01T00:00:00+00:00', '2018-01-01T00:00:00+00:00')

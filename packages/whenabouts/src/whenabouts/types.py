@@ -69,9 +69,9 @@ class Video:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A sentence, and the id of its judgements.
+    """A sentence to search for; `id` links it to its judgements in `Qrels`.
 
-    `metadata` are other facts of its data set: the kind of sentence, saliency scores.
+    `metadata` are other facts from its data set, such as the kind of sentence or saliency scores.
     """
 
     id: str
@@ -134,7 +134,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """An annotator's relevance of a moment; 1 in data sets without grades."""
+    """An annotator's grade of relevance for a moment; 1 in data sets without grades."""
 
     moment: Moment
     relevance: float = 1.0
@@ -163,8 +163,8 @@ class Evidence:
 class Verdict:
     """A checker's verdict on a moment (`--check`).
 
-    Whether it `matches`, the `reason` in the checker's words, and the borders that it suggests, in seconds;
-    None to keep them.
+    `matches` says whether the moment answers the query, `reason` is the checker's explanation. `start` and
+    `end` are better borders in seconds; None keeps the present ones.
     """
 
     matches: bool

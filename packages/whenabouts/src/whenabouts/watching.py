@@ -27,10 +27,10 @@ _TICK_MS = 500
 
 
 class Follower:
-    """Gets reports from `watch`, for example to show progress. By default all methods do nothing."""
+    """Methods that `watch` calls, for example to show progress. By default they do nothing."""
 
     def copying(self, paths: Sequence[Path]) -> None:
-        """These files have changed and may still be being written, so they are waited for."""
+        """These files have changed and may still be growing; the next run waits for them."""
 
     def planned(self, plan: Plan) -> None:
         """An index run has begun."""
@@ -51,7 +51,7 @@ def watch(
     follower: Follower | None = None,
     **options: Any,
 ) -> Iterator[Summary]:
-    """Index the folders, then again after each change in them; yields a summary of each run with work.
+    """Index folders, then again after each change; yields a summary of the first run and of others with work.
 
     Ends when `stop` is set. Waits for half-copied files. Videos whose files are deleted are removed, but
     not while a whole folder is missing or empty, because a disk may be unplugged. Folders that other
@@ -135,7 +135,7 @@ class _Arriving:
         return len(self.paths) > before
 
     def are_complete(self) -> bool:
-        """Whether no file has grown for `settled` seconds, or ten minutes have passed."""
+        """Whether no file has changed for `settled` seconds, or ten minutes have passed."""
         if not self.paths:
             return True
         now = time.monotonic()

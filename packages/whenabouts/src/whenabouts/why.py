@@ -25,7 +25,7 @@ _SAME_MOMENT = 0.3
 
 @dataclass(frozen=True, slots=True)
 class StreamWhy:
-    """One stream's treatment of the moment.
+    """How one stream ranked and scored the moment.
 
     `retrieved_at` is the rank (from 1) of the first retrieved clip in the moment, `video_at` that of the
     moment's video, None if not retrieved. `nearest` is the moment of that video with the largest overlap;
@@ -58,7 +58,7 @@ class StreamWhy:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """The rank of the moment in the list of answers, and each stream's treatment of it."""
+    """The moment's rank among the answers (None: not found), and each stream's part in it."""
 
     query: str
     moment: Moment
@@ -108,7 +108,7 @@ class Why:
 
 
 def why(corpus: Corpus, query: str, moment: str | Moment, k: int = 10) -> Why:
-    """Follow a query and report at which stage a moment was lost, and to which others.
+    """The stages that a moment passed in a search, and the moments that came first.
 
     `moment` is VIDEO@START-END or a moment. Raises UsageError as `Corpus.search`.
     """
@@ -116,7 +116,7 @@ def why(corpus: Corpus, query: str, moment: str | Moment, k: int = 10) -> Why:
     searcher, target = corpus.searcher(), corpus.moment(moment)
     words, _ = checked_query(query, k, 0.0)
     answers = searcher.find_all(words)
-    ranked = searcher.rank(answers)
+    ranked = searcher.rank(words, answers)
     overlaps = [scored.moment.iou(target) for scored in ranked]
     place = next((place for place, overlap in enumerate(overlaps) if overlap >= _SAME_MOMENT), None)
     return Why(

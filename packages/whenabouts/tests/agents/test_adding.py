@@ -1,4 +1,4 @@
-"""Adding videos by an agent while a page of the same corpus is served."""
+"""An agent adds videos while the page of the same corpus is served."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def place(samples_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture(scope="module", autouse=True)
 def decoders() -> Iterator[None]:
-    """One process for the files of all servers here, ended with the last test."""
+    """One decoder process for all servers of this file, ended after the last test."""
     kept = Decoders(1)
     with patch("whenabouts.agents.tools.Decoders", return_value=kept):
         yield
@@ -69,7 +69,7 @@ def asked(
 
 
 def called(place: Path, name: str, arguments: dict[str, Any], **how: Any) -> dict[str, Any]:
-    """What the host hands to the player: the result as it is on the wire."""
+    """The result that the host passes to the player, as sent over the wire."""
 
     async def work(client: Client) -> dict[str, Any]:
         result = await client.call_tool(name, arguments)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
 from tests.cli.commands import Whenabouts
+
+from whenabouts.workplace.database import FILE
 
 
 @pytest.fixture
@@ -74,3 +78,19 @@ def test_what_cannot_be_done_is_refused(
     done = bare("collection", *arguments, "--corpus", place)
     assert done.code == 2
     assert said in done.err
+
+
+def test_an_invalid_collection_is_listed_with_its_fault(bare: Whenabouts, place: str) -> None:
+    at = ("--corpus", place)
+    for name in ("film", "other"):
+        assert bare("collection", "add", name, "friday@1-2", *at).code == 0
+    with contextlib.closing(sqlite3.connect(Path(place) / FILE)) as connection, connection:
+        connection.execute(
+            "UPDATE items SET end = 1e300 WHERE collection = (SELECT id FROM collections WHERE name = 'film')"
+        )
+    shown = bare("collection", *at, "--table").out
+    assert "the collection 'film' contains an invalid moment" in shown and "other: 1 moment, " in shown
+    assert [bool(each["problem"]) for each in bare("collection", *at).json] == [False, True]
+    assert bare("collection", "show", "film", *at).code == 2
+    assert bare("collection", "delete", "film", *at).code == 0
+    assert [each["name"] for each in bare("collection", *at).json] == ["other"]

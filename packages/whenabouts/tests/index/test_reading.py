@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import wave
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
+from tests.known_films import UNITS, Plan, write
 from tests.streams.written_film import slide, write_film
 
 from whenabouts.index.reading import FileRead, FrameBatch, ReadTask, read_file
@@ -81,10 +85,38 @@ def test_a_recording_joined_to_the_end_of_a_file_is_named(tmp_path: Path, name: 
         assert isinstance(read, FileRead)
         damage[path] = read.damage
     assert damage[whole] is None
-    assert f"whose {whole.stat().st_size:,} bytes no player reads" in (damage[film] or "")
+    assert f"whose {whole.stat().st_size:,} bytes players do not show" in (damage[film] or "")
 
 
-def test_a_recording_in_fragments_may_repeat_its_header(tmp_path: Path) -> None:
+def end_of(path: Path) -> float:
+    """The end of a recording whose frames are decoded."""
+    *_, read = read_file(ReadTask(0, path, "media", shots=BUILT_IN))
+    assert isinstance(read, FileRead)
+    return read.end
+
+
+@pytest.mark.parametrize("name", ["film.mkv", "film.mp4", "film.ts", "film.avi"])
+def test_a_recording_goes_on_as_long_as_its_sound(tmp_path: Path, name: str) -> None:
+    plan = Plan([unit / UNITS for unit in range(5 * UNITS)], options={"g": "20", "bf": "0"})
+    if name == "film.avi":
+        plan = replace(plan, audio="mp2", video="mpeg4", base=Fraction(1, UNITS))
+    path = write(tmp_path / name, plan)
+    assert end_of(path) == pytest.approx(12, abs=0.2)
+    assert end_of(write(path, replace(plan, sound=(0, 3)))) == pytest.approx(5, abs=0.2)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("film.mkv", {}), ("film.mp4", {"movflags": "faststart"}), ("film.ts", {})]
+)
+def test_a_recording_that_was_cut_off_ends_where_its_bytes_do(
+    tmp_path: Path, name: str, options: dict[str, str]
+) -> None:
+    path = write(tmp_path / name, Plan(container=options, options={"g": "20", "bf": "0"}))
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert 4 < end_of(path) < 8
+
+
+def test_a_recording_in_fragments_may_repeat_its_header_but_not_begin_again(tmp_path: Path) -> None:
     whole, film = tmp_path / "whole.mp4", tmp_path / "film.mp4"
     write_film(tmp_path / "plain.mp4", lambda number: slide(f"page {number}"), 3)
     with (
@@ -96,7 +128,13 @@ def test_a_recording_in_fragments_may_repeat_its_header(tmp_path: Path) -> None:
             if packet.size:
                 packet.stream = stream
                 out.mux(packet)
-    film.write_bytes(2 * whole.read_bytes())
+    again = whole.read_bytes()
+    film.write_bytes(2 * again)
+    assert joined_bytes(film) == len(again)
+    later = bytearray(again)
+    for fragment in re.finditer(rb"tfdt\x01", again):  # the clock goes on: a decoding time of 64 bits
+        later[fragment.end() + 3 : fragment.end() + 11] = (1 << 32).to_bytes(8, "big")
+    film.write_bytes(again + later)
     assert joined_bytes(film) == 0
 
 

@@ -149,6 +149,15 @@ def test_nobody_unknown_is_named_merged_or_forgotten(corpus: Corpus) -> None:
         corpus.people.merge("Ada", "Ada")
 
 
+def test_a_person_whose_name_is_given_in_other_case_is_that_person(corpus: Corpus) -> None:
+    assert corpus.people.merge("ada", "Ben") == 1
+    assert "ada" not in names(corpus) and names(corpus)["Ada"] == 2
+    with pytest.raises(UsageError, match="with itself"):
+        corpus.people.merge("Ada", "ada")
+    assert corpus.people.name("ada", "Ada") == 1 and corpus.people.name("ADA", "ada") == 1
+    assert "ada" in names(corpus) and "Ada" not in names(corpus)
+
+
 def test_the_command_does_all_of_it(
     tmp_path: Path, corpus: Corpus, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import shutil
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,12 @@ import av
 import pytest
 from tests.server.conftest import Client, Open, error_of, id_of
 
+from whenabouts.workplace.database import FILE
+
 
 @pytest.fixture
 def desk(opened: Open, samples_corpus: Path, tmp_path: Path) -> Client:
-    """A server on a corpus of its own."""
+    """A client of a corpus that this file alone uses."""
     shutil.copytree(samples_corpus, tmp_path / "c.corpus")
     return opened(tmp_path / "c.corpus")
 
@@ -51,6 +55,12 @@ def test_a_collection_is_made_filled_ordered_and_taken_away(desk: Client) -> Non
     assert film.headers["content-type"] == "video/mp4"
     with av.open(io.BytesIO(film.content), "r") as container:
         assert float(container.duration or 0) / av.time_base == pytest.approx(3.0, abs=0.2)
+    late = desk("PATCH", f"{place}/items/{first['id']}", json={"start": 5000.0, "end": 6000.0})
+    assert (late.status_code, "after the end of" in late.text) == (400, True)
+    late = desk("POST", f"{place}/items", json={"moments": [f"{friday}@5000-6000"]})
+    assert (late.status_code, "after the end of" in late.text) == (400, True)
+    true = desk("PATCH", f"{place}/items/{first['id']}", json={"end": True})
+    assert (true.status_code, "neither true nor false" in true.text) == (400, True)
     assert len(desk("DELETE", f"{place}/items/{first['id']}").json()["items"]) == 1
     assert desk("DELETE", place).json() == {"data": []}
     assert desk.error(place) == (404, "no_such_collection", None)
@@ -109,3 +119,26 @@ def test_a_film_and_a_list_have_a_bound_on_their_moments(desk: Client) -> None:
         post(desk, "/api/collections/film/items", {"moments": [f"{friday}@1-1.2"] * 101})
     for part in ("film", "export"):
         assert desk.error(f"/api/collections/film/{part}")[:2] == (400, "too_many_moments")
+
+
+def test_an_invalid_collection_or_search_hides_no_other(desk: Client, tmp_path: Path) -> None:
+    friday = id_of(desk, "friday.mp4")
+    for name in ("film", "other"):
+        post(desk, "/api/collections", {"name": name})
+        post(desk, f"/api/collections/{name}/items", {"moments": [f"{friday}@1-2"]})
+        post(desk, "/api/saved-searches", {"name": name, "question": {"q": "frogs"}})
+    with contextlib.closing(sqlite3.connect(tmp_path / "c.corpus" / FILE)) as connection, connection:
+        connection.execute(
+            "UPDATE items SET tags = '{' WHERE collection = (SELECT id FROM collections WHERE name = 'film')"
+        )
+        connection.execute("UPDATE searches SET moments = '{' WHERE name = 'film'")
+    other, film = desk.json("/api/collections")["data"]
+    assert (other["name"], other["problem"], film["name"]) == ("other", "", "film")
+    assert film["problem"].startswith("the collection 'film' contains an invalid moment (")
+    assert [each["problem"] for each in desk.json("/api/saved-searches")["data"]] == [
+        "the saved search 'film' is invalid; delete it",
+        "",
+    ]
+    assert desk.error("/api/collections/film")[:2] == (503, "corpus_unavailable")
+    assert [each["name"] for each in desk("DELETE", "/api/collections/film").json()["data"]] == ["other"]
+    assert [each["name"] for each in desk("DELETE", "/api/saved-searches/film").json()["data"]] == ["other"]

@@ -1,4 +1,4 @@
-"""The library over HTTP: sorted and narrowed lists, facets, and files that were moved."""
+"""The library over HTTP: sorted and filtered lists, facets, and moved files."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_page_is_found_by_its_token_or_by_what_is_skipped(client: Client) -> N
     assert names_of(client, sort="name", page_limit=3, skip=3) == whole[3:6]
     assert names_of(client, skip=1000) == []
     assert client.error("/api/videos", sort="name", page_token=token, skip=3) == (400, "invalid", "skip")
-    # A token is that of one list: another order or other conditions are another one.
+    # A page token is valid for one order and one filter only.
     for other in ({"sort": "length"}, {"sort": "name", "where": "name=f*"}):
         assert client.error("/api/videos", page_token=token, **other)[1] == "invalid_page_token"
 
@@ -133,7 +133,7 @@ def test_a_moved_file_is_found_by_its_content(opened: Open, own: Path) -> None:
     assert (answer.json()["name"], answer.json()["state"]) == ("hildy.mp4", "fine")
     assert client.get(f"/api/videos/{gone['video_id']}/file").status_code == 200
     assert Corpus(own).search("crown jewels", k=1)[0].path == str(films / "better" / "hildy.mp4")
-    # Nothing is left to mend.
+    # The file has its new place, so there is nothing to relocate.
     assert error_of(client("POST", url, json={"path": str(films / "better" / "hildy.mp4")}))[0] == 400
 
 

@@ -10,9 +10,11 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import av
 import pytest
-from tests.known_films import RATE, UNITS, Plan, second_of, sound, unit_of, wave, write
+from tests.known_films import RATE, UNITS, Plan, picture, second_of, sound, unit_of, wave, write
 
 from whenabouts.types import UsageError
 from whenabouts.video import joints
@@ -20,7 +22,7 @@ from whenabouts.video.cues import words_of
 from whenabouts.video.cut import cut
 from whenabouts.video.frame_times import read_timing
 from whenabouts.video.frames import sample_frames
-from whenabouts.video.headers import is_chained
+from whenabouts.video.headers import is_chained, joined_bytes
 from whenabouts.video.opened import open_container
 from whenabouts.video.picture import decode_picture
 from whenabouts.video.probe import probe
@@ -45,6 +47,27 @@ FILMS = {
     "restarted.webm": (WEBM, (0, 0)),
     "restarted.flv": (PLAIN, (0, 0)),
     "three.flv": (PLAIN, (9, 0, 4)),
+    "restarted.nut": (PLAIN, (0, 0)),
+    "three.nut": (PLAIN, (9, 0, 4)),
+}
+# Formats of which FFmpeg reads the first part alone, or others at wrong times.
+FIRST_ALONE = {
+    "joined.wmv": Plan(video="msmpeg4v3", audio="mp2", options={"g": "40"}),
+    "joined.wtv": MPEG2,
+    "joined.mov": Plan(audio="pcm_s16le"),
+    "joined.3gp": PLAIN,
+    "joined.avi": Plan(video="mpeg4", audio="mp2", base=Fraction(1, UNITS)),
+    "fragments.mp4": replace(PLAIN, container={"movflags": "frag_keyframe+empty_moov+default_base_moof"}),
+}
+SOUNDS_ALONE = {
+    "joined.m4a": "aac",
+    "joined.wav": "pcm_s16le",
+    "joined.w64": "pcm_s16le",
+    "joined.aiff": "pcm_s16be",
+    "joined.au": "pcm_s16be",
+    "joined.voc": "pcm_s16le",
+    "joined.tta": "tta",
+    "joined.wv": "wavpack",
 }
 SOUNDS = {"joined.flac": "flac", "joined.opus": "libopus", "flac.oga": "flac"}
 
@@ -170,6 +193,62 @@ def test_a_chained_ogg_of_ffmpeg_has_one_clock(tmp_path: Path) -> None:
     cut(path, 5, 6, tmp_path / "cut.m4a")
     (piece,) = sound_pieces(tmp_path / "cut.m4a")
     assert second_of(piece.samples[: RATE // 2]) == 5  # 900 Hz
+
+
+@pytest.mark.parametrize("name", FIRST_ALONE)
+def test_a_second_film_that_is_not_read_is_named(tmp_path: Path, name: str) -> None:
+    _is_named(joined(tmp_path, name, FIRST_ALONE[name], (0, 0)), tmp_path / f"part_1_{name}")
+
+
+@pytest.mark.parametrize("name", SOUNDS_ALONE)
+def test_a_second_recording_of_sound_that_is_not_read_is_named(tmp_path: Path, name: str) -> None:
+    part = sound(tmp_path / f"part_{name}", SOUNDS_ALONE[name], wave(0, SECONDS))
+    (tmp_path / name).write_bytes(2 * part.read_bytes())
+    _is_named(tmp_path / name, part)
+
+
+def _is_named(path: Path, last: Path) -> None:
+    """Whether the bytes of the last part of a file are those that are said to be joined to it."""
+    assert abs(joined_bytes(path) - last.stat().st_size) <= 1
+    assert joined_bytes(last) == 0
+
+
+RARE = {
+    "part.gxf": "color=s=720x576:r=25:d=2 -c:v mpeg2video -b:v 1M",
+    "part.mxf": "color=s=160x96:r=25:d=2 -c:v mpeg2video",
+    "part.rm": "color=s=160x96:r=25:d=2 -c:v rv10",
+}
+
+
+@pytest.mark.parametrize("name", RARE)
+def test_joined_films_of_rare_formats_are_read_or_named(tmp_path: Path, name: str) -> None:
+    if (program := shutil.which("ffmpeg")) is None:
+        pytest.skip("needs the program ffmpeg: PyAV cannot write these")
+    part, path = tmp_path / name, tmp_path / f"joined_{name}"
+    command = [program, "-v", "error", "-f", "lavfi", "-i", *RARE[name].split(), str(part)]
+    subprocess.run(command, check=True)
+    path.write_bytes(2 * part.read_bytes())
+    assert probe(part).duration == pytest.approx(2, abs=SLACK)
+    if name == "part.gxf":
+        assert probe(path).duration == pytest.approx(4, abs=2 * SLACK)
+    else:
+        _is_named(path, part)
+
+
+@pytest.mark.parametrize("name", ["raw.m4v", "raw.h264"])
+def test_raw_pictures_that_were_joined_are_all_counted(tmp_path: Path, name: str) -> None:
+    part = tmp_path / name
+    codec = "mpeg4" if name == "raw.m4v" else "libx264"
+    with av.open(str(part), "w", format=name[4:]) as container:
+        stream: Any = container.add_stream(codec, rate=25)
+        stream.width, stream.height, stream.pix_fmt = 160, 96, "yuv420p"
+        for unit in range(50):
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture(unit), format="rgb24")))
+        container.mux(stream.encode(None))
+    part.write_bytes(2 * part.read_bytes())
+    assert probe(part).duration == pytest.approx(4)
+    with sample_frames(part, 1000) as reader:
+        assert [unit_of(frame.image) for frame in reader] == [*range(50), *range(50)]
 
 
 def test_files_that_are_not_joined_are_left_as_they_are(tmp_path: Path) -> None:

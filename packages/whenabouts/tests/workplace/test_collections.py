@@ -1,9 +1,10 @@
-"""Collections: every change whole or not at all, by several at once, on a file that may be a stranger's."""
+"""Collections: changes are atomic, also by several processes, on a file that may come from a stranger."""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -143,7 +144,7 @@ def test_a_writer_that_is_killed_leaves_the_state_of_before(
     change = "pass"
     if where != "before the tables":
         collections.add("film", moments(5000), create=True)
-        # So small a cache that most of the change is written before it is committed.
+        # With a cache this small, most of the change is written before it is committed.
         change = "connection.execute('PRAGMA cache_size = 1'); connection.execute('DELETE FROM items')"
     before = collections.listed()
     script = (
@@ -160,62 +161,95 @@ def test_a_writer_that_is_killed_leaves_the_state_of_before(
     assert len(collections.listed()) == len(before) + 1
 
 
-@pytest.mark.parametrize("tags", ["{", "7", "[" * 5000], ids=["no JSON", "no list", "too deep"])
-def test_an_item_of_a_stranger_is_refused_and_its_collection_can_be_deleted(
-    collections: Collections, tmp_path: Path, tags: str
-) -> None:
-    collections.add("film", moments(2), create=True)
-    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
-        connection.execute("UPDATE items SET tags = ? WHERE place = 1", (tags,))
-    with pytest.raises(StoreError, match="delete the collection"):
+def as_a_stranger(folder: Path, statement: str, *values: object) -> None:
+    """Change the file of collections as a stranger could."""
+    with contextlib.closing(sqlite3.connect(folder / FILE)) as connection, connection:
+        connection.execute(statement, values)
+
+
+def only_delete_helps(collections: Collections, problem: str) -> None:
+    """The collection "film" is listed with a problem that all other uses state, until it is deleted."""
+    invalid, valid = collections.listed()
+    assert (invalid.name, invalid.count, invalid.seconds) == ("film", 2, 0.0)
+    assert problem in invalid.problem and "'film'" in invalid.problem and "delete it" in invalid.problem
+    assert (valid.name, valid.count, valid.problem) == ("other", 3, "")
+    with pytest.raises(StoreError, match=re.escape(invalid.problem)):
         collections.get("film")
     collections.delete("film")
-    assert collections.listed() == []
+    assert collections.listed() == [valid]
+
+
+@pytest.fixture
+def two(collections: Collections) -> Collections:
+    """Two collections, of which the second was changed last."""
+    collections.add("other", moments(3), create=True)
+    collections.add("film", moments(2), create=True)
+    return collections
+
+
+@pytest.mark.parametrize("tags", ["{", "7", "[" * 5000], ids=["no JSON", "no list", "too deep"])
+def test_an_item_of_a_stranger_is_refused_and_its_collection_can_be_deleted(
+    two: Collections, tmp_path: Path, tags: str
+) -> None:
+    film = two.get("film").id
+    as_a_stranger(tmp_path, "UPDATE items SET tags = ? WHERE place = 1 AND collection = ?", tags, film)
+    only_delete_helps(two, "contains an invalid moment")
 
 
 @pytest.mark.parametrize("end", [1e300, 1e308, math.inf, -1.0, 31 * 86_400 + 0.5])
 def test_times_that_no_recording_has_are_refused_and_never_shown(
-    collections: Collections, tmp_path: Path, end: float
+    two: Collections, tmp_path: Path, end: float
 ) -> None:
-    before = collections.add("film", moments(2), create=True)
+    before = two.get("film")
     with pytest.raises(UsageError):
-        collections.change("film", before.items[0].id, end=end)
+        two.change("film", before.items[0].id, end=end)
     with pytest.raises(UsageError):
-        collections.add("film", [Moment("a", 0.0, end)])
-    assert collections.get("film") == before
-    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
-        connection.execute("UPDATE items SET end = ?", (end,))
-    with pytest.raises(StoreError, match="delete the collection"):
-        collections.get("film")
-    if not 0 < end < 1e9:
-        with pytest.raises(StoreError, match="'film' contains invalid moments"):
-            collections.listed()
-    collections.delete("film")
-    assert collections.listed() == []
+        two.add("film", [Moment("a", 0.0, end)])
+    assert two.get("film") == before
+    as_a_stranger(tmp_path, "UPDATE items SET end = ? WHERE collection = ?", end, before.id)
+    only_delete_helps(two, "contains an invalid moment (")
 
 
-@pytest.mark.parametrize(("table", "column"), [("items", "note"), ("collections", "name")])
-def test_text_of_a_stranger_that_is_not_utf8_is_named(
-    collections: Collections, tmp_path: Path, table: str, column: str
-) -> None:
-    collections.add("film", moments(2), create=True)
-    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
-        connection.execute(f"UPDATE {table} SET {column} = CAST(x'1bff' AS TEXT)")
-    with pytest.raises(StoreError, match="a text is not UTF-8") as refused:
-        collections.get("film" if table == "items" else collections.listed()[0].name)
-    assert str(refused.value).isprintable()
+@pytest.mark.parametrize("id", ["../x", "", "A" * 12, b"\xff"])
+def test_ids_of_a_stranger_are_refused(two: Collections, tmp_path: Path, id: str | bytes) -> None:
+    film = two.get("film").id
+    as_a_stranger(tmp_path, "UPDATE items SET collection = CAST(? AS TEXT) WHERE collection = ?", id, film)
+    as_a_stranger(tmp_path, "UPDATE collections SET id = CAST(? AS TEXT) WHERE id = ?", id, film)
+    invalid, valid = two.listed()
+    assert "'film' has an invalid id; delete it" in invalid.problem
+    with pytest.raises(StoreError, match="invalid id"):
+        two.get("film")
+    with pytest.raises(StoreError, match="invalid id"):
+        two.add("film", moments(1))
+    two.delete("film")
+    assert two.listed() == [valid]
+
+
+def test_text_of_a_stranger_that_is_not_utf8_hides_nothing(two: Collections, tmp_path: Path) -> None:
+    film = two.get("film").id
+    as_a_stranger(tmp_path, "UPDATE items SET note = CAST(x'61ff' AS TEXT) WHERE collection = ?", film)
+    as_a_stranger(tmp_path, "UPDATE collections SET name = CAST(x'62ff' AS TEXT) WHERE id = ?", film)
+    assert [each.name for each in two.listed()] == ["b\\xff", "other"]
+    assert {item.note for item in two.get("b\\xff").items} == {"a\\xff"}
+    two.delete("b\\xff")
+    assert [each.name for each in two.listed()] == ["other"]
 
 
 @pytest.mark.parametrize("question", ["{", "[]", '{"q": 7}'])
 def test_a_search_of_a_stranger_is_refused_and_can_be_deleted(tmp_path: Path, question: str) -> None:
     searches = SavedSearches(Database(str(tmp_path)))
     searches.save("rabbits", {"query": "rabbits"}, [])
-    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
-        connection.execute("UPDATE searches SET question = ?", (question,))
-    with pytest.raises(StoreError, match="delete it"):
-        searches.listed()
+    searches.save("sledges", {"query": "sledges"}, [])
+    as_a_stranger(tmp_path, "UPDATE searches SET question = ? WHERE name = 'rabbits'", question)
+    assert [(each.name, each.problem) for each in searches.listed()] == [
+        ("rabbits", "the saved search 'rabbits' is invalid; delete it"),
+        ("sledges", ""),
+    ]
+    assert searches.get("sledges").question == {"query": "sledges"}
+    with pytest.raises(StoreError, match="'rabbits' is invalid; delete it"):
+        searches.get("rabbits")
     searches.delete("rabbits")
-    assert searches.listed() == []
+    assert [each.name for each in searches.listed()] == ["sledges"]
 
 
 def test_files_of_a_stranger_are_refused_with_their_name(collections: Collections, tmp_path: Path) -> None:

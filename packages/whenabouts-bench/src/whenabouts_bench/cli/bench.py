@@ -1,4 +1,4 @@
-"""`whenabouts bench`: any system on any task, and the leaderboard of the results."""
+"""`whenabouts bench`: run a system on a task, and show results as a leaderboard."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 
 def run_run(options: argparse.Namespace) -> int:
-    """Run, write and show."""
+    """Run the system on the task, write the results and print them."""
     task, settings = task_named(options.task), parse_settings(options.settings)
     system = open_system(options.system, settings)
     out = Path(options.out) if options.out else default_out(facts_of(system, options.system), task)
@@ -130,7 +130,7 @@ def _check_out(out: Path, force: bool) -> None:
 
 
 def _name_by_place(results: Results, system: Any, out: Path) -> None:
-    """results/MODEL/REVISION/TASK.json names a system that does not name itself."""
+    """Take a missing name and revision of the system from a path FOLDER/NAME/REVISION/TASK.json."""
     if not getattr(system, "name", ""):
         results.system.name = out.parent.parent.name or results.system.name
     if not getattr(system, "revision", ""):
@@ -160,7 +160,7 @@ def _lines(results: Results, out: Path) -> list[str]:
 
 
 def run_table(options: argparse.Namespace) -> int:
-    """Show the leaderboard and write it."""
+    """Print a leaderboard for each task, and write all of them to each --write file."""
     boards = boards_of(results_in(options.places))
     for name in options.write:
         write_boards(boards, Path(name))

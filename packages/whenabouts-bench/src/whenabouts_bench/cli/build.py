@@ -1,4 +1,4 @@
-"""`whenabouts build`: benchmarks made of annotated data sets, and people's check of them."""
+"""`whenabouts build`: make benchmarks from annotated data sets, and tasks for people to check them."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def _add_pools(parser: argparse.ArgumentParser) -> None:
 
 
 def run_mvmr(options: argparse.Namespace) -> int:
-    """Build, write, count."""
+    """Build the pools, write them and print their counts."""
     _check_outputs(options)
     rules = AsReleased if options.as_released else PoolSettings
     settings = rules(options.pool_size, options.positives, options.positive, options.negative, options.seed)
@@ -286,7 +286,7 @@ def run_mvmr(options: argparse.Namespace) -> int:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder to write into, before what takes long. Raises UsageError where it cannot be made."""
+    """Make an output folder. Raises UsageError if it cannot be made."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -309,7 +309,7 @@ def _annotations(options: argparse.Namespace) -> Annotations:
 
 
 def _scorer(options: argparse.Namespace, annotations: Annotations, kind: type[Frames]) -> tuple[Any, str]:
-    """(EMScore over the frames that were named, what made them); (None, "") without the visual check."""
+    """The EMScore scorer and the name of its frames' source; (None, "") without the visual check."""
     if options.no_visual:
         if options.features or options.clip:
             raise UsageError(
@@ -346,7 +346,7 @@ def _show_pools(
 
 
 def run_thresholds(options: argparse.Namespace) -> int:
-    """Compare with people's ratings."""
+    """Compare an encoder's cosines with people's ratings of sentence pairs."""
     pairs = read_rated_pairs(Path(options.pairs))
     if options.report:
         _make_folder(Path(options.report))
@@ -412,7 +412,7 @@ def _run_check(options: argparse.Namespace, out: Path) -> int:
 
 
 def run_answers(options: argparse.Namespace) -> int:
-    """Say what people found."""
+    """Print how many videos the annotators found falsely categorised."""
     given = Path(options.answers)
     answers = answers_of(given) if given.is_dir() else read_answers(given)
     verdict = judge_answers(read_annotations(options.pools), answers)
@@ -432,7 +432,7 @@ class _Progress:
             sys.stderr.write("\r\x1b[K")
 
     def tell(self, step: str, share: float) -> None:
-        """A step and how much of it is done."""
+        """Show a step's name and the share of it that is done (0 to 1)."""
         if self._shown:
             sys.stderr.write(f"\r\x1b[K{step} {share:4.0%}")
             sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""`whenabouts build judging`: a task set, for people who grade how well moments answer queries."""
+"""`whenabouts build judging`: write a task set for people who grade how well moments answer queries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from whenabouts_bench.judging.tasks import TaskSet, read_exam
 
 
 def add_judging(kinds: Any) -> None:
-    """Declare the kind."""
+    """Declare `build judging`."""
     parser = kinds.add_parser(
         "judging",
         help="a set of tasks: people grade how well moments answer queries",
@@ -118,9 +118,9 @@ def _check(options: argparse.Namespace) -> None:
     if options.runs and any(value is not None for value in by_caption):
         raise UsageError("--batch and --batches go with --captions; the answers of runs are one batch")
     if options.runs and options.random is not None:
-        raise UsageError("--random goes with --captions, which says what moments there are")
+        raise UsageError("--random goes with --captions, the file that it draws moments from")
     if options.captions and options.judged:
-        raise UsageError("--judged goes with --run: what moments by caption are worth opens their next batch")
+        raise UsageError("--judged goes with --run; with --captions, the grades decide about the next batch")
     if options.captions and any(value is not None for value in by_runs):
         raise UsageError("--depth and --iou go with --run; moments by caption come in --batches of --batch")
     if not 0 <= options.pass_mark <= 1:
@@ -129,7 +129,7 @@ def _check(options: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class _Gathered:
-    """Candidates, the videos that are known with their durations, and what they were made from."""
+    """Candidates, the known videos by id, and the settings to record in the task set."""
 
     candidates: list[Candidate]
     videos: Mapping[str, Video]
@@ -190,7 +190,7 @@ def _lines(options: argparse.Namespace, report: dict[str, Any]) -> list[str]:
     ]
     if report["first batch"] < report["tasks"]:
         later = report["tasks"] - report["first batch"]
-        lines.append(f"{later:,} of them come only where the last 5 of a batch are still relevant")
+        lines.append(f"{later:,} of them are judged only if the last 5 of the batch before are relevant")
     if report["videos without a recording"]:
         lines.append(
             f"{report['videos without a recording']:,} videos have no recording here: only Label Studio can "

@@ -1,4 +1,4 @@
-"""`whenabouts build queries`: descriptions of moments become imprecise queries."""
+"""`whenabouts build queries`: rewrite descriptions of moments into imprecise queries."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _BY_RULE_AT_ONCE = 500
 
 
 def add_queries(kinds: Any) -> None:
-    """Declare the kind."""
+    """Declare `build queries`."""
     parser = kinds.add_parser(
         "queries",
         help="imprecise queries: names of persons become general words",
@@ -107,7 +107,7 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
 
 
 def run_queries(options: argparse.Namespace) -> int:
-    """Rewrite, check, draw, write, count."""
+    """Rewrite and check the descriptions, draw the query sets, write them and print their counts."""
     out = Path(options.out)
     annotations = _annotations(options)
     texts = list(dict.fromkeys(query.text.strip() for query in annotations.queries if query.text.strip()))
@@ -132,7 +132,7 @@ def run_queries(options: argparse.Namespace) -> int:
 
 
 def _annotations(options: argparse.Namespace) -> Annotations:
-    """All that was named, as one pool, of the types that were named."""
+    """The named judgements or splits as one pool, with only the queries of the named types."""
     names: Sequence[str]
     if options.annotations:
         names = options.annotations
@@ -149,7 +149,7 @@ def _annotations(options: argparse.Namespace) -> Annotations:
 
 
 def _maker(options: argparse.Namespace, texts: Sequence[str]) -> Maker:
-    """The rewriter and the checks that were named. Raises UsageError, RewriterUnavailable."""
+    """The rewriter and the checks that the options name. Raises UsageError, RewriterUnavailable."""
     by_rule = options.rewriter == _BY_RULE
     if not by_rule and not is_address(options.rewriter):
         raise UsageError(
@@ -161,7 +161,7 @@ def _maker(options: argparse.Namespace, texts: Sequence[str]) -> Maker:
     encoder = open_text_encoder(options.encoder)
     settings = Settings(least=LEAST_OF.get(encoder.name, Settings.least), batch=batch)
     if options.cast and options.names and not by_rule:
-        raise UsageError("--cast is for the rules, and a chat model with --names uses none; leave one out")
+        raise UsageError("--cast is for the rules, and --names with a chat model uses none; leave one out")
     cast = read_cast(Path(options.cast)) if options.cast else None
     names = SetNames(texts, cast) if by_rule or not options.names else None
     finder = TokenModelNames(options.names) if options.names else names
@@ -207,7 +207,7 @@ def _write_report(report: dict[str, Any], path: Path) -> None:
 
 
 def _lines(report: dict[str, Any], out: str) -> list[str]:
-    """The report for people."""
+    """The report as lines of text."""
     replaced = report["replacements"]
     lines = [
         f"{number_of(report['different descriptions'], 'different description')}, "
@@ -226,7 +226,7 @@ def _lines(report: dict[str, Any], out: str) -> list[str]:
 
 
 def _tell(share: float) -> None:
-    """How much is rewritten, on a terminal."""
+    """Show on a terminal which share (0 to 1) is rewritten."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\rrewritten {share:4.0%}" + ("\n" if share >= 1 else ""))
         sys.stderr.flush()

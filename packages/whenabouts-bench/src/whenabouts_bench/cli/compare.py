@@ -88,7 +88,7 @@ def _add_statistics(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare and show."""
+    """Compare the runs and print the table, as text, JSON or LaTeX."""
     if options.latex and (options.json or options.table):
         raise UsageError("--latex, --json and --table: choose one")
     truth_format, run_format = file_formats(options)

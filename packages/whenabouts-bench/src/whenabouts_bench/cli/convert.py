@@ -1,4 +1,4 @@
-"""`whenabouts convert`: judgements and runs from one format to another."""
+"""`whenabouts convert`: write judgements or a run in another format."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Convert and say what was converted."""
+    """Convert the file; print the written parts, and those that the new format loses."""
     done = convert(options.source, options.target, options.to, from_=options.from_, truth=options.truth)
     print_either(options, done.to_json, done.lines)
     return 0

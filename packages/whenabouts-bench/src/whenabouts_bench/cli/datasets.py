@@ -1,4 +1,4 @@
-"""`whenabouts datasets`: which data sets are known, what a folder holds of them, and whether it is right."""
+"""`whenabouts datasets`: list the known data sets, show one, and verify their files in a folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whenabouts_bench.datasets.doctor import examine
 
 
 def add_parser(verbs: Any) -> None:
-    """Declare the verb and its three."""
+    """Declare `datasets` with `list`, `show` and `doctor`."""
     parser = add_verb(
         verbs,
         "datasets",
@@ -52,7 +52,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run_list(options: argparse.Namespace) -> int:
-    """Show which data sets are known."""
+    """Print the known data sets."""
     if wants_json(options):
         print_json([dataset.to_json() for dataset in declarations()])
         return 0
@@ -63,7 +63,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 
 def run_show(options: argparse.Namespace) -> int:
-    """Show the cards."""
+    """Print the card of each split."""
     dataset = open_dataset(options.name, options.folder)
     cards = [dataset.card(split) for split in ([options.split] if options.split else dataset.splits)]
     if wants_json(options):
@@ -76,7 +76,7 @@ def run_show(options: argparse.Namespace) -> int:
 
 
 def run_doctor(options: argparse.Namespace) -> int:
-    """Show what a folder holds; the exit code says whether it is all and right."""
+    """Print what a folder holds; return 0 if all is there and right, 1 or 2 otherwise (see --help)."""
     report = examine(options.folder)
     print_either(options, report.to_json, report.lines)
     return report.exit_code

@@ -1,4 +1,4 @@
-"""`whenabouts evaluate`: the numbers of a run under a named protocol."""
+"""`whenabouts evaluate`: measure a run against judgements under a named protocol."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _summaries() -> str:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Evaluate and show."""
+    """Evaluate the run and print the means; with --given, print the drop instead."""
     truth_format, run_format = file_formats(options)
     if options.given or options.figure or len(options.answers) > 1:
         return _run_drop(options, truth_format, run_format)
@@ -223,9 +223,9 @@ def _percent(value: float) -> str:
 
 
 def _unjudged_cells(result: Evaluation, metric: str) -> tuple[str, ...]:
-    """How much was not judged, the mean on condensed lists, and what is possible."""
+    """Cells of a row: unjudged answers, the mean without them (%), and the bounds of the mean (%)."""
     if result.unjudged is None:
         return ()
-    own = result.unjudged.means(result.metrics)[metric]
-    possible = f"{_percent(own['lower'])} to {_percent(own['upper'])}"
-    return f"{own['unjudged']:,} of {own['answers']:,}", _percent(own["condensed"]), possible
+    means = result.unjudged.means(result.metrics)[metric]
+    possible = f"{_percent(means['lower'])} to {_percent(means['upper'])}"
+    return f"{means['unjudged']:,} of {means['answers']:,}", _percent(means["condensed"]), possible

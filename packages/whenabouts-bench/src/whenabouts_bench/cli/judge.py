@@ -1,4 +1,4 @@
-"""`whenabouts judge`: the page on which people judge the moments of a task set."""
+"""`whenabouts judge`: serve the page on which people grade a task set, or let a model grade it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
     lines = [f"{tasks.name}: {len(tasks.tasks)} moments, {len(tasks.exam)} in the exam"]
     if missing:
         lines.append(f"{len(missing)} of {len(tasks.videos)} videos are missing, {missing[0]} first")
-    # Names in a task set may be a stranger's: none may pass for a line of ours or command the terminal.
+    # A task set may come from a stranger: its names must not forge lines or control the terminal.
     for line in lines:
         print(one_line(line), flush=True)
     serve(tasks, people, settings, lambda line: print(for_terminal(line), flush=True))
@@ -111,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run_model(options: argparse.Namespace, tasks: TaskSet) -> int:
-    """Let a model grade, and compare it with the people who judged."""
+    """Let a model grade the tasks, and print how its grades compare with people's."""
     if options.annotator or options.guests:
         raise UsageError("--model judges alone; leave out --annotator and --guests")
     judged = Judged.of(tasks, Journal.open(tasks).state())
@@ -127,7 +127,7 @@ def _run_model(options: argparse.Namespace, tasks: TaskSet) -> int:
 
 
 def _login() -> str:
-    """The name of who runs this; containers may have none."""
+    """The user's login name, or "annotator" where there is none, as in some containers."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -1,4 +1,4 @@
-"""`whenabouts judgements`: what the grades of a task set came to, out to files and in from elsewhere."""
+"""`whenabouts judgements`: report, write and import the grades of a task set."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ examples:
                                                                    after --import again, for second batches
   whenabouts judgements judging --import export.json               its answers, or the journal of a copy
 
---import comes first, so that what is written holds what was imported.
+--import comes first: files written by the same command hold the imported answers.
 exit codes: 0 done, 2 wrong use or bad input"""
 
 
@@ -114,7 +114,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Import, write, and say how far it is."""
+    """Import answers, write the files asked for, and print progress and agreement."""
     if options.raw or not options.folder:
         return _run_raw(options)
     if options.answers and options.at:
@@ -158,7 +158,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run_raw(options: argparse.Namespace) -> int:
-    """Say what a released table of grades comes to; --out writes the final grades as CSV."""
+    """Print the final grades of a released table (--raw); --out writes them as CSV."""
     if options.raw is None or options.folder:
         raise UsageError("give a task set (FOLDER) or --raw FILE.csv, one of them")
     given = {"--at": options.at, "--with": options.rounds, "--agreement": options.agreement}
@@ -190,7 +190,7 @@ def _raw_lines(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _place(text: str | None) -> int | str | None:
-    """A sequence number or a time, as it was given."""
+    """The argument of --at: the number of an event, or else a time as it was written."""
     number = None if text is None else whole_number(text)
     return text if number is None else number
 
@@ -200,7 +200,7 @@ def _import(journal: Journal, path: Path) -> dict[str, Any]:
 
 
 def _write(options: argparse.Namespace, judged: Judged) -> Iterator[Path]:
-    """Write what was asked for; the files, as they are written."""
+    """Write the files that the options ask for; yield the path of each."""
     if options.out:
         out = Path(options.out)
         refuse_overwriting(out, *options.rounds)
@@ -246,7 +246,7 @@ def _report(judged: Judged) -> dict[str, Any]:
 
 
 def _lines(report: dict[str, Any]) -> Iterator[str]:
-    """The report for people."""
+    """The report as lines of text."""
     yield from (f"written: {file}" for file in report["files"])
     if "imported" in report:
         yield "imported: {new:,} new answers, {changed:,} changed, {same:,} were here already".format(

@@ -1,4 +1,4 @@
-"""Options that verbs on judgements, runs and data sets share."""
+"""Command-line options that verbs on judgements, runs and data sets share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`whenabouts relevance`: which captions are relevant to one another, and ranked sets made of captions."""
+"""`whenabouts relevance`: find pairs of relevant captions, make ranked sets, draw figures of grades."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _FRAME_PIXELS = 240
 
 
 def add_parser(verbs: Any) -> None:
-    """Declare the verb and its two."""
+    """Declare `relevance` with `pairs`, `ranked` and `figures`."""
     parser = add_verb(
         verbs,
         "relevance",
@@ -202,7 +202,7 @@ def _refuse_source(options: argparse.Namespace, *sources: str | None) -> None:
 
 
 def run_pairs(options: argparse.Namespace) -> int:
-    """Find the pairs, write them, tell about them."""
+    """Find the relevant pairs, write them and print a summary."""
     if options.picture:
         check_picture(Path(options.picture))
     _refuse_source(options, options.queries)
@@ -239,7 +239,7 @@ def run_pairs(options: argparse.Namespace) -> int:
 
 
 def run_ranked(options: argparse.Namespace) -> int:
-    """Rank, write, count."""
+    """Rank the moments for each query, write the sets and print a summary of each."""
     if options.graded and options.bands is None and options.encoder not in (None, DEFAULT_TEXT_ENCODER):
         raise UsageError(
             f"--graded --encoder {options.encoder}: grades begin at cosines that were chosen for "
@@ -280,7 +280,7 @@ def run_ranked(options: argparse.Namespace) -> int:
 
 
 def _bands(written: str | None) -> tuple[float, ...] | None:
-    """The similarities that `--bands` lists, without a bound on how many."""
+    """The numbers that `--bands` lists, however many, or None. Raises UsageError if one is no number."""
     try:
         return None if written is None else tuple(float(part) for part in written.split(","))
     except ValueError:
@@ -288,9 +288,9 @@ def _bands(written: str | None) -> tuple[float, ...] | None:
 
 
 def _outputs(options: argparse.Namespace) -> dict[int, Path]:
-    """How many moments a query -> where they are written; folders are made.
+    """Map the number of moments per query to the path of that set; folders are made.
 
-    Raises UsageError where several sets have one name.
+    Raises UsageError if a number is below 1, if two sets share a path, or if a folder cannot be made.
     """
     tops = list(dict.fromkeys(options.top or [40]))
     if min(tops) < 1:
@@ -310,13 +310,13 @@ def _outputs(options: argparse.Namespace) -> dict[int, Path]:
 
 
 def _sources(options: argparse.Namespace) -> list[str | Path]:
-    """The files that are read, with those that lie beside a qrels.jsonl."""
+    """The files that are read, including those beside a qrels.jsonl."""
     named = [options.queries, *options.leave_out, *(options.asked_in or ())]
     return [file for name in named if name for file in files_of(Path(name))]
 
 
 def run_figures(options: argparse.Namespace) -> int:
-    """Draw what there is to draw, and say what was left out and why."""
+    """Draw the figures that the judgements allow; print their files, and why others were left out."""
     if options.seed < 0:
         raise UsageError("--seed takes 0 or more")
     if options.videos and not options.answers:
@@ -346,7 +346,7 @@ def run_figures(options: argparse.Namespace) -> int:
 
 
 def _pictures(files: Mapping[str, Path]) -> figures.Picture:
-    """Frames of recordings."""
+    """A function from (video id, seconds) to the frame there, or None without a recording."""
     from matplotlib.image import imread
 
     def picture(video_id: str, at: float) -> NDArray[np.uint8] | None:

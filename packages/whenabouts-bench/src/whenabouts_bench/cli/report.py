@@ -1,4 +1,4 @@
-"""`whenabouts report`: a page that shows where a run fails."""
+"""`whenabouts report`: write an HTML page that shows where a run fails."""
 
 from __future__ import annotations
 

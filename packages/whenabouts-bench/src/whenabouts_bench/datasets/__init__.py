@@ -1,5 +1,4 @@
-"""Published data sets: videos, queries, judgements, splits; one file per data set, the folder is the
-registry.
+"""Open published data sets (videos, queries, judgements, splits) from their files in a folder.
 
 Every module here with a `DATASET` (see `declaration.Declaration`) is a data set; a new one is a new file.
 Annotation files are recognised by their released names, anywhere in a folder.
@@ -33,7 +32,7 @@ def dataset_names() -> tuple[str, ...]:
 
 
 def declaration_named(name: str) -> Declaration:
-    """The data set of a name, in any case, with underscores or hyphens. Raises UsageError."""
+    """The data set of that name, in any case, with underscores or hyphens. Raises UsageError if unknown."""
     plain = name.lower().replace("_", "-")
     for dataset in declarations():
         if dataset.name == plain:

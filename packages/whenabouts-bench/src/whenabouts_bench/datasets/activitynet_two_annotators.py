@@ -1,4 +1,4 @@
-"""ActivityNet, two annotators: one person's sentences search videos by what another person wrote of them.
+"""ActivityNet, two annotators: queries written by one person, descriptions of the videos by another.
 
 val_1 and val_2 of ActivityNet Captions are two people's descriptions of the same 4,885 videos. Sentences of
 val_2 are the queries; those of val_1, at their times, are the words of the videos. No generator made either,
@@ -24,7 +24,7 @@ SHARES = {"train": 0.6, "val": 0.1, "test": 0.3}
 
 
 def split_of(video_id: str) -> str:
-    """The split of a video, from the hash of its id: it does not depend on other videos."""
+    """The split of a video, which depends only on the hash of its id."""
     place = int(hashlib.sha256(video_id.encode()).hexdigest()[:8], 16) / 2**32
     for name, share in SHARES.items():
         if place < share:
@@ -34,10 +34,10 @@ def split_of(video_id: str) -> str:
 
 
 def write_two_annotators(queries: Annotations, words: Annotations, out: str | Path) -> dict[str, Annotations]:
-    """Write the data set into a folder: judgements by split, and what is "said" in all their videos.
+    """Write the data set into a folder, judgements by split and the words of all videos; return the splits.
 
-    `queries` are val_2 of ActivityNet Captions, `words` val_1. Only videos of both are kept, so that every
-    query has words to be found by.
+    `queries` are val_2 of ActivityNet Captions, `words` val_1. Only videos of both are kept, and only
+    moments longer than 0 s.
     """
     out = Path(out)
     both = {video.id for video in queries.videos} & {video.id for video in words.videos}
@@ -64,7 +64,7 @@ def write_two_annotators(queries: Annotations, words: Annotations, out: str | Pa
 
 
 def file_name(split: str) -> str:
-    """The file of a split."""
+    """The name of a split's file."""
     return f"two_annotators_{split}.jsonl"
 
 

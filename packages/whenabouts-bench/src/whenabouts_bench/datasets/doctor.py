@@ -1,4 +1,4 @@
-"""Checks of a folder: the data sets in it, whether they match the publications, and missing files."""
+"""Check a folder: the data sets in it, whether they match the publications, and missing files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from whenabouts_bench.feature_files import open_features
 from whenabouts_bench.formats.annotations import Annotations
 
 State = Literal["ok", "missing", "differs", "unverified", "broken", "optional"]
-"""`optional` files are missing but not needed; `unverified` ones could not be opened."""
+"""`optional` files are missing but not needed; `unverified` ones need a package that is not installed."""
 
 FINE, WANTING, BROKEN = 0, 1, 2
 

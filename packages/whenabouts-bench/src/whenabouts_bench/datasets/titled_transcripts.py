@@ -36,7 +36,7 @@ FOLDS = (1, 2, 3)
 ALL = "test"
 """The split of all titles, for systems that are not trained on them."""
 PIECE_SECONDS = 9_000.0
-"""A longer recording (a day of radio) is cut into equal pieces; no other is that long."""
+"""Recordings longer than this (here only days of radio) are cut into equal pieces."""
 VALIDATION_EVERY = 5
 """Each fifth recording with titles, in the order of the folds, is for validation where it is not tested."""
 
@@ -80,7 +80,7 @@ def pieces_of(recording: str, seconds: float) -> tuple[Piece, ...]:
 
 
 def folds_of(sets: Mapping[str, str], titles: Mapping[str, int]) -> dict[str, int]:
-    """Recording -> its fold; `sets` and `titles` have each recording's set and number of titles.
+    """Map each recording to its fold; `sets` and `titles` map it to its set and number of titles.
 
     The recordings of a set, those with most titles first, are dealt to the folds in turn.
     """
@@ -96,8 +96,8 @@ def split_names(fold: int) -> tuple[str, str, str]:
 def write_titled_transcripts(source: str | Path, out: str | Path) -> dict[str, Annotations]:
     """Write the data set into a folder; return its splits by name.
 
-    Raises FormatError for a record that is wrong, a title of an unknown recording or behind its end, and a
-    recording without transcript.
+    Raises FormatError for a malformed record, a title of an unknown recording or one that starts after its
+    recording ends, and a recording without transcript.
     """
     source, out = Path(source), Path(out)
     recordings = _recordings(source / "recordings.jsonl")
@@ -158,7 +158,7 @@ def _spoken_in(source: Path, recording: _Recording) -> dict[Piece, list[Sentence
 def _parts(
     folds: Mapping[str, int], titles: Mapping[str, int], fold: int
 ) -> tuple[set[str], set[str], set[str]]:
-    """The recordings of a fold's three splits; those without titles are searched, and in no split."""
+    """The recordings of a fold's three splits; those without titles are in none, but are searched."""
     titled = [name for name in folds if titles.get(name)]
     tested = {name for name in titled if folds[name] == fold}
     validation = set(titled[::VALIDATION_EVERY]) - tested
@@ -204,7 +204,7 @@ def complete(annotations: Annotations, path: Path, split: str) -> Annotations:
 
 
 def file_name(split: str) -> str:
-    """The file of a split."""
+    """The name of a split's file."""
     return f"titled_transcripts_{split}.jsonl"
 
 

@@ -1,1 +1,1 @@
-"""From judgements and a run to numbers: metrics by named protocols, significance, reports."""
+"""Measure runs against judgements: metrics of named protocols, significance, reports."""

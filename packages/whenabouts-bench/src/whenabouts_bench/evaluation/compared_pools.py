@@ -1,4 +1,4 @@
-"""Comparison by pooled judgements: on condensed lists, and how much unjudged answers could change."""
+"""Bound how far unjudged answers could move the difference of two runs, if judgements come from pools."""
 
 from __future__ import annotations
 

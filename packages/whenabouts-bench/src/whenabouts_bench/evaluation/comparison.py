@@ -108,11 +108,11 @@ def names_of(runs: Iterable[str | PurePath]) -> tuple[str, ...]:
         if longer == depths:
             break
         depths = longer
-    taken: set[str] = set()
+    used: set[str] = set()
     for number, name in enumerate(names):
         numbered = (f"{name} #{count}" for count in itertools.count(2))
-        names[number] = next(n for n in itertools.chain([name], numbered) if n not in taken)
-        taken.add(names[number])
+        names[number] = next(n for n in itertools.chain([name], numbered) if n not in used)
+        used.add(names[number])
     return tuple(names)
 
 
@@ -337,8 +337,8 @@ def _check_settings(settings: Settings, runs: int) -> None:
         )
     runs //= settings.trainings
     if runs < 2:
-        what = "run" if settings.trainings == 1 else "system"
-        raise UsageError(f"{runs} {what}: a comparison needs two or more")
+        noun = "run" if settings.trainings == 1 else "system"
+        raise UsageError(f"{runs} {noun}: a comparison needs two or more")
     if not 0 < settings.alpha < 1:
         raise UsageError(f"alpha {settings.alpha!r}: give a probability between 0 and 1, such as 0.05")
     if settings.seed < 0:
@@ -451,7 +451,7 @@ class _Measured:
 def _measured(
     values: Floats, labels: Indices, metrics: tuple[str, ...], pairs: Pairs, settings: Settings
 ) -> dict[str, _Measured]:
-    """By metric; metrics that apply to the same queries are computed together."""
+    """Map each metric to its numbers; metrics that apply to the same queries are computed together."""
     applies = ~np.isnan(values[0])
     kinds, kind_of = np.unique(applies, axis=1, return_inverse=True)
     measured: dict[str, _Measured] = {}

@@ -1,4 +1,4 @@
-"""The loss of systems if the right video is not given: bars for VMR and MVMR."""
+"""Draw how much systems lose if the right video is not given: bars for VMR and MVMR."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def check_name(path: Path) -> None:
 
 
 def write_drop(drops: Sequence[Drop], path: Path) -> list[Path]:
-    """Figure 6 of paper 002 as SVG and PNG: the mean of R@1 and R@5 at IoU 0.5, with 95 % intervals.
+    """Draw figure 6 of paper 002 as SVG and PNG; return both files.
 
-    The axis ends at 100 %. Raises as `check_name`.
+    Bars are the mean of R@1 and R@5 at IoU 0.5, in percent, with 95 % intervals. Raises as `check_name`.
     """
     check_name(path)
     places = np.arange(len(drops))

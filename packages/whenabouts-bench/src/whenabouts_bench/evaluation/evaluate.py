@@ -1,4 +1,4 @@
-"""Judgements and a run -> a value per query and metric -> `Evaluation`."""
+"""Evaluate a run against judgements: a value per query and metric, and their means (`Evaluation`)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _UNSAID = (
     'of the corpus read the same moments. (In run.jsonl, "task": "VCMR" or "SVMR" in each line says it.)'
 )
 NO_MOMENT_OF_GRADE = "Queries without a moment of grade"
-"""How the note on a level of relevance begins."""
+"""The beginning of the note on a level of relevance."""
 _LEAST_JUDGED = 0.01  # with a smaller share of judged queries, a run belongs to another data set
 
 
@@ -249,7 +249,7 @@ def videos_of_first_judgements(annotations: Annotations) -> dict[str, str]:
 def annotations_of(
     truth: Annotations | Qrels | str | Path, protocol: Protocol | None, format: str | None = None
 ) -> Annotations:
-    """Judgements of a file, as a protocol reads it, or of a mapping."""
+    """Judgements from a file, as the protocol reads it, or from a mapping. Raises FormatError."""
     if isinstance(truth, Annotations):
         return truth
     if isinstance(truth, str | Path):

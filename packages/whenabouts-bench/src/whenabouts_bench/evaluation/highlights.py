@@ -1,4 +1,4 @@
-"""Highlights of QVHighlights: how well clip scores identify salient clips, per query."""
+"""Measure how well clip scores identify salient clips, per query, as QVHighlights does."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def average_precision(highlights: Highlights, least: int) -> Floats:
     """(Q,) AP of the clips' scores for clips graded at least `least`, averaged over annotators.
 
     Precision is interpolated and averaged over the distinct scores at which recall grows (ties form a group).
-    0 if an annotator graded no clip high enough, 1 if all clips.
+    An annotator who graded no clip high enough contributes 0.
     """
     values = [
         _precision(highlights.grades[:, :, who] >= least, highlights.scores, highlights.clip_exists)

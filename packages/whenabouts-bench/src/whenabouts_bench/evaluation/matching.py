@@ -359,11 +359,11 @@ def matched_one_to_one(rank: Indices, pairs: Pairs, enough: Mask) -> Indices:
     row, moment = row[order], moment[order]
     bounds = np.flatnonzero(np.diff(rank[row], prepend=-1, append=NEVER))
     matched = np.full(len(rank), -1)
-    taken = np.zeros(int(moment.max(initial=-1)) + 1, bool)
+    is_matched = np.zeros(int(moment.max(initial=-1)) + 1, bool)
     for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        free = np.flatnonzero(~taken[moment[begin:end]]) + begin
+        free = np.flatnonzero(~is_matched[moment[begin:end]]) + begin
         # The first free pair of each row. Rows of one rank have different queries, so they cannot compete.
         chosen = free[np.diff(row[free], prepend=-1) != 0]
         matched[row[chosen]] = moment[chosen]
-        taken[moment[chosen]] = True
+        is_matched[moment[chosen]] = True
     return matched

@@ -1,4 +1,4 @@
-"""Metrics: names, and values per query. A new metric is a row of `MEASURES` and a function.
+"""Metrics: parse their names and compute values per query; `MEASURES` has a row and function for each.
 
 Names are "R@10,IoU=0.5", "R@1,IoU=0.5,grade>=3", "SVMR R@1,IoU=0.7", "VR R@100", "nDCG@20,IoU=0.7", "mAP".
 Functions return (B,) fractions in [0, 1], one per query of a block.
@@ -63,7 +63,7 @@ _MOST = {"iou": 1.0, "saliency": 4.0, "grade": float(MOST_GRADE)}
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric.
+    """A metric as its name states it.
 
     `task` is the list of the run that it reads, or HL for clip scores. `k` is its depth (None: unlimited),
     `iou` the minimal overlap of a hit (None if not applicable, or for the mean over 0.5, 0.55 ... 0.95),
@@ -108,7 +108,7 @@ class Listing:
 
     @property
     def queries(self) -> int:
-        """B."""
+        """The number B of queries."""
         return len(self.rows.queries)
 
     @cached_property

@@ -1,7 +1,7 @@
-"""The same queries with their video given (VMR) and with distractors in a pool (MVMR), and the drop between.
+"""Measure the drop from answers with the right video given (VMR) to answers from a pool of videos (MVMR).
 
-A system that answers well if the right video is given, and badly if it must choose it, is overconfident: it
-finds a moment in any video (paper 002, figure 6: the mean of R@1 and R@5 at IoU 0.5; paper 001, table 2).
+A system that answers well only if the right video is given is overconfident: it finds a moment in any video
+(paper 002, figure 6: the mean of R@1 and R@5 at IoU 0.5; paper 001, table 2).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The best moments of each query from scored proposals of many videos, after non-maximum suppression."""
+"""Find each query's best moments among scored proposals of many videos, by non-maximum suppression."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _FIRST_LOOK = 256  # candidates per query that are tried first
 
 @dataclass(frozen=True)
 class BestMoments:
-    """The best moments of Q queries, best first; unused entries of `place` and `cell` are -1.
+    """The best moments of Q queries, best first; all arrays are (Q, limit).
 
-    All are (Q, limit): `place` is the video's position in the query's pool, `cell` the proposal.
+    `place` is the video's position in the query's pool, `cell` the proposal; both are -1 in unused entries.
     """
 
     place: NDArray[np.int64]
@@ -45,8 +45,8 @@ def best_moments(
     proposal is suppressed by a better survivor in the same video with more than `iou` overlap. The order is
     by score, then place in the pool, then proposal.
 
-    Suppressing per video and merging equals walking down the merged list, so only as much is sorted and
-    compared as the `limit` survivors need, for all queries at once.
+    Suppressing per video and merging gives the same as walking down the merged list, so only as many
+    proposals are sorted and compared as the `limit` survivors need, for all queries at once.
 
     Raises UsageError for shapes that do not fit, a NaN score, or an `iou` outside [0, 1].
     """

@@ -1,4 +1,4 @@
-"""Figures 4 to 7 of paper 004 for any ranked set: grades, similarities, annotators, answers and truth.
+"""Draw figures 4 to 7 of paper 004 for any ranked set: grades, similarities, annotators, answers and truth.
 
 Similarities come with the judgements (`Annotations.similarity`); annotators' raw grades are a CSV file with
 the columns `pair_id`, `worker` and `relevance`, as in TVR-Ranking. Needs matplotlib.
@@ -47,8 +47,7 @@ def similarities_of(annotations: Annotations) -> Floats:
 
 
 def draw_similarity(annotations: Annotations, stem: Path, queries: int = 10, seed: int = 0) -> list[Path]:
-    """Figure 4: relevance against similarity, and against the rank by similarity, of some queries. SVG and
-    PNG.
+    """Draw figure 4 as SVG and PNG: relevance against similarity, and against the rank by similarity.
 
     `queries` are sampled from the half with the most judgements; each has its colour, and points are
     jittered. The line is the mean of all judgements.
@@ -101,7 +100,7 @@ def _binned(values: NDArray[Any], relevance: Floats, bins: int = 20) -> tuple[Fl
 
 @dataclass(frozen=True)
 class RawGrades:
-    """Annotators' grades: `lowest` and `highest` (P,) grade of each pair with two or more."""
+    """The `lowest` and `highest` grade (P,) of pairs with two or more grades; counts of the whole file."""
 
     lowest: Indices
     highest: Indices
@@ -116,7 +115,7 @@ class RawGrades:
 
 
 def read_raw_table(path: Path) -> tuple[dict[str, list[int]], set[str]]:
-    """(pair id -> its grades, annotators) of a CSV. Raises FormatError, with the line, for no grade."""
+    """(pair id -> its grades, annotators) of a CSV file. Raises FormatError, with the line of a bad grade."""
     try:
         text = read_document(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -288,11 +287,11 @@ def _matched(
         names = {code: name for name, code in truth.video_codes.items()}
         names |= {len(truth.video_codes) + number: name for number, name in enumerate(block.video_ids)}
         pairs = pairs_of(rows, truth, protocol)
-        taken = matched_one_to_one(rows.rank, pairs, passes(pairs.iou, threshold, protocol))
+        moments = matched_one_to_one(rows.rank, pairs, passes(pairs.iou, threshold, protocol))
         for number, code in enumerate(rows.queries.tolist()):
             if truth.query_ids[code] in ids:
                 of_query = rows.query == number
-                columns = (column[of_query].tolist() for column in (rows.start, rows.end, taken))
+                columns = (column[of_query].tolist() for column in (rows.start, rows.end, moments))
                 videos = [names[video] for video in rows.video[of_query].tolist()]
                 matched[truth.query_ids[code]] = list(zip(videos, *columns, strict=True)), truth
     return matched

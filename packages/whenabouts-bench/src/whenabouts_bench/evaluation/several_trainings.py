@@ -45,9 +45,9 @@ class Pooled:
 
 
 def pooled_variance(systems: Sequence[Floats]) -> Pooled:
-    """From the values (S, Q, K) of each system, whose numbers of trainings S may differ.
+    """The variance of a training, from values (S, Q, K) of each system; numbers of trainings S may differ.
 
-    Raises UsageError where no system has two.
+    Raises UsageError if no system has two trainings.
     """
     degrees = [len(values) - 1 for values in systems]
     if not sum(degrees):

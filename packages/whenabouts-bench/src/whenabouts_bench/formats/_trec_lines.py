@@ -1,4 +1,4 @@
-"""Lines of a TREC run, decoded in fast chunks; a chunk that the fast reader refuses is read line by line."""
+"""Decode a TREC run in large chunks; a chunk that the fast reader refuses is read line by line."""
 
 from __future__ import annotations
 
@@ -129,9 +129,9 @@ def _fast(first_line: int, chunk: bytes) -> _Piece | None:
         return None
     video, start, end = split
     numbers = np.stack([start, end, table["score"].to_numpy()])
-    sound = (start >= 0) & (start < end) & (end < np.inf) | np.isnan(start) & np.isnan(end)
+    valid = (start >= 0) & (start < end) & (end < np.inf) | np.isnan(start) & np.isnan(end)
     query = table["query"].combine_chunks()
-    if not (sound.all() and np.isfinite(numbers[2]).all()) or pc.any(pc.equal(query, "")).as_py():
+    if not (valid.all() and np.isfinite(numbers[2]).all()) or pc.any(pc.equal(query, "")).as_py():
         return None
     return _grouped(query, np.arange(first_line, first_line + lines), video, numbers)
 
@@ -182,7 +182,7 @@ def _grouped(query: Any, lines: Indices, video: Any, numbers: Floats) -> _Piece:
 
 
 def _careful(path: Path, first_line: int, chunk: bytes, answer_of: AnswerOf) -> _Piece:
-    """The same line by line, with errors that name the line."""
+    """The lines of a chunk, read one by one; raises FormatError with the line number."""
     lines: list[int] = []
     rows: list[tuple[str, str, float, float, float]] = []
     for number, raw in numbered_lines(io.BytesIO(chunk), path, first_line):

@@ -1,4 +1,4 @@
-"""Judgements as columns, between the readers of files and evaluation."""
+"""Judgements in memory, as columns: `Annotations`, which readers of files build and evaluation reads."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class AnnotationBuilder:
         similarity: float | None = None,
         caption: str = "",
     ) -> None:
-        """Add a judgement of a query that was added; the rules of the class apply to its times (seconds)."""
+        """Add a judgement of an added query, times in seconds. UsageError if a number is not finite."""
         if not (math.isfinite(start) and math.isfinite(end) and math.isfinite(relevance)):
             raise UsageError(
                 f"{self.name}: query {query_id!r}: {start!r}-{end!r}, relevance {relevance!r}: must be finite"

@@ -1,4 +1,4 @@
-"""Results of `whenabouts bench` as a run: the answers that the numbers of the file come from.
+"""Read the answers in a results file of `whenabouts bench` as a run.
 
 `{"whenabouts_bench": 1, …, "answers": {"VCMR": {query id: [[video id, start, end, score], …]}}}`; a list of
 videos has null for start and end. `clip_scores` (per query, of 2 s each) are its saliency.
@@ -40,7 +40,7 @@ _LISTS = "an object, VCMR, SVMR or VR -> {query id: rows}"
 
 
 def open_run(path: Path) -> BenchRun:
-    """The answers of a file of results; read at once. Raises FormatError."""
+    """The answers in a results file, read into memory. Raises FormatError."""
     whole = Origin(path)
     fields = whole.object(read_json(path))
     at = whole.at("answers")
@@ -88,13 +88,13 @@ class BenchRun:
     @property
     def answered(self) -> Mapping[Task, Task]:
         """Each list answers its own task; moments of the corpus rank its videos, too."""
-        own: dict[Task, Task] = dict(own_lists(self.tasks))
-        if "VCMR" in own:
-            own.setdefault("VR", "VCMR")
-        return own
+        lists: dict[Task, Task] = dict(own_lists(self.tasks))
+        if "VCMR" in lists:
+            lists.setdefault("VR", "VCMR")
+        return lists
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
-        """The answers of one list. Raises UsageError if it does not hold the list."""
+        """The answers of one task's list, as one block. Raises UsageError if the run has no such list."""
         check_task(self, task)
         yield self.lists[task]
 

@@ -1,4 +1,4 @@
-"""Conversion between formats, with a report of losses."""
+"""Convert judgements and runs between file formats, and report what the new format loses."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def convert(
     """Write a file of judgements or a run in another format, atomically.
 
     `truth` are the judgements that a run answers: some formats include their texts and videos. A target that
-    is a folder, or ends in a slash, gets the four files of our JSON lines. Raises FormatError and UsageError.
+    is a folder, or ends in a slash, gets qrels.jsonl and the files beside it. Raises FormatError, UsageError.
     """
     module, kind = _kind_of(Path(source), from_)
     folder = str(target).endswith("/") or Path(target).is_dir()
@@ -122,7 +122,7 @@ def _make(folder: Path) -> None:
 
 
 class _Counted:
-    """A run that counts what is read."""
+    """A run that counts the queries and rows that are read from it."""
 
     def __init__(self, source: RunSource) -> None:
         self._source = source

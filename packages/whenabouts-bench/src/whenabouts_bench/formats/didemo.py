@@ -92,10 +92,10 @@ def _add_videos(builder: AnnotationBuilder, records: list[tuple[Origin, _Descrip
 
 
 def _add_description(builder: AnnotationBuilder, record: _Description, video_id: str) -> None:
-    sound = [(first, last) for first, last in record.times if first <= last]
-    if len(sound) < len(record.times):  # reversed spans are not counted
-        builder.count(builder.REVERSED, len(record.times) - len(sound))
-    seconds = [(first * SEGMENT_SECONDS, (last + 1) * SEGMENT_SECONDS) for first, last in sound]
+    spans = [(first, last) for first, last in record.times if first <= last]
+    if len(spans) < len(record.times):
+        builder.count(builder.REVERSED, len(record.times) - len(spans))
+    seconds = [(first * SEGMENT_SECONDS, (last + 1) * SEGMENT_SECONDS) for first, last in spans]
     query_id = str(record.annotation_id).strip()
     if not builder.add_query(query_id, record.description.strip(), annotated=tuple(seconds)):
         return

@@ -1,4 +1,4 @@
-"""JSON checked against declared types, with errors that say where a wrong value is.
+"""Check JSON against declared types; errors name the file, line and field of a wrong value.
 
 Readers declare what they accept as `msgspec.Struct`s. The text that an error gives as accepted is the type's
 `title`; unknown fields are ignored.
@@ -174,7 +174,7 @@ def _problem(message: str, value: Any) -> tuple[str, Any]:
 
 @cache
 def _title(type_: Any, keys: tuple[str | int, ...]) -> str:
-    """What the type at a place accepts: its title, or that of the enclosing tuple."""
+    """The values that the type at a place accepts: its title, or that of the enclosing tuple."""
     title, is_in_tuple = "", False
     while True:
         if get_origin(type_) is Annotated:

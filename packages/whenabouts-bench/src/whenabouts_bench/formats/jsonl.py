@@ -363,8 +363,8 @@ def _block(lines: list[tuple[int, _RunLine]], path: Path) -> RunBlock:
         score=np.array([moment.score for moment in moments], np.float64),
         confidence=_confidences([line.confidence for _, line in lines]),
     )
-    sound = (block.start >= 0) & (block.start < block.end) | np.isnan(block.start) & np.isnan(block.end)
-    if not sound.all():
+    valid = (block.start >= 0) & (block.start < block.end) | np.isnan(block.start) & np.isnan(block.end)
+    if not valid.all():
         for number, line in lines:
             _check_spans(Origin(path, number), line)
     return block

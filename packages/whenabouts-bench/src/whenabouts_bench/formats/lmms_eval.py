@@ -1,4 +1,4 @@
-"""Answers of lmms-eval's tasks of temporal grounding: sentences of a model that state a time.
+"""Read answers of lmms-eval's tasks of temporal grounding: sentences in which a model states a time.
 
 Two files of its tasks `temporal_grounding_charades` and `timelens_*` are read:
 

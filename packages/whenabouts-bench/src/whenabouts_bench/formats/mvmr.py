@@ -1,4 +1,4 @@
-"""MVMR pool files: a moment of its own video, moments of other videos that fit too, and a pool to search.
+"""MVMR pool files: for each sentence its own moment, fitting moments of other videos, and a pool to search.
 
 `{video: {"duration", "timestamps": [[start, end], ...], "sentences": [...], "pos_moments": [[[video,
 its sentence, [start, end]], ...], ...], "retrieval_pool": [[video, ...], ...]}}`, entry i of each list for
@@ -83,16 +83,16 @@ class PoolFile:
         }
 
     def own(self, video_id: str, times: tuple[float, float]) -> tuple[float, float]:
-        """Seconds of a query's own moment."""
+        """The (start, end) in seconds of a query's own moment, given its `times` in the file."""
         rate = self.videos[video_id].rate
         return times[0] / rate, times[1] / rate
 
     def other(self, video_id: str, other: str, times: tuple[float, float]) -> tuple[float, float]:
-        """Seconds of a positive in another video; with the query's video's rate if that one's is unknown."""
+        """The seconds of a positive in video `other`; if that has no entry, with the rate of `video_id`."""
         return self.own(other if other in self.videos else video_id, times)
 
     def annotations(self) -> Annotations:
-        """Raises FormatError, with file, video and field."""
+        """Videos, queries, judgements in seconds, and pools. Raises FormatError with file, video, field."""
         builder = AnnotationBuilder(str(self.path), cut=self.cut)
         for video_id, video in self.videos.items():
             builder.add_video(video_id, video.seconds)

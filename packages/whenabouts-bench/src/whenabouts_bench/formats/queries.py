@@ -1,4 +1,4 @@
-"""Files of queries for runs without judgements."""
+"""Read files of queries, to run systems on queries that nobody judged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def read_queries(path: str | Path) -> Annotations:
 
     Accepted are judgements in any format with texts (including the videos that they name); our queries.jsonl;
     plain text (`.txt`), a query per line, with line numbers from 1 as ids; and questions as for `calibrate
-    --queries` (JSON lines of `query`, `video`, `start`, `end`), numbered likewise. Raises FormatError for a
+    --queries` (JSON lines of `query`, `video`, `start`, `end`), numbered from 1. Raises FormatError for a
     query without words or an empty file; UsageError if no format recognises the file.
     """
     path = Path(path)

@@ -1,4 +1,4 @@
-"""Runs, the answers of a system, read and written in blocks of bounded size."""
+"""Runs: the answers of a system to queries, read and written in blocks of bounded size."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class FileRun:
     _is_logged: bool = field(default=False, init=False)
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
-        """The answers. Raises UsageError if it does not hold the list."""
+        """The answers in blocks. Raises UsageError if the run does not hold the list `task`."""
         check_task(self, task)
         contradicting, tied = 0, 0
         for block in self.read(self.path):
@@ -340,7 +340,7 @@ def in_order_of_scores(block: RunBlock, losses: Losses) -> RunBlock:
 
 
 def without_empty_spans(block: RunBlock, losses: Losses) -> RunBlock:
-    """The rows without empty spans; such rows keep video and rank."""
+    """The block with the times of empty spans set to NaN; such rows keep their video and rank."""
     empty = block.start >= block.end
     count = int(empty.sum())
     if not count:

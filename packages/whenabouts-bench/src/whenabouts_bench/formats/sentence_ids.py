@@ -1,4 +1,4 @@
-"""Query ids for runs that name their queries by sentence, as the programs of video language models do."""
+"""Find query ids for runs that name queries by sentence, as the programs of video language models do."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def with_ids_of(run: SentenceRun, annotations: Annotations) -> RunSource:
 
 
 def _queries_by_sentence(annotations: Annotations) -> dict[tuple[str, str], list[tuple[str, float, float]]]:
-    """(video name, words) -> [(query id, start, end)] of the judgements of grade above 0."""
+    """(video name, words) -> [(query id, start, end)] of each query's first positive moment in each video."""
     by_sentence: dict[tuple[str, str], list[tuple[str, float, float]]] = {}
     columns = (
         annotations.query,

@@ -1,4 +1,4 @@
-"""Sentences spoken in videos, with times; HERO reads them, and they can be judgements, too.
+"""Transcripts: sentences spoken in videos, with times. HERO reads them; they can also serve as judgements.
 
 JSON lines of `{"video_id", "sentences": [{"start", "end", "text"}, …]}`; TVR's released subtitles
 (`{"vid_name", "sub": […]}`) are accepted. Times are seconds. As judgements, each sentence is a query

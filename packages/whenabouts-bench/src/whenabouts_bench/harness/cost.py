@@ -1,4 +1,4 @@
-"""The cost of indexing and searching, and the machine that did it, without its host name."""
+"""Measure the cost of indexing and searching, and describe the machine without its host name."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _processor_seconds() -> float:
 def cost_of(
     indexing: Spent, searching: Spent, queries: int, seconds: float, index_bytes: int | None
 ) -> dict[str, float | None]:
-    """The cost of a run; values per hour of video are None if no duration is known."""
+    """The cost of `queries` queries on `seconds` of video; values per hour are None without any duration."""
     hours = seconds / 3600
     return {
         "hours of video": hours or None,

@@ -1,4 +1,4 @@
-"""How well a system recognises queries without an answer.
+"""Measure how well a system recognises queries without an answer.
 
 Queries with an answer are positives, those without are negatives; each has the score of its first row, or its
 probability. A query without a row is rejected with certainty.

@@ -46,7 +46,7 @@ from whenabouts_bench.harness.task import Material, Task
 from whenabouts_bench.harness.videos import videos_in
 
 RIGHT_IOU = 0.5
-"""From this IoU with a right moment a first answer counts as right in the calibration error."""
+"""The least IoU with a right moment at which the calibration error counts a first answer as right."""
 
 
 def run_task(
@@ -172,7 +172,7 @@ class _ListCollector:
         return Answered(self.name, lists, clips, probability)
 
     def _rows(self, listed: RunList) -> tuple[list[BenchQuery], Any]:
-        """The queries of a list and what the system returns for them; None if it has no method for it."""
+        """The queries of a list and the system's answers; None if it has no method for the list."""
         depth, system = self.task.depth, self.system
         if listed == "VR":
             if "rank_videos" not in self.methods:
@@ -314,7 +314,7 @@ def _rows(block: RunBlock) -> dict[str, list[tuple[str, float | None, float | No
 
 
 def default_out(system: OfSystem, task: Task) -> Path:
-    """results/NAME/REVISION/TASK.json."""
+    """The default place of a result: results/NAME/REVISION/TASK.json, with odd characters as hyphens."""
     parts = (system.name, system.revision, task.name)
     folder, revision, name = (re.sub(r"[^\w.+-]+", "-", part).strip(".-") or "-" for part in parts)
     return Path("results", folder, revision, f"{name}.json")

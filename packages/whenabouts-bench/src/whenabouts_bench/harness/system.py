@@ -37,7 +37,7 @@ Line = tuple[float, float, str]
 class BenchVideo:
     """A video to index.
 
-    `duration` is in seconds, None if unknown. `path` is its file, if the data folder has one.
+    `duration` is in seconds or None, `path` its recording or None, `transcript` a subtitle file or lines.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""The videos of a task for systems, with durations, files and transcripts from the data folder."""
+"""Find the recordings and transcripts of a task's videos in the data folder, for systems to index."""
 
 from __future__ import annotations
 

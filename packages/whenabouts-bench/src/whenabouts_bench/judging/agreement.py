@@ -1,4 +1,4 @@
-"""Cohen's kappa of each pair of annotators, and of each with the final grades; figure 5 of paper 004.
+"""Measure how annotators agree with each other and with the final grades: Cohen's kappa, shares, a figure.
 
 Kappa (Cohen, 1960; weighted: 1968) is 1 - observed / expected disagreement. The expected one assumes two
 independent annotators with the same distributions of grades. Unweighted, all differences count alike; linear
@@ -92,7 +92,7 @@ def interval_of(drawn: Floats, tail: float) -> Interval | None:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How two annotators agree on the `tasks` that both graded; `second` may be "consensus".
+    """The agreement of two annotators on the `tasks` that both graded; `second` may be "consensus".
 
     `same` and `within_1` are shares of the tasks. Undefined kappas and `intervals` (95 %) are None.
     """

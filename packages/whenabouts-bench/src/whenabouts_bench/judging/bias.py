@@ -1,4 +1,4 @@
-"""Whether an annotator, a person or a model, grades higher than the others, and whether that changes.
+"""Measure whether an annotator (a person or a model) grades higher than others, and whether that changes.
 
 The bias is the mean difference of the annotator's grades from the mean grade of the others of the same task;
 the drift is the bias of the second half of the annotator's grades, in order of time, minus that of the first.
@@ -22,7 +22,7 @@ from whenabouts_bench.judging.qrels import Judged
 
 @dataclass(frozen=True)
 class Bias:
-    """The bias and drift of an annotator over the `tasks` that others graded, too; no drift of one task."""
+    """The bias and drift of an annotator over `tasks` that others also graded; one task has drift None."""
 
     annotator: str
     tasks: int
@@ -106,7 +106,7 @@ def biases(judged: Judged) -> list[Bias]:
 
 
 def _of_model(judged: Judged, grades: Mapping[str, int]) -> list[tuple[str, float, float]]:
-    """Its rows in the order in which it graded."""
+    """(query id, the model's grade, mean grade of people) of each task, in the order of first grading."""
     return [
         (judged.task_set.task(task_id).query_id, grade, float(np.mean(people)))
         for task_id, grade in grades.items()

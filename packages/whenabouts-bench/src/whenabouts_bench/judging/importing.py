@@ -15,7 +15,7 @@ from whenabouts_bench.judging.tasks import Task, TaskSet
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """How many answers of an import are `new`, `changed`, or the `same` as before."""
+    """The numbers of an import's answers that are `new`, `changed`, or the `same` as before."""
 
     new: int
     changed: int
@@ -64,17 +64,17 @@ def _news(path: Path, given: Sequence[Event], task_set: TaskSet, state: State) -
 def _exam_news(given: Sequence[Event], state: State) -> list[Event]:
     """The exam answers that continue those in a state; earlier versions could import a part of an exam.
 
-    Whoever answered the exam otherwise here keeps those answers.
+    An annotator whose exam answers here differ from the file's keeps those given here.
     """
     exams: dict[str, dict[str, list[Event]]] = {}
     for event in given:
         exams.setdefault(event.annotator, {}).setdefault(event.task_id, []).append(event)
     news = list[Event]()
     for annotator, answers in exams.items():
-        held = state.exam.get(annotator, {})
+        old = state.exam.get(annotator, {})
         grades = {task_id: [event.grade for event in events] for task_id, events in answers.items()}
-        if all(grades.get(task_id, [])[: len(here)] == here for task_id, here in held.items()):
-            news += [e for task_id, events in answers.items() for e in events[len(held.get(task_id, ())) :]]
+        if all(grades.get(task_id, [])[: len(here)] == here for task_id, here in old.items()):
+            news += [e for task_id, events in answers.items() for e in events[len(old.get(task_id, ())) :]]
     return news
 
 

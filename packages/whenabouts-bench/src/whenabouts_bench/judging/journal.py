@@ -115,7 +115,7 @@ class Journal:
         return State.of(until(self.events(), at))
 
     def read(self, ask: Callable[[State], Result]) -> Result:
-        """`ask(state)` of the current state, which `ask` must not change or keep."""
+        """The result of `ask` on the current state; `ask` must not change or keep the state."""
         with self._guard:
             self._read()
             return ask(self._state)
@@ -216,12 +216,12 @@ class Journal:
         folder = self.task_set.folder
         while True:
             try:
-                held = locking.hold(folder, LOCK)
+                lock = locking.hold(folder, LOCK)
             except OSError as error:
                 raise UsageError(
                     f"{folder} cannot be written: {error.strerror}; check its permissions"
                 ) from error
-            if held is not None:
+            if lock is not None:
                 break
             if time.monotonic() > deadline:
                 raise UsageError(f"{folder}: another process has been writing for {_PATIENCE_SECONDS:.0f} s")
@@ -229,7 +229,7 @@ class Journal:
         try:
             yield
         finally:
-            held.release()
+            lock.release()
 
     def _read(self) -> bytes:
         """Apply new batches of the file; returns what follows, which is torn or being written."""
@@ -246,19 +246,19 @@ class Journal:
             return b""
         except OSError as error:
             raise FormatError(self._path, f"cannot be read: {error.strerror or error}") from None
-        batch, taken, position = list[Event](), 0, 0
+        batch, applied, position = list[Event](), 0, 0
         while newline := data.find(b"\n", position) + 1:
             event = self._parse(len(self._events) + len(batch) + 1, data[position : newline - 1])
             self._check_batch(event, batch)
             batch.append(event)
             position = newline
             if event.last in (None, event.seq):
-                self._take(batch, position - taken)
-                batch, taken = [], position
-        return data[taken:]
+                self._take(batch, position - applied)
+                batch, applied = [], position
+        return data[applied:]
 
     def _check_batch(self, event: Event, batch: Sequence[Event]) -> None:
-        """Raise FormatError for an event that is not of the batch before it."""
+        """Raise FormatError for an event that does not belong to the unfinished batch before it."""
         origin = Origin(self._path, event.seq, "last")
         if event.last is not None and event.last < event.seq:
             raise origin.error("is before its own line:", event.last, f"{event.seq} or more")
@@ -334,7 +334,7 @@ class Journal:
         self._read()
 
     def _commit(self, descriptor: int, data: bytes) -> None:
-        """Write all but the last newline, then that: it shows the batch to readers.
+        """Write all but the last newline, then the newline, which shows the batch to readers.
 
         What readers may have seen is never taken back.
         """

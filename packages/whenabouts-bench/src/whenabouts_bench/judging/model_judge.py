@@ -2,8 +2,8 @@
 
 The model gets the guideline, the query, and what is said in the moment; pictures of it only if a number of
 frames was named, because they leave the machine. Like people, it sees no captions, runs or grades. Its grades
-are lines of `model_grades.jsonl`, apart from the journal: they are no judgements unless somebody asks for
-them (`judgements --truth-of`). A task that was graded is not sent again.
+go to `model_grades.jsonl`, not to the journal; only `judgements --truth-of` uses them as judgements. A task
+that was graded is sent again only if the guideline or the number of frames changes.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ModelRun:
 
 
 def name_of(chat: Chat, frames: int) -> str:
-    """What the model is called as an annotator: its name, and how much it sees."""
+    """The model's name as an annotator, with its kind of input: "MODEL (words)" or "MODEL (4 frames)"."""
     return f"{chat.endpoint.model} ({f'{frames} frames' if frames else 'words'})"
 
 
@@ -104,8 +104,8 @@ def grade_with_model(
 ) -> ModelRun:
     """Let a model grade the presented tasks that it has not graded under the current guideline.
 
-    Raises UsageError for a number of frames, ChatUnreachable if the endpoint cannot be used, and ChatError
-    after three answers in a row without a grade; what was graded before stays.
+    Raises UsageError for `frames` below 0 or above 16, ChatUnreachable if the endpoint cannot be used, and
+    ChatError after three failures in a row; earlier grades stay.
     """
     if not 0 <= frames <= MOST_FRAMES:
         raise UsageError(f"--frames {frames}: give 0 (words alone) to {MOST_FRAMES}")
@@ -160,7 +160,7 @@ def _grade_of(answer: str) -> int:
 
 
 def _parts(task_set: TaskSet, task: Task, frames: int) -> Sequence[Part]:
-    """What the model sees of a task; nothing if the moment has neither words nor pictures to show."""
+    """The parts of a task's message to the model; none if the moment has neither words nor pictures."""
     words = _words(task_set, task)
     pictures = _pictures(task_set, task, frames)
     if not words and not pictures:
@@ -170,7 +170,7 @@ def _parts(task_set: TaskSet, task: Task, frames: int) -> Sequence[Part]:
 
 
 def _words(task_set: TaskSet, task: Task) -> str:
-    """What is said in a moment, by the subtitles of its recording; "" without any."""
+    """The words of the subtitles of a recording during a task's moment; "" without any."""
     try:
         cues = _cues(task_set.video(task.moment.video_id))
     except (UsageError, MediaError):

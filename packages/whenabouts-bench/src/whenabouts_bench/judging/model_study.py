@@ -1,4 +1,4 @@
-"""How a model's grades compare with people's, and whether they order systems alike.
+"""Compare a model's grades with people's, and the orders of systems under both.
 
 Alpha is Krippendorff's (interval metric: the squared difference of grades), 1 - observed / expected
 disagreement over all pairs of grades of a task; it takes any number of annotators. Intervals come from a
@@ -79,10 +79,11 @@ def _alphas(totals: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class ModelStudy:
-    """A model beside people.
+    """The agreement of people and a model that graded `graded` tasks.
 
-    `agreements` are with the final grades and with each annotator; `people` and `together` the alphas without
-    and with the model; `confusion` is (final grade, model's grade) -> tasks; `bias` the mean difference.
+    `agreements` are with the final grades and with each annotator; `people` and `together` are the alphas
+    without and with the model; `confusion` (5, 5) counts tasks by final grade and model's grade; `bias` is
+    the mean of the model's grade minus the final one.
     """
 
     model: str
@@ -97,7 +98,7 @@ class ModelStudy:
         return asdict(self)
 
     def lines(self) -> Iterator[str]:
-        """The study for people."""
+        """The study as lines of text."""
         yield f"{self.model}: {self.graded:,} tasks graded; its grades are no judgements"
         yield from (f"  {agreement.line()}" for agreement in self.agreements)
         yield f"  alpha of people {_shown(self.people)}, with the model {_shown(self.together)}"
@@ -180,7 +181,7 @@ class Orders:
 
 
 def orders_of(judged: Judged, runs: Mapping[str, RunSource], metric: str) -> list[Orders]:
-    """How each model orders runs, beside people, over the tasks that both settled.
+    """The orders of runs by each model's and by people's grades, over the tasks that both settled.
 
     Raises UsageError for fewer than two runs, and as `evaluate` does.
     """

@@ -1,4 +1,4 @@
-"""How well the pool of a judged collection holds: what each run gave to it, and what more queries would show.
+"""Study the pool of a judged collection: what each run gave to it, and how many queries a comparison needs.
 
 - **A run without its own moments**: its value when the moments that no other run gave are unjudged, which is
   how a later, equal run would fare (Zobel, "How Reliable Are the Results of Large-Scale Information Retrieval
@@ -63,7 +63,7 @@ class Contribution:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two runs: their difference, and the queries needed to find one of `DIFFERENCE`; None for s = 0.
+    """Two runs: their difference, and the `queries` needed to find one of `DIFFERENCE` (None if s is 0).
 
     `detectable` is the smallest difference that the queries at hand find with a chance of 80 %.
     """
@@ -110,7 +110,7 @@ class PoolStudy:
         return asdict(self)
 
     def lines(self) -> Iterator[str]:
-        """The study for people."""
+        """The study as lines of text."""
         yield f"the pool, by {self.metric} over {number_of(self.queries, 'query', 'queries')}:"
         for each in self.contributions:
             holes = " ".join("-" if share is None else f"{100 * share:.0f}" for share in each.holes)

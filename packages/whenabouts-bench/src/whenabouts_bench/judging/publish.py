@@ -1,4 +1,4 @@
-"""A judged collection as a data set for others: Parquet files, a Croissant file, a card and a page.
+"""Publish a judged collection as a data set: Parquet files, a Croissant file, a card and a page.
 
 `publish(judged, folder, licence)` writes a new folder that the library `datasets` loads as it is:
 
@@ -61,7 +61,7 @@ _CONTEXT = {
 
 @dataclass(frozen=True)
 class Card:
-    """What the card and the page say."""
+    """The contents of the card and of the page."""
 
     name: str
     licence: str
@@ -74,7 +74,7 @@ class Card:
 
     @classmethod
     def of(cls, judged: Judged, licence: str, rows: dict[str, int]) -> Card:
-        """The card of a judged set. Annotators have numbers in it."""
+        """The card of a judged set; annotators appear as numbers."""
         task_set, state = judged.task_set, judged.state
         numbers = annotator_numbers(judged)
         units = [(task.query_id, state.grades(task.id)) for task, _ in judged.outcomes]
@@ -148,7 +148,7 @@ class Card:
 
 
 def publish(judged: Judged, folder: Path, licence: str) -> list[Path]:
-    """Write the data set into a new folder; the files, as they are written.
+    """Write the data set into a new folder; return the paths of its files.
 
     `licence` is an SPDX identifier such as CC-BY-4.0. Raises UsageError if it is not one, if nothing is
     settled or if the folder exists; FormatError if it cannot be written. Either all files appear or none.
@@ -187,7 +187,7 @@ def annotator_numbers(judged: Judged) -> dict[str, int]:
 
 
 def tables_of(judged: Judged) -> dict[str, pa.Table]:
-    """The tables by name; times are seconds."""
+    """The tables by name, without empty ones; times are seconds."""
     import pyarrow as pa
 
     settled = [(t, final, judged.moment(t, final)) for t, final in judged.outcomes if final.grade is not None]
@@ -240,7 +240,7 @@ def tables_of(judged: Judged) -> dict[str, pa.Table]:
 
 
 def _croissant(card: Card, tables: dict[str, pa.Table], folder: Path) -> dict[str, Any]:
-    """The description for programs, with the hash of each file."""
+    """The Croissant description as JSON, with the hash of each file."""
     files = {name: folder / "data" / f"{name}.parquet" for name in tables}
     return {
         "@context": _CONTEXT,

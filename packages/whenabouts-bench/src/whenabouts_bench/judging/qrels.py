@@ -29,7 +29,7 @@ from whenabouts_bench.relevance.imprecise.statistics import agreement
 
 @dataclass(frozen=True, slots=True)
 class Uncounted:
-    """A grade that has no part in the outcome of its task, and why."""
+    """A grade that does not count towards the outcome of its task, and why."""
 
     annotator: str
     task_id: str
@@ -142,9 +142,9 @@ class Judged:
 
 
 def joined(rounds: Sequence[Annotations]) -> Annotations:
-    """The merged judgements of several rounds; captions and similarities are those of the first round.
+    """The merged judgements of several rounds; a moment keeps the caption and similarity it had first.
 
-    Raises UsageError if a query has two texts, or a moment two grades for one query.
+    Judgements without times are dropped. Raises UsageError if a query has two texts, or a moment two grades.
     """
     builder = AnnotationBuilder("+".join(each.name for each in rounds))
     builder.most_grade = max(

@@ -1,4 +1,4 @@
-"""A released table of raw grades -> final grades: TVR-Ranking's `raw_annotation.csv`.
+"""Compute final grades from a released table of annotators' grades: TVR-Ranking's `raw_annotation.csv`.
 
 Each row is a pair of query and moment, an annotator and a grade. The rows of a pair are sorted by annotator,
 so their order does not say who graded first.

@@ -1,4 +1,4 @@
-"""Requests and responses of `whenabouts judge`: everything that a browser is sent."""
+"""The JSON bodies of requests to, and responses of, the server of `whenabouts judge`."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class Disputed(BaseModel):
 
 
 class AnnotatorBody(_Body):
-    """Somebody who is to judge, too."""
+    """The name of a new annotator."""
 
     name: str = Field(max_length=80)
 

@@ -1,4 +1,4 @@
-"""A task set that is judged through a server: assignment of tasks, answers, feedback."""
+"""The work behind the routes of `whenabouts judge`: assign tasks, record answers, give feedback."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Holds:
             self._shown[annotator] = task.id, self._clock()
 
     def of_others(self, annotator: str) -> Counter[str]:
-        """Task id -> number of other annotators who look at it."""
+        """Task id -> number of other annotators who were shown it last, at most `HELD_SECONDS` ago."""
         now = self._clock()
         shown = ((task_id, at) for name, (task_id, at) in self._shown.items() if name != annotator)
         return Counter(task_id for task_id, at in shown if now - at < HELD_SECONDS)
@@ -188,7 +188,7 @@ class Service:
         return self.guideline()
 
     def overview(self) -> Overview:
-        """Everybody's progress."""
+        """The progress of all annotators, missing videos, agreement and disputed tasks."""
         names = sorted({*self.people.names, *self.journal.read(lambda now: now.annotators())})
         progress = {name: self.journal.progress(name) for name in names}
         rows = [AnnotatorRow(annotator=name, **_shown_progress(p)) for name, p in progress.items()]
@@ -203,7 +203,7 @@ class Service:
         )  # fmt: skip
 
     def invite(self, body: AnnotatorBody) -> Invited:
-        """Let somebody judge, too; a known name gets its link again. ServerError 400 if it is no name."""
+        """Add an annotator or find a known one. ServerError 409 for the lead's name, 400 if it is invalid."""
         if body.name == self.people.lead:
             raise ServerError(409, "is_you", f"{body.name} started the server", field="name")
         try:
@@ -216,7 +216,7 @@ class Service:
 
 
 def _agreement(tasks: TaskSet, state: State) -> list[AgreementShown]:
-    """How each pair of annotators agrees."""
+    """The agreement of each pair of annotators."""
     return [
         AgreementShown(
             first=first,

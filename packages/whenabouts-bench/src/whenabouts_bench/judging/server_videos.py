@@ -1,4 +1,4 @@
-"""Recordings of a task set over HTTP: by task, never by name; as MP4 if no browser plays the file."""
+"""Serve the recordings of a task set over HTTP, whole or as MP4 clips, by task and never by file name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _KEPT_PROBES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a page needs to show a moment.
+    """A task's recording, as a page needs it to show the moment.
 
     `state` is "there", "missing" or "unreadable"; [`start`, `end`) is the visible range in seconds; `rate` is
     in frames per second.

@@ -140,7 +140,7 @@ class _SourceLine(msgspec.Struct):
 
 @dataclass(frozen=True)
 class TaskSet:
-    """What is judged and by which rules; `open` reads it, `write` writes it.
+    """The tasks that are judged, and the rules of judging; `open` reads the folder, `write` writes it.
 
     `pass_mark` is the share of exam answers that must be right, `still_relevant` the mean grade of a batch's
     last candidates that opens the next batch, `made` describes how the set was made.
@@ -190,7 +190,7 @@ class TaskSet:
         )  # fmt: skip
 
     def write(self, sources: Mapping[str, Source] | None = None, guideline: str = GUIDELINE) -> None:
-        """Write the folder. Raises UsageError if it is a task set already, whose tasks would be lost."""
+        """Write the folder. Raises UsageError if it already is a task set, or if there are no tasks."""
         settings_file = own_file(self.folder, SETTINGS)
         if settings_file.exists():
             raise UsageError(f"{self.folder}: is a task set already; name a new folder")
@@ -233,7 +233,7 @@ class TaskSet:
     def batch_ends(self) -> Mapping[tuple[str, int], tuple[str, ...]]:
         """(query id, batch) -> ids of its last five tasks, by candidate rank (paper 004, section 3.2).
 
-        Random candidates say nothing of how far relevant ones reach, so they are left out.
+        Random candidates are left out: they do not show whether candidates further down are relevant.
         """
         ranked: dict[tuple[str, int], list[tuple[int, str]]] = {}
         for task_id, source in self.sources().items():
@@ -344,12 +344,12 @@ def _add(tasks: dict[str, Task], origin: Origin, fields: dict[str, Any]) -> Task
     return task
 
 
-def _read_exam(path: Path, taken: set[str]) -> tuple[ExamTask, ...]:
-    """The exam of a file; ids in `taken` are refused."""
+def _read_exam(path: Path, task_ids: set[str]) -> tuple[ExamTask, ...]:
+    """The exam of a file; ids in `task_ids`, those of tasks to judge, are refused."""
     exam, tasks = [], dict[str, Task]()
     for origin, fields in read_records(path):
         task, line = _add(tasks, origin, fields), origin.convert(fields, _ExamLine)
-        if task.id in taken:
+        if task.id in task_ids:
             raise origin.at("task_id").error("is the id of a task to judge, too:", task.id, "ids of its own")
         exam.append(ExamTask(task, line.grade, line.explanation))
     return tuple(exam)

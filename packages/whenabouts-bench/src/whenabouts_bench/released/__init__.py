@@ -1,1 +1,1 @@
-"""Released programs of MVMR where they depart from the paper; the rooms below do as the paper says."""
+"""Reproduce MVMR's released programs where they depart from the paper, which other modules follow."""

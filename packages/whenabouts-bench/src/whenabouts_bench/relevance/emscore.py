@@ -55,7 +55,7 @@ class Words:
 
     @property
     def width(self) -> int:
-        """D."""
+        """The width D of a vector."""
         return int(self.whole.shape[1])
 
 

@@ -41,7 +41,7 @@ class Parts:
 
     @property
     def captions(self) -> int:
-        """C."""
+        """The number C of captions."""
         return len(self.starts) - 1
 
 
@@ -73,7 +73,7 @@ def listed_pairs(
 
 
 def vector_pairs(units: Units, settings: PairSettings) -> RelevantPairs:
-    """The same pairs, computed on demand; the size does not depend on their number."""
+    """All relevant pairs of captions, computed on demand; the size does not depend on their number."""
     kept = VectorPairs(units.starts, units.units, units.vectors, settings.threshold)
     return RelevantPairs(units.query_ids, units.caption_of, units.captions, settings, kept)
 

@@ -1,4 +1,4 @@
-"""Why pools need checks: false negatives in random pools, and word overlap of positives and negatives.
+"""Measure why pools need checks: false negatives of random pools, and words that their videos share.
 
 Paper 002, figure 2: "if a massive video set is constructed using random sampling, then over 40% of queries
 include at least one false-negative video" (TACoS). Paper 001, figure 4: the share of a set's other videos
@@ -144,7 +144,7 @@ def cohesiveness(pools: Pools, similarity: SentenceSimilarity) -> Cohesiveness:
     other videos has a sentence with it? Sets of one video are skipped.
     """
     vocabulary, words_of = _words(pools)
-    held = _held(pools, words_of, len(vocabulary))
+    contains = _contains(pools, words_of, len(vocabulary))
     ratios: dict[bool, list[Floats]] = {True: [np.zeros(0)], False: [np.zeros(0)]}
     for pool in pools.full:
         judged = {int(pools.source.video[row]) for row in pool.rows}
@@ -153,15 +153,15 @@ def cohesiveness(pools: Pools, similarity: SentenceSimilarity) -> Cohesiveness:
             if len(videos) > 1:
                 places = nearest_sentences(pools.described, similarity, pool.query, videos)
                 words = [words_of[sentence] for sentence in pools.described.sentence[places].tolist()]
-                ratios[positive].append(_ratios(words, held[videos]))
+                ratios[positive].append(_ratios(words, contains[videos]))
     return Cohesiveness(np.concatenate(ratios[True]), np.concatenate(ratios[False]))
 
 
-def _ratios(words: Sequence[Indices], held: NDArray[np.bool_]) -> Floats:
-    """For each word of each of n videos, the share of the n - 1 others that contain it; `held` (n, W)."""
+def _ratios(words: Sequence[Indices], contains: NDArray[np.bool_]) -> Floats:
+    """For each word of each of n videos, the share of the n - 1 others that contain it; `contains` (n, W)."""
     video = np.repeat(np.arange(len(words)), list(map(len, words)))
     word = np.concatenate(words)
-    holding = held[:, word].sum(0) - held[video, word]
+    holding = contains[:, word].sum(0) - contains[video, word]
     return np.asarray(holding / (len(words) - 1), np.float64)
 
 
@@ -177,14 +177,14 @@ def _words(pools: Pools) -> tuple[dict[str, int], list[Indices]]:
     return vocabulary, words_of
 
 
-def _held(pools: Pools, words_of: Sequence[Indices], size: int) -> NDArray[np.bool_]:
+def _contains(pools: Pools, words_of: Sequence[Indices], size: int) -> NDArray[np.bool_]:
     """(V, W): the words in each video's sentences."""
-    held = np.zeros((pools.described.videos, max(1, size)), np.bool_)
+    contains = np.zeros((pools.described.videos, max(1, size)), np.bool_)
     for sentence, video in zip(
         pools.described.sentence.tolist(), pools.described.video.tolist(), strict=True
     ):
-        held[video, words_of[sentence]] = True
-    return held
+        contains[video, words_of[sentence]] = True
+    return contains
 
 
 def nearest_sentences(

@@ -1,4 +1,4 @@
-"""EMScore over the frames of a data set's videos: from files, a feature file, or an indexed corpus.
+"""Compute EMScore over the frames of a data set's videos: from files, a feature file, or an indexed corpus.
 
 Words are encoded by the text side of the model that encoded the frames. Another model is refused, by
 fingerprint if known, else by width.
@@ -57,11 +57,11 @@ def files_of_videos(annotations: Annotations, folder: Path) -> Mapping[str, Path
 def video_scorer(
     annotations: Annotations, folder: Path, model: str, most: int, kind: type[Frames] = Frames
 ) -> tuple[EMScore, str]:
-    """(EMScore of the queries on frames of the recordings in a folder, what made their vectors).
+    """(EMScore of the queries on frames of the recordings in a folder, the encoder's fingerprint).
 
-    A frame a second of each, of longer recordings `most` spread evenly. `model` is any image-text model by
-    hub name or folder. Raises UsageError where a video has no recording, MediaError where one has no
-    pictures, EncoderUnavailable for the model.
+    Takes one frame per second, or `most` frames spread evenly over a longer recording. `model` is any
+    image-text model by hub name or folder. Raises UsageError if a video has no recording, MediaError if a
+    recording has no pictures, EncoderUnavailable for the model.
     """
     files = files_of_videos(annotations, folder)
     _require_all(annotations, set(files), str(folder))
@@ -93,7 +93,7 @@ def _with_words(made_by: str, words: WordVectors) -> str:
 def feature_scorer(
     annotations: Annotations, path: Path, model: str, most: int, kind: type[Frames] = Frames
 ) -> tuple[EMScore, str]:
-    """(EMScore of the queries on features under the videos' ids, what made these).
+    """(EMScore of the queries on a file of features by video id, the fingerprint of their encoder).
 
     `model` is the CLIP that made them, by hub name or folder. Raises UsageError for features of another
     model, and where a video has none; what opening features and models raises.
@@ -149,7 +149,7 @@ def _require_all(annotations: Annotations, present: set[str], place: str) -> Non
 def corpus_scorer(
     annotations: Annotations, corpus: str, most: int, kind: type[Frames] = Frames
 ) -> tuple[EMScore, str]:
-    """(EMScore of the queries on a corpus's pictures, the fingerprint of what made these).
+    """(EMScore of the queries on a corpus's pictures, the fingerprint of their encoder).
 
     A video of the data set is the corpus's of that id, or the one whose file has that name, with or without
     its ending. Raises UsageError where one is missing or two fit, and for a corpus without pictures.

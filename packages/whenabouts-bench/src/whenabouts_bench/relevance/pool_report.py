@@ -1,4 +1,4 @@
-"""A report on MVMR pools: the paper's table, counts, figures, examples.
+"""Write a report on MVMR pools: the paper's table, counts, figures, examples.
 
 Table 1's columns (paper 001); the map and the histograms of figures 3, 4 and 7 (similarity of all sentences
 with one, EMScore of source and of far videos); random pools (`pool_evidence.py`); and example pools with the
@@ -182,7 +182,7 @@ def write_report(
     target: str | None = None,
     files: Mapping[str, Path] | None = None,
 ) -> list[Path]:
-    """Write report.md and the figures into a folder, each file atomically; returns the files.
+    """Write report.md and the figures into a folder, each file atomically; return the files.
 
     `files` maps video ids to recordings, from which examples get frames. The map needs scikit-learn; without
     it the figure has the histograms only. Raises UsageError without matplotlib, FormatError if a file cannot
@@ -246,7 +246,7 @@ def example_lines(shown: Sequence[Example], strips: Sequence[Sequence[Path]]) ->
 
 
 def about_lines(about: Mapping[str, Any]) -> Iterator[str]:
-    """How pools were made, one line per entry."""
+    """The settings by which pools were made, one line per entry."""
     for name, value in about.items():
         yield f"{name}: {_in_words(value)}"
 

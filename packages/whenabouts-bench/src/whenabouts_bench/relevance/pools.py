@@ -1,4 +1,4 @@
-"""Builds MVMR pools: for each query some videos, a few of which answer it (paper 001 and 002, section 4).
+"""Build MVMR pools: for each query some videos, a few of which answer it (paper 001 and 002, section 4).
 
 Two checks decide whether a video is a positive or a negative of a query:
 
@@ -8,8 +8,8 @@ Two checks decide whether a video is a positive or a negative of a query:
   queries and their own videos, a negative at most the mean over queries and up to 16 far videos each.
 
 At most k = 5 moments answer a query: its own, then near moments of its own video, then moments of other
-videos, drawn at random. Negatives, drawn likewise, fill the pool of n = 50 videos. Counted and left out are
-queries whose pool cannot be filled, and moments of own videos beyond k: a system that finds one is wrong.
+videos, drawn at random. Negatives, drawn likewise, fill the pool of n = 50 videos. Queries whose pool cannot
+be filled are left out and counted, as are moments of own videos beyond k, which then count as wrong answers.
 The own video counts in k: the paper's Table 1 has 5 positives and 49 "newly added videos". A span of the own
 video with an IoU of at least 0.5 with an own moment is that moment as another annotator marked it (TACoS): it
 answers the query, too, and does not count towards k.
@@ -65,7 +65,7 @@ _LATE = 0.1
 
 @dataclass(frozen=True)
 class PoolSettings:
-    """How pools are made: `size` is n, `most_positives` k with the own video, thresholds are cosines."""
+    """The settings of pools: `size` is n, `most_positives` k with the own video, thresholds are cosines."""
 
     size: int = 50
     most_positives: int = 5
@@ -133,11 +133,11 @@ class VisualCheck:
         return float(self.drawn.mean(dtype=np.float64))
 
     def positive(self, queries: Indices, videos: Indices) -> NDArray[np.bool_]:
-        """Which pairs pass as positives."""
+        """Whether each pair passes as a positive."""
         return self.scorer.score(queries, videos).full_f >= self.least_positive
 
     def negative(self, queries: Indices, videos: Indices) -> NDArray[np.bool_]:
-        """Which pairs pass as negatives."""
+        """Whether each pair passes as a negative."""
         return self.scorer.score(queries, videos).full_f <= self.most_negative
 
 
@@ -211,7 +211,7 @@ class Pools:
         )
 
     def about(self) -> dict[str, Any]:
-        """How the pools were made, for their file."""
+        """A JSON object that says how the pools were made, to be written into their file."""
         settings, short = self.settings, len(self.pools) - len(self.full)
         visual: Any = "none: the query check alone"
         if self.visual is not None:
@@ -413,7 +413,7 @@ class Construction:
             yield self._pool(query, others, near, (*first, *near, *far))
 
     def count_own(self, query: int, beside: Sequence[tuple[int, float]]) -> int:
-        """How many of k the source videos take: one for each of their moments that answer the query."""
+        """The places of k that source videos take: one for each of their moments that answer the query."""
         return self._own_moments(query) + sum(not self._repeats_own(query, row) for row, _ in beside)
 
     def _own_moments(self, query: int) -> int:

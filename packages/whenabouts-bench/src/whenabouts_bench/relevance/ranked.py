@@ -1,4 +1,4 @@
-"""Ranked sets: for each query the moments with the most similar captions (paper 004, section 3.3).
+"""Make ranked sets: for each query the moments with the most similar captions (paper 004, section 3.3).
 
 Nobody judged these moments: their relevance is the cosine of two sentence vectors, clipped at 0; bands of
 cosines give grades 0 to 4. A set names its encoder, because systems that use the same one have an advantage.
@@ -34,7 +34,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RankedSet:
-    """For each query some moments, most similar first.
+    """A ranked set: for each query some moments, most similar first.
 
     Row i pairs the query `query[i]` with the moment of judgement `moment[i]`, whose caption has the
     similarity `similarity[i]`; both index `annotations`. `removed` counts queries left out because they are
@@ -88,19 +88,19 @@ class RankedSet:
         return replace(self, **columns)
 
     def summary(self, *, graded: bool = False) -> dict[str, Any]:
-        """Counts."""
+        """Counts, and the mean similarity or, with `graded`, the pairs of each pseudo grade."""
         queries = len(np.unique(self.query))
-        held = {"mean similarity": round(float(self.similarity.mean()), 4)}
+        details = {"mean similarity": round(float(self.similarity.mean()), 4)}
         if graded:
             counts = np.bincount(self.grades(), minlength=len(self.bands) + 1)
-            held = {f"pairs of pseudo grade {grade}": int(count) for grade, count in enumerate(counts)}
+            details = {f"pairs of pseudo grade {grade}": int(count) for grade, count in enumerate(counts)}
         return {
             "pairs": len(self),
             "queries": queries,
             "queries left out": self.removed,
             "moments": len(np.unique(self.moment)),
             "encoder": self.made_by,
-            **held,
+            **details,
         }
 
 

@@ -1,4 +1,4 @@
-"""Textual similarity of queries and videos: the maximum over the sentences that describe the video.
+"""Textual similarity of queries and videos: the maximum over the sentences that describe a video.
 
 MVMR (paper 001, section 4.1): s_te(q, v) is the largest cosine of q and any sentence of v. The product of all
 queries and all sentences is computed in blocks, of which little is kept: one bit per pair for "certainly not
@@ -78,9 +78,9 @@ class Described:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """From which similarity on a video may be a positive, and up to which it may be a negative.
+    """The least similarity of a positive video, and the largest of a negative one.
 
-    The paper excludes what is below t+ and above t-, so equality stays in.
+    The paper excludes similarities below t+ and above t-, so an equal one is allowed.
     """
 
     positive: float = 0.9
@@ -94,11 +94,11 @@ class Thresholds:
             )
 
     def reached(self, similarity: Floats) -> NDArray[np.bool_]:
-        """Which similarities allow a positive. Equal texts reach a threshold of 1."""
+        """Whether each similarity allows a positive. Equal texts reach a threshold of 1."""
         return similarity >= np.float32(self.positive - ROUNDING)
 
     def avoided(self, similarity: Floats) -> NDArray[np.bool_]:
-        """Which similarities allow a negative; NaN (undescribed video) does not."""
+        """Whether each similarity allows a negative; NaN (undescribed video) does not."""
         return similarity <= np.float32(self.negative + ROUNDING)
 
 

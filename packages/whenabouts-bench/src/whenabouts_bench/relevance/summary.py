@@ -1,4 +1,4 @@
-"""A summary of relevant pairs: counts, most frequent parts, examples, figure."""
+"""Summarise relevant pairs: counts, most frequent parts, examples, a figure."""
 
 from __future__ import annotations
 
@@ -118,10 +118,10 @@ def summarise(pairs: RelevantPairs, units: Units, *, examples: int = 8, seed: in
 
 def _common(units: Units, count: int = 8) -> tuple[tuple[str, int], ...]:
     whole = units.units[units.starts[:-1]]
-    held = np.bincount(np.delete(units.units, units.starts[:-1]), minlength=len(units.texts))
-    held[whole] += 1
-    most = np.argsort(-held, kind="stable")[:count]
-    return tuple((units.texts[row], int(held[row])) for row in most.tolist() if held[row] > 1)
+    captions = np.bincount(np.delete(units.units, units.starts[:-1]), minlength=len(units.texts))
+    captions[whole] += 1
+    most = np.argsort(-captions, kind="stable")[:count]
+    return tuple((units.texts[row], int(captions[row])) for row in most.tolist() if captions[row] > 1)
 
 
 def _examples(

@@ -94,7 +94,7 @@ def comparable(text: str) -> str:
 
 
 def distinct_captions(queries: Sequence[Query]) -> tuple[list[str], NDArray[np.int32]]:
-    """(distinct texts in order, index of each query's text)."""
+    """(C distinct texts in order, (Q,) index of each text). UsageError without text or for a duplicate id."""
     numbers: dict[str, int] = {}
     seen: set[str] = set()
     caption_of = []

@@ -1,4 +1,4 @@
-"""The page's curves (recall against rank and IoU, sorted queries) as inline SVG.
+"""Draw the page's curves (recall against rank and IoU, sorted queries) as inline SVG.
 
 Matplotlib draws in placeholder colours, which are replaced by the page's CSS variables, so that charts follow
 the light or dark theme. Charts contain no text from data, only numbers and words of this module.

@@ -1,4 +1,4 @@
-"""What went wrong with each query of a run, by the ranks of its video and its moment."""
+"""Diagnose each query of a run: its failure class, from the ranks of the right video and the right moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report as one HTML file, written atomically; text from data is escaped."""
+"""Render a report as one HTML file and write it atomically; text from data is escaped."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def write_report(
     run_format: str | None = None,
     relevant_from: float | None = None,
 ) -> Written:
-    """Judge one or two run files and write `index.html` into a folder; called by the command line.
+    """Evaluate one or two run files and write `index.html` into a folder; called by the command line.
 
     Raises UsageError if a package is missing or inputs do not fit, FormatError for files.
     """

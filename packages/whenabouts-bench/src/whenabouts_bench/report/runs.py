@@ -1,4 +1,4 @@
-"""A run as the page shows it, and a run whose file is read only once."""
+"""A run with what the page shows of it (`RunPart`), and a run whose file is read only once (`KeptRun`)."""
 
 from __future__ import annotations
 

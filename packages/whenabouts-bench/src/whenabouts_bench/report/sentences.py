@@ -1,4 +1,4 @@
-"""A run's diagnosis in plain sentences."""
+"""Put a run's diagnosis, and the comparison of two runs, into plain sentences."""
 
 from __future__ import annotations
 

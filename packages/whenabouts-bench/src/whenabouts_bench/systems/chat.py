@@ -67,10 +67,10 @@ class Grounder:
         grounded = [self._ground(query, video, start, end) for video, start, end, _ in rows[: self._places]]
         grounded_rows = [row for row in grounded if row is not None]
         lost = [row for row, answer in zip(rows, grounded, strict=False) if answer is None]
-        rest = [*lost, *rows[self._places :]]
+        others = [*lost, *rows[self._places :]]
         return [
             *grounded_rows,
-            *((video, start, end, -rank) for rank, (video, start, end, _) in enumerate(rest, 1)),
+            *((video, start, end, -rank) for rank, (video, start, end, _) in enumerate(others, 1)),
         ]
 
     def _ground(self, query: BenchQuery, video: str, start: float, end: float) -> tuple[Any, ...] | None:

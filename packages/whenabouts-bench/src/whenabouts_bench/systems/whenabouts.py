@@ -1,7 +1,7 @@
-"""whenabouts itself: the videos and transcripts of the data folder are indexed, and each query is searched.
+"""whenabouts itself as a system: it indexes the videos and transcripts of the data folder, and searches them.
 
-The corpus is made in a temporary folder that goes with the system. With `vision`, files of videos are read
-(and transcripts beside them). Without it, a video is its transcript, or its file if it has no transcript.
+The corpus lies in a temporary folder, which is removed with the system. With `vision`, files of videos are
+read (and transcripts beside them). Without it, only a video's transcript is read, or its file if it has none.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SUMMARY = (
     "rewrite=ADDRESS#MODEL (with send_query=yes for another machine)"
 )
 _SECONDS = 3600.0
-"""For the reranker of one query."""
+"""The time limit of the reranker for one query."""
 
 
 class Whenabouts:
@@ -108,7 +108,7 @@ class Whenabouts:
 
 
 class _EndingReranker:
-    """A reranker that ends the run where it cannot be used: a search would leave the order as it is."""
+    """A reranker that raises UsageError if it cannot be used; a search alone would keep the first order."""
 
     def __init__(self, reranker: Reranker) -> None:
         self._reranker, self.name, self.fingerprint = reranker, reranker.name, reranker.fingerprint
@@ -120,7 +120,7 @@ class _EndingReranker:
 
 
 class _EndingRewriter:
-    """A rewriter that ends the run where it cannot be used; an answer that cannot be read is none."""
+    """A rewriter that raises UsageError if it cannot be used; the search handles its other errors."""
 
     def __init__(self, rewriter: Rewriter) -> None:
         self._rewriter, self.name = rewriter, rewriter.name
@@ -150,7 +150,7 @@ def make(
     rewrite: str | None = None,
     send_query: str = "no",
 ) -> Whenabouts:
-    """The system. Raises CheckerUnavailable, and UsageError for a rewriter elsewhere without consent."""
+    """The system. Raises CheckerUnavailable; UsageError for a rewriter elsewhere without `send_query`."""
     if send_query not in ("yes", "no"):
         raise UsageError(f"send_query is {send_query!r}; give yes or no")
     options = {"vision": vision, "text": text}

@@ -13,7 +13,7 @@ from whenabouts.streams import stream as stream_named
 from whenabouts.types import Moment, WhenaboutsError
 from whenabouts.video.objects import source_path
 from whenabouts.video.thumbnails import thumbnail
-from whenabouts_systems.explain.explained import Explanation, Film, Frame
+from whenabouts_systems.explain.explained import Explanation, Film, Frame, Ranked
 
 if TYPE_CHECKING:
     from whenabouts.corpus import Corpus
@@ -29,9 +29,16 @@ _PIXELS_WIDE = 320
 def with_film(corpus: Corpus, explanation: Explanation, *, frames: bool = True) -> Explanation:
     """An explanation of a corpus's answer, extended by the words and frames of its video.
 
-    It is unchanged if no system has borders. Without `frames` no video is opened. Missing frames are skipped
-    with a note: the file is gone, changed or damaged, or has no picture.
+    Each of the best moments gets a frame of its own video. If no system has borders, that is all. Without
+    `frames` no video is opened. Missing frames are skipped, those of the shown video with a note: the file is
+    gone, changed or damaged, or has no picture.
     """
+    if frames:
+        systems = (
+            replace(system, moments=tuple(_with_frame(corpus, ranked) for ranked in system.moments))
+            for system in explanation.systems
+        )
+        explanation = replace(explanation, systems=tuple(systems))
     ends = [float(system.borders.high[-1]) for system in explanation.systems if system.borders is not None]
     if not ends:
         return explanation
@@ -46,6 +53,13 @@ def with_film(corpus: Corpus, explanation: Explanation, *, frames: bool = True) 
         texts = texts_on_screen(corpus, record, explanation.query)
         film = replace(film, frames=tuple(_with_boxes(frame, texts) for frame in pictures), notes=notes)
     return replace(explanation, film=film)
+
+
+def _with_frame(corpus: Corpus, ranked: Ranked) -> Ranked:
+    """The moment with the frame of its middle, if its video has one."""
+    record = corpus.resolve(ranked.moment.video_id)
+    pictures, _ = frames_of(record, [ranked.moment.middle])
+    return replace(ranked, frame=next(iter(pictures), None))
 
 
 def texts_on_screen(corpus: Corpus, record: VideoRecord, query: str) -> list[tuple[float, float, Box]]:

@@ -18,7 +18,7 @@ from whenabouts.clips import INSTANT
 from whenabouts.times import format_time
 from whenabouts.types import Moment
 from whenabouts_systems.explain.canvas import GREY, INK, SMALL, TRUTH, Canvas, wrapped
-from whenabouts_systems.explain.explained import Film, Frame
+from whenabouts_systems.explain.explained import Film, Frame, Ranked
 
 if TYPE_CHECKING:
     from whenabouts.shown import Line
@@ -28,6 +28,8 @@ _TICK_WIDE, _HOURS_WIDE = 0.6, 0.8
 _LINE_HIGH, _HANG, _TALLEST, _WIDEST, _BORDER = 12.0, 9.0, 66.0, 118.0, 1.5
 _LETTERS_HIGH, _MOST_LINES, _NARROWEST, _BROADEST, _GAP = 10.0, 5, 76.0, 230.0, 7.0
 _WRITTEN: Final = "#d55e00"
+MOMENTS_HIGH: Final = (_TALLEST + 20) / 72
+"""The height in inches of a row of moments' frames."""
 _COLOURS: Final = {"true": TRUTH, "answered": INK, "": GREY}
 
 
@@ -83,7 +85,7 @@ class FilmStrip:
         return max((_LETTERS_HIGH * (1 + len(block.lines)) + 8 for block in self.blocks), default=0.0)
 
     def draw(self, canvas: Canvas, left: float, top: float, axis: float) -> None:
-        """Draw it at a position in inches; `axis` inches on the left are for names."""
+        """Draw the strip at a position in inches; `axis` inches on the left are for names."""
         if not self.high:
             return
         axes = canvas.blank(left + axis, top, self.wide / 72, self.high)
@@ -234,6 +236,25 @@ def _draw_frame(axes: Any, frame: Hung) -> None:
     axes.text(middle, bottom + 8, frame.label, fontsize=SMALL, ha="center", va="center", color=colour)
 
 
+def draw_moments(canvas: Canvas, moments: Sequence[Ranked], left: float, top: float, wide: float) -> None:
+    """Draw the frames of moments side by side; a coloured border marks those that meet the truth."""
+    from matplotlib.image import imread
+    from matplotlib.patches import Rectangle
+
+    seen = [(ranked, ranked.frame) for ranked in moments if ranked.frame is not None]
+    axes = canvas.blank(left, top, wide, MOMENTS_HIGH)
+    room = 72 * wide / max(len(seen), 1)
+    for place, (ranked, frame) in enumerate(seen):
+        image = imread(BytesIO(frame.jpeg), format="jpg")
+        across, high = _size(image.shape[1] / image.shape[0], min(_WIDEST, room - _GAP))
+        at, colour = place * room + _BORDER, TRUTH if ranked.meets else GREY
+        axes.imshow(image, extent=(at, at + across, high, 0), aspect="auto", zorder=1)
+        border = Rectangle((at, 0), across, high, fill=False, edgecolor=colour, linewidth=_BORDER, zorder=2)
+        axes.add_patch(border)
+        label = f"{ranked.rank}   {format_time(frame.seconds, 1)}"
+        axes.text(at, high + 8, label, fontsize=SMALL, va="center", color=colour)
+
+
 # Words -----------------------------------------------------------------------------------------------
 
 
@@ -259,12 +280,12 @@ def _chosen(starts: Sequence[float], names: Sequence[str], last: float) -> list[
     """The words that begin a block: as many as have room, those that begin a marked moment first."""
     firsts = [at for at, name in enumerate(names) if name and (at == 0 or names[at - 1] != name)]
     order = sorted(firsts, key=lambda at: (names[at] != "true", at))
-    taken: list[int] = []
+    chosen: list[int] = []
     for at in [*order, *range(len(starts))]:
         left = min(starts[at], last)
-        if all(abs(left - min(starts[other], last)) >= _NARROWEST + _GAP for other in taken):
-            taken.append(at)
-    return sorted(taken)
+        if all(abs(left - min(starts[other], last)) >= _NARROWEST + _GAP for other in chosen):
+            chosen.append(at)
+    return sorted(chosen)
 
 
 def _draw_block(axes: Any, block: Block, top: float) -> None:

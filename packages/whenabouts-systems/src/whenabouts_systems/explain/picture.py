@@ -28,7 +28,7 @@ from whenabouts_systems.explain.canvas import (
     text_width,
 )
 from whenabouts_systems.explain.explained import Borders, Explanation, Ranked, TokenWeights, overlap_with
-from whenabouts_systems.explain.film_strip import FilmStrip, clock_ticks, lay_out
+from whenabouts_systems.explain.film_strip import MOMENTS_HIGH, FilmStrip, clock_ticks, draw_moments, lay_out
 
 _WIDE, _MARGIN, _BETWEEN = 12.0, 0.3, 0.5
 _DOTS = 100
@@ -58,7 +58,9 @@ def _drawn(explanation: Explanation) -> Any:
     rows = max((len(system.moments) for system in explanation.systems), default=0)
     strips = [_strip_of(system.borders, explanation, wide) for system in explanation.systems]
     tall = [_HEAD_HIGH, words, _borders_high(explanation, strips)]
-    high = head + sum(tall) + _TITLE_HIGH + _ROW_HIGH * (rows + 1) + 0.25
+    table = _TITLE_HIGH + _ROW_HIGH * (rows + 1)
+    pictured = any(ranked.frame is not None for system in explanation.systems for ranked in system.moments)
+    high = head + sum(tall) + table + (MOMENTS_HIGH + 0.1 if pictured else 0.0) + 0.25
     canvas = Canvas(Figure(figsize=(_WIDE, high)), _WIDE, high)
     canvas.write(_MARGIN, 0.22, "\n".join(title), fontsize=14, fontweight="bold", linespacing=1.25)
     canvas.write(_MARGIN, 0.27 + 0.25 * len(title), _beneath(explanation), fontsize=9.5, color=GREY)
@@ -75,6 +77,8 @@ def _drawn(explanation: Explanation) -> Any:
             above = top + sum(tall) - _most_high(strips)
             strip.draw(canvas, left, above, _AXIS)
         _draw_moments(canvas, system.moments, explanation.truth, left, top + sum(tall), wide)
+        if pictured:
+            draw_moments(canvas, system.moments, left, top + sum(tall) + table + 0.1, wide)
     return canvas.figure
 
 

@@ -1,7 +1,7 @@
 """Tools that let an agent add videos: list allowed folders, plan an index run, start it, report its progress.
 
-The queue is that of the page (`server/jobs_runner.py`): a job runs in its own process and outlives the
-server. File names are data, and no answer tells where an allowed folder lies.
+The page uses the same queue (`server/jobs_runner.py`): a job runs in its own process, and if the server ends
+meanwhile, the next one resumes it. No answer contains the location of an allowed folder.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class AddingTools:
         """List what may be added: folders, recordings and transcripts.
 
         Args:
-        place: a folder as named by an earlier answer; empty: the folders that the user allowed
+            place: a folder as named by an earlier answer; empty: the folders that the user allowed
         """
         listing = self.runner.allowed.listed(place)
         some = listing.entries[:_MOST_ENTRIES]
@@ -54,7 +54,7 @@ class AddingTools:
         """Plan to add folders and files. Nothing is added yet: show the plan, then start it with `job`.
 
         Args:
-        places: folders and files as named by `list_folder`
+            places: folders and files as named by `list_folder`
             transcribe: a speech model on this machine, for videos without subtitles
             pictures: a model on this machine for searching pictures
         """
@@ -71,7 +71,7 @@ class AddingTools:
 
         Args:
             job: its id; empty: the newest job
-        do: what to do with it
+            do: what to do with it
             wait: seconds to wait for its end, 0 to 50; ask again while it is waiting or running
         """
         if not job:
@@ -85,9 +85,9 @@ class AddingTools:
         return self._later(job, min(max(wait, 0), LONGEST_WAIT))
 
     def _later(self, job_id: str, seconds: int) -> dict[str, Any]:
-        """A job once it is planned or has ended, or its state after some seconds.
+        """A job's facts once it is planned or has ended, but at the latest after some seconds.
 
-        If `_MOST_WAITING` calls wait already, returns its present state at once.
+        If `_MOST_WAITING` calls wait already, returns its present facts at once.
         """
         until = time.monotonic() + seconds
         job = self.runner.get(job_id)

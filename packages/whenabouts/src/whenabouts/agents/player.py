@@ -19,7 +19,7 @@ from whenabouts.types import Moment
 
 URI = "ui://whenabouts/player"
 LONGEST_FILM = 60.0
-"""Most seconds of a film piece; longer moments are shown only as pictures."""
+"""Most seconds of a film; longer moments are shown only as pictures."""
 PICTURES = 12
 _LEAST_MARGIN = 2.0
 _NAMES = ("play", "film")
@@ -28,7 +28,7 @@ _NAMES = ("play", "film")
 def window(moment: Moment, duration: float | None) -> tuple[float, float]:
     """The seconds to show: the moment with half its length, and at least 2 s, on each side.
 
-    Clipped to the video; margins shrink so that the window stays within `LONGEST_FILM` if it can.
+    Clipped to the video. Margins shrink to keep the window within `LONGEST_FILM`; longer moments have none.
 
     >>> window(Moment("friday", 4.0, 6.0), 7.0)
     (2.0, 7.0)
@@ -40,7 +40,7 @@ def window(moment: Moment, duration: float | None) -> tuple[float, float]:
 
 
 def player(play: Callable[..., Any], film: Callable[..., Any], annotations: ToolAnnotations) -> Apps:
-    """The server extension: the document and the two tools."""
+    """The player as an extension of the MCP server: its document and its two tools."""
     apps = Apps()
     apps.tool(resource_uri=URI, annotations=annotations)(play)
     apps.tool(resource_uri=URI, annotations=annotations, visibility=["app"])(film)

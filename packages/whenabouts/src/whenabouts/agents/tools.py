@@ -67,7 +67,7 @@ _WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_wor
 
 
 class CorpusTools:
-    """The tools. `open_corpus` gives a handle for one call; `out` is the folder for clips, or None.
+    """The tools, as methods. `open_corpus` gives a handle for one call; `out` is the folder for clips.
 
     `page` is the address of the corpus's page, for links; "" for no links. Files are decoded in another
     process, as by the server (`server/decoding.py`).
@@ -85,7 +85,7 @@ class CorpusTools:
         self._page, self._can_collect = page, can_collect
 
     def spoken(self, tool: _Function) -> _Function:
-        """A tool whose refusals reach the agent in their own words, without the place of the corpus."""
+        """Wrap a tool: its errors reach the agent as text, without the location of the corpus."""
 
         @functools.wraps(tool)
         def call(**arguments: Any) -> Any:
@@ -143,6 +143,8 @@ class CorpusTools:
         start, end = (0.0, record.duration or 0.0) if moment is None else (moment.start, moment.end)
         count = min(max(pictures, 0), MOST_PICTURES) if record.has_picture and not record.is_gone else 0
         times = [start + (end - start) * (at + 0.5) / count for at in range(count)]
+        if count:
+            check_unchanged(record)
         return [facts, *(self._picture(record, at) for at in times)]
 
     def list_videos(self, contains: str = "", offset: int = 0, limit: int = 50) -> dict[str, Any]:
@@ -199,7 +201,7 @@ class CorpusTools:
     def export_list(
         self, format: str = "edl", moments: list[str] | None = None, collection: str | None = None
     ) -> str:
-        """Moments, or a collection, as a list for editing programs and players: the text of the file.
+        """Write moments or a collection as a list for editing programs and players; returns the file's text.
 
         Args:
             format: edl, otio, fcpxml, premiere, csv, vtt, m3u, json, mpv or ffconcat
@@ -215,7 +217,7 @@ class CorpusTools:
     def cut_moments(
         self, moments: list[str] | None = None, collection: str | None = None, joined: bool = False
     ) -> dict[str, Any]:
-        """Cut moments, or a collection, out as video files in the folder that the user gave.
+        """Cut moments, or a collection, into video files in the folder that the user gave.
 
         Args:
             moments: each VIDEO@START-END in seconds
@@ -252,6 +254,8 @@ class CorpusTools:
         words = " ".join(line.text for line in corpus.words(record, span))
         start, end = window(span, record.duration)
         here = not record.is_gone
+        if here:
+            check_unchanged(record)
         facts = _facts(record) | {
             "moment": span.name,
             "start": span.start,
@@ -275,7 +279,7 @@ class CorpusTools:
         )
 
     def film(self, moment: str) -> CallToolResult:
-        """The piece of film of a moment, for the player.
+        """Return a moment as a video with sound, for the player.
 
         Args:
             moment: VIDEO@START-END in seconds, at most 60 of them
@@ -338,7 +342,7 @@ class CorpusTools:
         return facts | self._link(c=kept.id)
 
     def _link(self, **state: str | float) -> dict[str, str]:
-        """Where the page shows this; its address names moments as `addressOf` of page.js does."""
+        """A link to the page with this state, as `addressOf` of page.js writes it; empty without a page."""
         given = {name: f"{value:.3f}" if isinstance(value, float) else value for name, value in state.items()}
         return {"link": f"{self._page}?{urlencode(given)}"} if self._page else {}
 
@@ -361,7 +365,7 @@ def agent_server(
     """The MCP server of a corpus; `open_corpus` gives a handle for one call.
 
     Without `out`, the folder for clips, nothing can be cut, and without `adding` no video can be added.
-    `scopes` (`workplace.guests`): who may not collect may not export or cut either.
+    `scopes` are those of `workplace.guests`; without `collect`, nothing can be exported or cut either.
     """
     tools = CorpusTools(open_corpus, out, page=page, can_collect=COLLECT in scopes)
     server = MCPServer(

@@ -1,1 +1,1 @@
-"""Measuring what scores mean on one corpus, with questions made from it or read from a file."""
+"""Measures what scores mean on one corpus, with questions made from its words or read from a file."""

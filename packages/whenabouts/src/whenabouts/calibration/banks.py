@@ -1,4 +1,4 @@
-"""The unrelated sentences for each group of a stream: those in the language of its words."""
+"""Chooses the unrelated sentences that calibrate each stream, in the languages of its videos' words."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ LEANING = 3.0
 class Bank:
     """The unrelated sentences for one group of a stream: the videos whose words are in one language.
 
-    `foreign`: the stream's encoder does not know the language. `withheld` says why there are no sentences in
-    it; then English ones stand in, which measure only the encoder.
+    `foreign`: the stream's encoder does not know the language. `withheld`: why there are no sentences in the
+    language; then English ones stand in, which measure only the encoder.
     """
 
     sentences: tuple[str, ...]
@@ -88,10 +88,10 @@ def _bank(group: str, encoder: QueryEncoder | None) -> Bank:
 
 
 def _groups(store: Store, stream: str) -> tuple[dict[str, str], str]:
-    """The group of each language of the videos' words, and the group of videos without one.
+    """The group of each language of the videos' words, and the main group, for videos that have none.
 
-    A language is a group of its own if it has sentences, or if the words do not look like a language that has
-    some. Otherwise a video belongs to the group with most clips.
+    A language with unrelated sentences is a group. Another one joins the group that its words look like, or
+    is a group of its own. Videos whose words decide nothing join the main group: the one with most videos.
     """
     by_language: dict[str, list[VideoRecord]] = {}
     for record in store.videos():
@@ -108,7 +108,7 @@ def _groups(store: Store, stream: str) -> tuple[dict[str, str], str]:
 
 
 def _group_of(store: Store, stream: str, language: str, video_ids: Sequence[str]) -> str:
-    """The group of the videos in a language; "" if neither it nor their words decide."""
+    """The group of the videos in a language; "" if neither the language nor the videos' words decide."""
     if language in languages():
         return language
     chosen = video_ids[:: max(1, math.ceil(len(video_ids) / _VIDEOS))]

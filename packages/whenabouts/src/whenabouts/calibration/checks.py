@@ -1,7 +1,7 @@
-"""How often a checker is wrong on a corpus, measured on moments known to be right or wrong.
+"""Measures how often a checker is wrong on a corpus, on moments known to be right or wrong.
 
-For each question the checker sees the first right and the first wrong moment of the search's list. These are
-the ones it has to distinguish; random wrong moments would flatter it.
+For each question the checker sees the first right and the first wrong moment of the search's list. In use it
+must distinguish these; wrong moments drawn at random would be too easy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         """A corpus with a search."""
 
         def search(self, query: str = "", *, k: int | None = None, literal: str = "") -> SearchResult:
-            """The moments that answer a query; `literal="all"`: no rule reads it."""
+            """The moments that answer a query; `literal="all"` turns off the rules that read questions."""
 
 
 QUESTIONS = 60
@@ -37,7 +37,7 @@ QUESTIONS = 60
 
 _LISTED = 10
 _SECONDS = 120.0
-# Moved borders count as better if the mean gain in IoU of this many matches is above zero at 95 %.
+# Moved borders count as better if the mean gain in IoU of this many matches or more is above zero at 95 %.
 _FEWEST_MOVED = 10
 
 
@@ -65,8 +65,8 @@ def calibrate_checker(
     """Measure how often a checker is wrong, and store it with the corpus; returns the rates and notes.
 
     `queries` is a file of questions as for `calibrate`; without one at most `count` are made from the words
-    of the corpus. Raises CheckerUnavailable if the checker stops answering (then nothing is stored),
-    UsageError without questions.
+    of the corpus. Raises CheckerUnavailable if the checker stops answering (then nothing is stored), and
+    UsageError for a malformed file, without questions, or if no right or no wrong moment could be checked.
     """
     if count < 1:
         raise UsageError(f"{count} questions: give 1 or more")
@@ -76,8 +76,8 @@ def calibrate_checker(
     if queries is None:
         questions = made_from(corpus.store, count)
         notes.append(
-            "the questions are words of passages in another order, which measures how well it reads; give "
-            "real questions with --queries to measure how well it sees"
+            "the questions are words of passages in another order, which measure how well the checker reads; "
+            "give real questions with --queries to measure how well it sees"
         )
     else:
         questions, notes = read_questions(Path(queries), lambda name: _resolved(corpus, name))
@@ -111,7 +111,7 @@ def _resolved(corpus: OpenedCorpus, name: str) -> tuple[str, float | None]:
 def _ask(
     corpus: SearchedCorpus, checker: Checker, question: CalibrationQuestion, looks: _Looks, *, is_made: bool
 ) -> None:
-    """Show a checker the first right and the first wrong moment of a question."""
+    """Show a checker the first right and the first wrong moment of a question, and add its verdicts."""
     result = corpus.search(question.text, k=_LISTED, literal="all")
     right, wrong = moments_by_truth(result.moments, question.answer)
     words = set(query_words(question.text)[0])
@@ -165,15 +165,14 @@ def lines_of(checker: Checker, rates: CheckRates) -> Iterator[str]:
     yield f"right moments called a match  {rates.right}"
     yield f"wrong moments called a match  {rates.wrong}"
     yield (
-        f"its word counts: match multiplies the odds by {rates.likelihood_ratio(matches=True):.2f}, no "
-        f"match by "
-        f"{rates.likelihood_ratio(matches=False):.2f}"
+        f"its match multiplies the odds of a moment by {rates.likelihood_ratio(matches=True):.2f}, its no "
+        f"match by {rates.likelihood_ratio(matches=False):.2f}"
         if rates.is_enough
-        else "too few moments: its word is shown and changes nothing"
+        else "too few moments: its verdicts are shown, but change no confidence"
     )
     if rates.unread:
         yield f"{rates.unread} answers could not be read"
     if rates.overlap is not None:
         before, after = rates.overlap
         better = "so its borders are used" if rates.moves else "so its borders are only shown"
-        yield f"borders it moved: mean IoU {before:.2f} before, {after:.2f} after, {better}"
+        yield f"borders that it moved: mean IoU {before:.2f} before, {after:.2f} after, {better}"

@@ -1,4 +1,4 @@
-"""How hard each stream's vector index is searched, chosen with queries of its own kind."""
+"""Chooses how much of each stream's vector index a search probes, with queries of the stream's kind."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from whenabouts.streams import stream as stream_named
 def measure(store: Store, encoders: Mapping[str, QueryEncoder]) -> None:
     """Measure the streams whose vector index was trained since the last time.
 
-    Queries are the unrelated sentences, encoded as text; in a stream that compares no text, its own clips. A
-    stream whose encoder cannot be used here waits for a later run.
+    Queries are the unrelated sentences as vectors, or a stream's own clips if text cannot search it. A stream
+    whose encoder is not in `encoders` waits for a later run.
     """
     waiting = store.streams_without_effort
     banks = banks_of(store, encoders) if waiting else {}

@@ -1,4 +1,4 @@
-"""Figures of a corpus's calibration: reliability, and risk over coverage."""
+"""Draws the figures of a corpus's calibration: reliability, and risk over coverage."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from whenabouts.drawing import BLUE, DASHED, GREY, new_figure, save_both
 
 
 def write_figures(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
-    """`reliability.svg`/`.png` and `risk_coverage.svg`/`.png` in a folder, which is created if missing.
+    """Write `reliability.svg`/`.png` and `risk_coverage.svg`/`.png`; returns the paths.
 
-    The second only with known questions. Raises UsageError without matplotlib, FormatError if a file cannot
-    be written.
+    A missing folder is created. The second figure needs questions with known answers. Raises UsageError
+    without matplotlib, FormatError if a file cannot be written.
     """
     with new_figure(4.6, 3.6) as figure:
         _draw_bins(figure.subplots(), outcomes)
@@ -36,19 +36,19 @@ def write_figures(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
 
 
 def draw_as_claimed(axes: Any) -> None:
-    """The diagonal of perfect calibration."""
+    """Draw the diagonal of perfect calibration."""
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle=DASHED, label="as claimed")
 
 
 def draw_risk(axes: Any, curve: RiskCoverage, what: str) -> None:
-    """Risk over coverage, without a title; `what` names the answered things, in the plural."""
+    """Draw risk over coverage, without a title; `what` names the answered things, in the plural."""
     axes.plot(curve.coverage, curve.risk, color=BLUE, drawstyle="steps-post")
     axes.set(xlabel=f"coverage: share of {what} answered, surest first", xlim=(0, 1), ylim=(0, 1))
     axes.set_ylabel("risk: share of these answered wrongly")
 
 
 def _draw_bins(axes: Any, outcomes: Sequence[Outcome]) -> None:
-    """Accuracy against stated confidence."""
+    """Draw accuracy against stated confidence."""
     rows = bins(outcomes)
     draw_as_claimed(axes)
     if rows:

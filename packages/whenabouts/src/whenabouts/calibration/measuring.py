@@ -1,4 +1,4 @@
-"""The meaning of scores on a corpus: measured with questions of known answer, stored with the corpus.
+"""Measures what scores mean on a corpus, with questions of known answer, and stores the result with it.
 
 Three quantities are measured. The first two are measured for each group of a stream, the videos whose words
 are in one language (`banks.py`), so that a translation does not affect its original.
@@ -12,7 +12,7 @@ are in one language (`banks.py`), so that a translation does not affect its orig
   with their true video in and taken out. Questions from users also move the probabilities of this
   corpus (`Adjustment`); made ones do not, because they are easier than real ones.
 
-All are measured again once a stream has changed by a tenth.
+All are due again once a stream has changed by more than a tenth, or has words in a new language (`is_due`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from whenabouts.index.store import Store
 from whenabouts.index.stream import QueryEncoder
 from whenabouts.intake.files import write_atomically
 from whenabouts.moments.fusion import Scale, measure_scale
-from whenabouts.search.answer_probability import LISTED, Spoken, features_of, most_spoken, spoken_at
+from whenabouts.search.answer_probability import LISTED, Spoken, Unsaid, features_of, most_spoken, spoken_at
 from whenabouts.search.moments import StreamAnswer
 from whenabouts.search.query_language import ALIGNED
 from whenabouts.search.rank import ChanceOf, ranked
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 # Share of a stream's clips that may be new before it is measured again.
 REMEASURED_AT = 0.1
-# A corpus with fewer clips than this is searched with fewer sentences: they find the same few again.
+# A corpus with fewer clips than this is searched with fewer sentences, because all find the same few clips.
 FEWEST_CLIPS = 10
 # Questions made from the corpus at the end of an index run; `whenabouts calibrate` makes more.
 MADE_AT_END_OF_RUN = 80
@@ -77,11 +77,11 @@ _SAMPLED_CLIPS = 20_000
 _SAMPLED_VIDEOS = 100
 # Folds: each unrelated sentence is judged by a chance that was fitted to the other folds.
 _PARTS = 5
-# Moments of each stream that are kept of a question: some may be copies or translations of others.
+# Moments of each stream that are kept for a question: some may be copies or translations of others.
 _KEPT = 2 * LISTED
 # Number of these, per stream, that are compared with the question word by word.
 _COMPARED = 3
-# Smaller scales of chance are due to few clips, in which a sentence finds nothing or the same again.
+# Least scale of a chance. Few clips give smaller ones, because sentences find nothing or the same clip.
 _LEAST_SCALE = 0.5
 # Words of a question are searched at most this many seconds around a moment.
 _AROUND = 60.0
@@ -91,7 +91,7 @@ _AROUND = 60.0
 class Report:
     """A calibration and the outcomes behind it.
 
-    `made`: the questions were made from the corpus itself. `notes`: notes on given questions.
+    `made`: the questions were made from the corpus itself. `notes` are on given questions, for users.
     """
 
     calibration: Calibration
@@ -106,10 +106,10 @@ class Report:
         if not calibration.calibrated:
             return calibration.withheld or "unrelated sentences find nothing here"
         if not any(outcome.kind == "known" for outcome in self.outcomes):
-            return "no words to make questions of, so misses are not known; give some with --queries"
+            return "no words to make questions of, so misses are not known; give questions with --queries"
         if reliability_of(self.outcomes).error is not None:
             return ""
-        why = calibration.withheld or "what unrelated sentences score there is not known"
+        why = calibration.withheld or "the scores of unrelated sentences in that language are not known"
         return f"no answer to a known question has a confidence: {why}"
 
     def summary(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class Report:
         }
 
     def write(self, folder: Path) -> list[Path]:
-        """Write the figures and `calibration.json`; returns the paths. Raises UsageError, FormatError."""
+        """Write the figures and `calibration.json`; returns the paths. Raises as `write_figures`."""
         from whenabouts.calibration.figures import write_figures
 
         written = write_figures(self.outcomes, folder) if self.outcomes else []
@@ -169,8 +169,10 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Lookups that a ranking needs: the chance of a stream among videos of a language, videos' languages,
-    and whether a moment is in a language that its sentence model does not know.
+    """Lookups that a ranking needs.
+
+    `chance_of`: the chance of a stream in a video's group. `languages`: by video id. `is_foreign`: whether no
+    sentence model that found a moment knows its language.
     """
 
     chance_of: ChanceOf
@@ -191,8 +193,8 @@ class Measured:
 class QuestionResult:
     """The first moments of each stream for one question, as the stream scores them.
 
-    `spoken` is how much of the question is said in the first ones, by stream. `literal`: a stream's best
-    moment has every word of the question. `near`: it or its surroundings have.
+    `spoken`: how much of the question is said in the first few moments, by moment and stream. `literal`: a
+    stream's best moment has every word of the question. `near`: the moment or its surroundings have.
     """
 
     text: str
@@ -201,10 +203,11 @@ class QuestionResult:
     literal: bool
     near: bool
     streams: int
+    unsaid: Unsaid
 
     def first(self, measured: Measured, count: int = 1) -> tuple[list[ScoredMoment], list[Features]]:
-        """The moments of all streams in order, and the features of the first `count` (uncalibrated: none)."""
-        moments = ranked(self.moments, measured.chance_of, self.streams)
+        """All streams' moments, best first, and the features of the first `count` ([] if uncalibrated)."""
+        moments = ranked(self.moments, measured.chance_of, self.streams, self.unsaid)
         if not moments or moments[0].chance_percentile is None:
             return moments, []
         return moments, features_of(
@@ -215,7 +218,7 @@ class QuestionResult:
         )
 
     def said_at(self, scored: ScoredMoment) -> Spoken | None:
-        """How much of the question is said in one of the first moments."""
+        """How much of the question is said in a moment; None if it was not compared or has no words."""
         return most_spoken(self.spoken.get(scored.moment, {}), scored)
 
     def outcome(self, kind: Kind, measured: Measured, group: str, truth: Moment | None = None) -> Outcome:
@@ -226,10 +229,10 @@ class QuestionResult:
         confidence = general().of_first(features[0], has_words=spoken is not None) if features else None
         in_five = general().of_five(features[0], has_words=spoken is not None) if features else None
         is_name = spoken is not None and spoken.is_name
-        stands = bool(moments) and (
+        has_high_score = bool(moments) and (
             measured.is_foreign(moments[0]) or stands_out(moments[0].chance_percentile)
         )
-        literal = self.literal or stands
+        literal = self.literal or has_high_score
         return Outcome(kind, confidence, bool(moments), right, literal, self.near, group, is_name, in_five)
 
 
@@ -245,11 +248,11 @@ def calibrate(
     wait: bool = False,
     progress: Callable[[float], None] = lambda share: None,
 ) -> Report:
-    """Measure again how often the three answers are wrong, and store it with the corpus.
+    """Measure how often the answers (match, unsure, no match) are wrong, and store it with the corpus.
 
-    `queries` is a file of JSON lines with `query`, `video`, `start` and `end`; without one, at most `made`
-    questions are made from the words of the corpus. `progress` is called with the share done. Raises
-    UsageError for an empty corpus or a malformed file.
+    `queries` is a file of JSON lines with `query`, `video`, `start` and `end` (seconds); without one, at most
+    `made` questions are made from the words of the corpus. `progress` is called with the share done, in
+    [0, 1]. Raises UsageError for an empty corpus or a malformed file.
     """
     if made < 0:
         raise UsageError(f"{made} questions: give 0 or more")
@@ -267,9 +270,9 @@ def calibrate(
 
 
 def is_due(store: Store, calibration: Calibration) -> bool:
-    """Whether a stream has changed by more than `REMEASURED_AT` since it was measured, or never was.
+    """Whether a stream has changed by more than `REMEASURED_AT` since it was measured, or has a new language.
 
-    Measurements of versions without probabilities are due as well.
+    Streams that were never measured, or by versions that knew no groups of languages, are due as well.
     """
     by_words = [name for name in store.streams if "text" in stream_named(name).meets]
     measured = calibration.streams
@@ -299,8 +302,8 @@ def measure(
 ) -> Report:
     """Measure all streams of a corpus and store the result; `progress` is called with the share done.
 
-    `sentences` are unrelated to the corpus; None: the bundled ones, in its language (`banks.py`). Without
-    `questions`, `made` are made from the corpus itself.
+    `sentences` are unrelated to the corpus; None: the bundled ones, in its languages (`banks.py`). Without
+    `questions`, at most `made` are made from the corpus itself.
     """
     encoders = {name: encoder for name, encoder in encoders.items() if "text" in stream_named(name).meets}
     counts = _counts(store)
@@ -342,7 +345,7 @@ def measure(
 def _shortened(
     banks: Mapping[str, Banks], most: int | None, sentences: Sequence[str] | None
 ) -> dict[str, Banks]:
-    """The banks with at most `most` sentences each (None: all), or with `sentences` instead."""
+    """The banks with at most `most` sentences each (None: all), taken from `sentences` if given."""
 
     def shortened(bank: Bank) -> Bank:
         return replace(bank, sentences=tuple((bank.sentences if sentences is None else sentences)[:most]))
@@ -362,7 +365,7 @@ def _report(
     *,
     made: bool,
 ) -> Report:
-    """Chance, outcomes and adjustment from the results of questions."""
+    """The report from the results of questions: with chances, outcomes and an adjustment."""
     languages = store.ledger().language_of
     results = {
         (name, group): [unrelated[sentence] for sentence in bank.sentences]
@@ -392,8 +395,8 @@ def results_with_and_without(
     """The results of a question with its true video in the corpus, and without it.
 
     A clip's score does not depend on other videos' clips, so dropping the true video's moments is nearly the
-    same as removing it. Not reproduced are the word counts without it, one more candidate video, and the
-    rescoring of moments further down the list.
+    same as removing the video. Three effects are missing: word counts without the video, one more candidate
+    video, and the rescoring of moments further down the list.
     """
     encoded = searcher.understanding.encode(question.text, searcher.streams)
     answers = [searcher.search_stream(stream, encoded) for stream in searcher.streams]
@@ -403,17 +406,18 @@ def results_with_and_without(
 
 
 def _kept(text: str, searcher: Searcher, answers: Sequence[StreamAnswer], around: float) -> QuestionResult:
-    """The needed parts of the streams' answers; `around` is in seconds."""
+    """The parts of the streams' answers that `QuestionResult` keeps; `around` is in seconds."""
     moments = tuple(
         answer.scored(row) for answer in answers for row in range(min(_KEPT, len(answer.moments)))
     )
     rarity = searcher.localization.rarity([answer.stream for answer in answers])
     first = [answer.scored(row) for answer in answers for row in range(min(_COMPARED, len(answer.moments)))]
     by_moment = spoken_at(text, first, answers, rarity)
-    spoken = {scored.moment: there for scored, there in zip(first, by_moment, strict=True)}
+    spoken = {scored.moment: by_stream for scored, by_stream in zip(first, by_moment, strict=True)}
     literal = literal_in(text, answers) is not None
     near = literal or any(answer.says_near(0, text, around) for answer in answers if len(answer.moments))
-    return QuestionResult(text, moments, spoken, literal, near, len(answers))
+    unsaid = searcher.ranking.unsaid(text, answers)
+    return QuestionResult(text, moments, spoken, literal, near, len(answers), unsaid)
 
 
 def _without(answer: StreamAnswer, video_id: str) -> StreamAnswer:
@@ -469,7 +473,7 @@ def _unrelated_outcomes(
 def _known_outcomes(
     pairs: Sequence[_Pair], measured: Measured, *, several: bool, made: bool
 ) -> Iterator[Outcome]:
-    """Outcomes of questions with known answers, with their true video in and taken out."""
+    """Outcomes of questions with known answers; if `several`, also with the true video taken out."""
     for question, result, without in pairs:
         video_id = question.answer.video_id
         outcome = result.outcome("known", measured, video_id, question.answer)

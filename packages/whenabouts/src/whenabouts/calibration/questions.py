@@ -1,7 +1,7 @@
 """Questions with known answers: made from the words of a corpus, or read from a file.
 
 A corpus comes without labels, but its words make questions: some of the rarer words of a passage, in another
-order. The true place is the passage. Users ask in their own words, so made questions are easier than theirs;
+order. The true moment is the passage. Users ask in their own words, so made questions are easier than theirs;
 `docs/confidence.md` says by how much.
 """
 
@@ -22,16 +22,16 @@ from whenabouts.streams import answering
 from whenabouts.types import Moment, UsageError, number_of
 
 FEWEST_WORDS, MOST_WORDS = 4, 8
-"""Number of words in a made question. With these, answers to made questions and to titles that people wrote
-are a match, unsure and no match about equally often (docs/confidence.md)."""
+"""Number of words in a made question. With these numbers, made questions and titles that people wrote are
+answered "match", "unsure" and "no match" about equally often (docs/confidence.md)."""
 
 # Least number of distinct words in a stretch, so that some can be left out.
 _WORDS_OF_STRETCH = 12
 # Videos that questions are taken from; each is read whole.
 _MOST_VIDEOS = 200
-# Given times may be rounded up to whole seconds without a note.
+# A given end is cut without a note if it is at most this far past the end of the video (rounded up).
 _PAST_END_SECONDS = 1.0
-# Runs without spaces are cut, so that a question is not a whole sentence of Chinese.
+# Long words are cut into pieces of `_SIGNS` characters, so that a Chinese sentence is not one word.
 _LONGEST_WORD = 20
 _SIGNS = 4
 _MOST_BYTES = 256 << 20
@@ -47,14 +47,14 @@ class CalibrationQuestion:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Neighbouring passages with enough words, and their time."""
+    """Neighbouring passages with enough words: their time range and distinct words."""
 
     moment: Moment
     words: tuple[str, ...]
 
 
 def made_from(store: Store, count: int, seed: int = 0) -> list[CalibrationQuestion]:
-    """At most `count` questions from spoken words, over as many videos as possible; shuffled.
+    """At most `count` questions from the corpus's words, over as many videos as possible; shuffled.
 
     The same corpus and seed give the same questions.
     """
@@ -73,7 +73,7 @@ def made_from(store: Store, count: int, seed: int = 0) -> list[CalibrationQuesti
 
 
 def _stretches(store: Store, rng: random.Random) -> list[list[_Stretch]]:
-    """The stretches of each of some videos."""
+    """The stretches of at most `_MOST_VIDEOS` videos, drawn at random: a list for each stream and video."""
     ids = [record.video_id for record in store.videos() if record.streams]
     chosen = rng.sample(ids, min(len(ids), _MOST_VIDEOS))
     stretches: list[list[_Stretch]] = []
@@ -120,11 +120,10 @@ def _question(words: Sequence[str], common: Counter[str], rng: random.Random) ->
 def read_questions(
     path: Path, resolve: Callable[[str], tuple[str, float | None]]
 ) -> tuple[list[CalibrationQuestion], list[str]]:
-    """Questions from a file of JSON lines (`query`, `video`, `start`, `end` in seconds), and notes on
-    them.
+    """Questions from a file of JSON lines (`query`, `video`, `start`, `end` in seconds), and notes for users.
 
     `resolve` turns a line's video into its id and duration in seconds (None: unknown); its UsageError is
-    raised again with the line. Times are clipped to the video; questions that start after its end are left
+    raised again with the line. Ends are clipped to the video, and questions that start after its end are left
     out; the notes count both. Raises UsageError for an unreadable file, a malformed line, or no question
     inside a video.
     """
@@ -159,7 +158,7 @@ def read_questions(
 
 
 def _note(lines: Sequence[int], done: str) -> list[str]:
-    """A note on the questions of some lines; empty without any."""
+    """A note on the questions of some lines, as a list of one; [] without lines."""
     if not lines:
         return []
     first = ", ".join(map(str, lines[:5])) + (", …" if len(lines) > 5 else "")

@@ -1,7 +1,7 @@
-"""Models that look at an answer once more; one file per kind.
+"""Opens optional models that help a search: checkers, rerankers and rewriters.
 
-Checkers say whether a moment matches, rerankers put moments in order, rewriters write other queries. Every
-module here whose name does not begin with an underscore is a kind (see `protocol.Kind`).
+Checkers say whether a moment matches, rerankers put moments in order, rewriters write other queries. A kind
+is a module of this folder or a plugin (`protocol.Kind`); `_NO_KIND` and names with an underscore are helpers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NO_KIND = {"protocol", "reranker", "rewriter"}
 
 
 def open_checker(name: str, *, send_frames: bool = False) -> Checker:
-    """The checker of a name, a folder or an address followed by '#' and the model.
+    """Open a checker by hub name, folder, or address followed by '#' and the model.
 
     `send_frames` permits sending frames and words of videos to another machine. Raises CheckerUnavailable or
     UsageError with a remedy.
@@ -51,7 +51,7 @@ def open_checker(name: str, *, send_frames: bool = False) -> Checker:
 
 
 def open_reranker(name: str) -> Reranker:
-    """The reranker of a name, a folder or `tokens:` and an encoder; it keeps its scores.
+    """Open a reranker by hub name, folder, or `tokens:` and an encoder's name; its scores are cached.
 
     Raises CheckerUnavailable with a remedy.
     """
@@ -74,7 +74,7 @@ def open_reranker(name: str) -> Reranker:
 
 
 def open_rewriter(name: str, *, send_query: bool = False) -> Rewriter:
-    """The rewriter at an address followed by '#' and the model.
+    """Open the rewriter at an address followed by '#' and the model.
 
     `send_query` permits sending queries to another machine. Raises CheckerUnavailable or UsageError with a
     remedy.
@@ -89,7 +89,7 @@ def open_rewriter(name: str, *, send_query: bool = False) -> Rewriter:
 
 
 def check_models() -> list[ModelCard]:
-    """The models that the kinds list; others of their kind work as well."""
+    """The models for `whenabouts models list`; others of their kinds work as well."""
     return [model for kind in _kinds() for model in getattr(kind, "MODELS", ())]
 
 

@@ -1,4 +1,4 @@
-"""Opening and asking models of sentence-transformers that rerank."""
+"""Opens rerankers of sentence-transformers, prepares their inputs and checks their scores."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _FAULTS = (RuntimeError, MemoryError, ValueError, TypeError, LookupError, Attrib
 
 
 def class_of(name: str) -> str | None:
-    """The class that opens the model of a folder, or of a hub name in the cache; None without a folder.
+    """The class of sentence-transformers that opens a model, by its folder or hub name.
 
-    "" for a model that is no reranker.
+    "" if the model is no reranker; None if there is no such folder, and no such model in the cache.
     """
     folder = weight_files.folder_at_hand(name)
     if folder is None:
@@ -42,7 +42,7 @@ def class_of(name: str) -> str | None:
 
 
 class SentenceModel:
-    """A model of one of these classes in a folder; used by one thread at a time."""
+    """A `CROSS` or `LATE` model from a folder or the cache; one thread at a time uses it."""
 
     def __init__(self, name: str, kind: str) -> None:
         weight_files.require(name, ("sentence_transformers",), "sentence-transformers")
@@ -86,7 +86,7 @@ class SentenceModel:
         return f"{self._kind} {marks}"
 
     def plain(self, text: str) -> str:
-        """A text that the model takes for words and nothing else."""
+        """The text, changed so that the library reads it as words and nothing else (`plain_texts`)."""
         return plain_texts([text], self._special)[0]
 
     def inputs(self, documents: Sequence[Document]) -> list[Any]:
@@ -103,7 +103,10 @@ class SentenceModel:
         return {**frame, "text": words} if self.takes_chats and words else frame
 
     def scores_from(self, ask: Callable[[], Any], count: int) -> list[float]:
-        """The scores that `ask` returns for `count` documents. Raises CheckerError, CheckerUnavailable."""
+        """The scores that `ask` returns, one finite number for each of `count` documents.
+
+        Raises CheckerError, or CheckerUnavailable if memory does not suffice.
+        """
         with self._turn, _faults(self.name), on_torch.quiet_transformers():
             scores = [float(score) for score in ask()]
         if len(scores) != count or not all(map(math.isfinite, scores)):
@@ -113,7 +116,7 @@ class SentenceModel:
 
 @contextmanager
 def _faults(name: str) -> Iterator[None]:
-    """Errors of a model's libraries as those of checkers."""
+    """Raise errors of a model's libraries as CheckerError or CheckerUnavailable."""
     try:
         yield
     except _FAULTS as error:

@@ -19,7 +19,7 @@ def recognises(name: str) -> bool:
 
 
 def open_rewriter(name: str, *, send_query: bool) -> Rewriter:
-    """The rewriter at an address. Raises UsageError if queries would leave this machine unasked."""
+    """The rewriter at an address. Raises UsageError if queries would leave this machine unpermitted."""
     endpoint = Endpoint.parse(name)
     if not endpoint.is_loopback and not send_query:
         way = "" if endpoint.is_encrypted else ", without encryption"
@@ -31,7 +31,7 @@ def open_rewriter(name: str, *, send_query: bool) -> Rewriter:
 
 
 class ChatRewriter:
-    """A chat endpoint that is asked once for each query; failures are not kept."""
+    """A chat endpoint that rewrites queries; its last `_KEPT` answers are cached, failures are not."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint

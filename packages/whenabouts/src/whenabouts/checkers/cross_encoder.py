@@ -25,18 +25,18 @@ _BATCH = 8
 
 
 def recognises(name: str) -> bool:
-    """True for a folder or a downloaded model of this class, and for a hub name that is not here."""
+    """True for a folder or a downloaded model of this class, and for a hub name that is not downloaded."""
     kind = class_of(name)
     return kind == CROSS or (kind is None and weight_files.is_hub_name(name))
 
 
 def open_reranker(name: str) -> Reranker:
-    """The reranker of that name or folder. Raises EncoderUnavailable or CheckerUnavailable with a remedy."""
+    """The reranker of a name or folder. Raises EncoderUnavailable or CheckerUnavailable with a remedy."""
     return CrossEncoderReranker(name)
 
 
 class CrossEncoderReranker(SentenceModel):
-    """A cross-encoder with one score for a pair; it reads frames beside words if its class does."""
+    """A cross-encoder that gives a pair one score; it reads frames and words if the model takes both."""
 
     reads_words = True
 

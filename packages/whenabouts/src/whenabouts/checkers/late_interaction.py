@@ -1,8 +1,8 @@
-"""Late interaction as a reranker: for each token of the query, the most similar token of the document.
+"""Late interaction as a reranker: compares each token of the query with its most similar document token.
 
 Khattab and Zaharia, "ColBERT" (SIGIR 2020), https://arxiv.org/abs/2004.12832. A name opens a multi-vector
-model of sentence-transformers; `tokens:NAME` takes the token vectors of a sentence encoder, which was not
-trained for that.
+model of sentence-transformers. `tokens:NAME` takes the token vectors of a sentence encoder, although these
+were not trained for late interaction.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def open_reranker(name: str) -> Reranker:
 
 
 class MultiVectorReranker(SentenceModel):
-    """A multi-vector model, with the similarity that it was trained with."""
+    """A multi-vector model; a score is the similarity that the model was trained with."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, LATE)
-        # Models of document pages (ColPali) without a chat template read every text as a query.
+        # Without a chat template, models of document pages (ColPali) read every text as a query.
         self.reads_words = self.takes_chats or not self.sees
 
     def score(self, query: str, documents: Sequence[Document]) -> list[float]:
@@ -61,7 +61,7 @@ class MultiVectorReranker(SentenceModel):
 
 
 class TokenReranker:
-    """The mean, over the query's tokens, of the greatest cosine with a token of the document."""
+    """A sentence encoder; a score is the mean, over the query's tokens, of the greatest document cosine."""
 
     reads_words, sees = True, False
 

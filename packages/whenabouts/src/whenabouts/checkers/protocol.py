@@ -1,9 +1,9 @@
-"""A checker's question and the parsing of its answer, the same for every kind of model.
+"""The interface of checkers, the question they are asked, and the parsing of their answer.
 
 The description and the words of a video are untrusted. They are put into a block of JSON between marks that
 they cannot contain, with every character escaped that a chat template could interpret, and the instructions
-say that the block is data. Only an answer in the requested form is accepted. It says match or not, may
-move the borders within the view, and adds one line of reason.
+say that the block is data. Only an answer in the requested form is accepted: match or not, new borders within
+the view or none, and one line of reason.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SCHEMA: Mapping[str, Any] = MappingProxyType(
 """The form of an answer, as JSON Schema."""
 
 SHORT = 200
-"""Most characters of a text that a model writes: a reason, a query."""
+"""Most characters kept of a text that a model writes: a reason, a query."""
 _WORDS_CHARACTERS = 2000
 _ANSWER_CHARACTERS = 4000
 _LEAST_SECONDS = 0.1
@@ -82,9 +82,9 @@ class CheckerUnavailable(CheckerError):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A checker's input: a moment, frames (seconds, JPEG) in order, and words.
+    """A checker's input: a moment, frames (seconds, JPEG) in order of time, and words.
 
-    New borders are clipped to `low` and `high`.
+    New borders are clipped to `low` and `high`, in seconds.
     """
 
     moment: Moment
@@ -103,8 +103,8 @@ Part = str | bytes
 class Checker(Protocol):
     """A model that reads frames and words.
 
-    `name` is for display, without a folder or an address; `fingerprint` identifies model and revision, and is
-    the key of its measurements. `runs_here`: the model runs in this process, one moment at a time.
+    `name` is for display, without a folder or an address. Measurements of a checker are stored under its
+    `fingerprint`. `runs_here`: the model runs in this process, one moment at a time.
     """
 
     runs_here: bool
@@ -114,7 +114,7 @@ class Checker(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Kind, model and revision."""
+        """Identifies the kind, the model and its revision."""
 
     def answer(self, instructions: str, parts: Sequence[Part], seconds: float) -> str:
         """The answer, within about `seconds`.
@@ -125,7 +125,7 @@ class Checker(Protocol):
 
 @dataclass(frozen=True)
 class CheckChoice:
-    """Search options: a checker looks again at the first moments (`checking.py`).
+    """Search options for a checker that looks again at the first moments (`checking.py`).
 
     `check` is a checker, its name, or None for no check; it looks at the first `check_best` moments, within
     about `check_seconds`.
@@ -137,7 +137,7 @@ class CheckChoice:
 
 
 class Kind(Protocol):
-    """What a module defines to offer one kind of checker; `MODELS` (`ModelCard`s) is optional.
+    """The names that a module defines to offer one kind of checker; `MODELS` (`ModelCard`s) is optional.
 
     Kinds are asked in the order of `ORDER`. In place of `open`, a module of rerankers has
     `open_reranker(name)`, which returns a `reranker.Reranker`, and a module of rewriters has
@@ -154,7 +154,7 @@ class Kind(Protocol):
 
 
 def look(checker: Checker, description: str, view: View, seconds: float) -> Verdict:
-    """A checker's verdict on a moment. Raises CheckerError."""
+    """A checker's verdict on a moment, within about `seconds`. Raises CheckerError."""
     return read_answer(checker.answer(INSTRUCTIONS, question_of(description, view), seconds), view)
 
 
@@ -196,9 +196,9 @@ class _Answer(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_answer(text: str, view: View) -> Verdict:
-    """The verdict of an answer in the requested form; with new borders if they overlap the moment.
+    """The verdict of an answer, with new borders if these overlap the moment.
 
-    Raises CheckerError for anything else.
+    Raises CheckerError for an answer in another form than the requested one.
     """
     answer = json_of(text, _Answer)
     borders = _borders(answer, view) if answer.match else None

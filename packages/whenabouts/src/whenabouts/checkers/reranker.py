@@ -10,12 +10,12 @@ from hashlib import blake2b
 from typing import Protocol
 
 _MOST_KEPT = 20_000
-"""Scores that are kept."""
+"""Greatest number of cached scores."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a reranker reads of a moment: the words in it ("": none), and a frame (JPEG)."""
+    """A moment as a reranker reads it: the words in it ("": none), and a frame (JPEG)."""
 
     words: str
     picture: bytes | None = None
@@ -48,7 +48,7 @@ class Reranker(Protocol):
 
 @dataclass(frozen=True)
 class RerankChoice:
-    """Options for reranking: a model puts the first moments in order (`rerank.py`).
+    """Search options for a reranker that puts the first moments in order (`rerank.py`).
 
     `rerank` is a reranker, or its name; it may take about `rerank_seconds` seconds.
     """
@@ -58,7 +58,7 @@ class RerankChoice:
 
 
 class KeepsScores:
-    """A reranker whose scores are kept by query and document; safe in several threads."""
+    """A reranker with a cache of its scores by query and document; safe in several threads."""
 
     def __init__(self, reranker: Reranker) -> None:
         self._reranker, self._lock = reranker, threading.Lock()

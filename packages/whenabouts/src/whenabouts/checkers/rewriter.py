@@ -1,7 +1,7 @@
-"""Rewriters: models that say a query in other words; their question, and the parsing of their answer.
+"""The interface of rewriters (models that say a query in other words), their question and its answer.
 
-The query is data to the model, in the block of `protocol.data_block`. Of the answer only short lines of
-words are taken, which are searched as they stand: they narrow nothing and ask for no exact words.
+The query is untrusted data, in the block of `protocol.data_block`. Only short lines of words are taken from
+the answer. They are searched literally: they set no filter and require no exact phrase.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from whenabouts.checkers.protocol import SHORT, CheckerError, data_block, json_o
 from whenabouts.intake.lines import one_line
 
 PROMPT = 1
-"""The version of the question."""
+"""Version of the prompt."""
 MOST_QUERIES = 3
 
 INSTRUCTIONS = f"""\
@@ -38,7 +38,7 @@ SCHEMA: Mapping[str, Any] = MappingProxyType(
 )
 """The form of an answer, as JSON Schema."""
 
-# What stands in quotation marks would have to be said exactly so.
+# Removed from queries, because a search looks for quoted words as an exact phrase.
 _QUOTES = str.maketrans(dict.fromkeys('"“”„‟«»「」『』❝❞＂', " "))
 
 
@@ -57,7 +57,7 @@ class Rewriter(Protocol):
 
 @dataclass(frozen=True)
 class RewriteChoice:
-    """Options of a search that is also made with other words (`rewrite.py`).
+    """Options of a search that also searches with other words (`rewrite.py`).
 
     `rewrite` is a rewriter, or its name; it gets about `rewrite_seconds`.
     """
@@ -76,7 +76,7 @@ class _Answer(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_answer(text: str, query: str) -> list[str]:
-    """The queries of an answer in the requested form, without repetitions. Raises CheckerError."""
+    """The other queries of an answer, without repetitions. Raises CheckerError if there are none."""
     lines = (
         one_line(line.translate(_QUOTES), SHORT) for line in json_of(text, _Answer).queries[:MOST_QUERIES]
     )

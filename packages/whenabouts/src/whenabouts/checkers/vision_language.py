@@ -1,7 +1,7 @@
-"""Checkers from `transformers`: any model that reads pictures and writes text, by name or folder.
+"""Checkers from `transformers`: models that read pictures and write text, by name or folder.
 
-Works with any model that `AutoModelForImageTextToText` opens and whose processor has a chat template. The
-model runs on this machine.
+`AutoModelForImageTextToText` must open the model, and its processor must have a chat template. The model runs
+on this machine.
 """
 
 from __future__ import annotations

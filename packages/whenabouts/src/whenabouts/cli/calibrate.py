@@ -13,7 +13,7 @@ from whenabouts.cli.terminal import print_either
 from whenabouts.intake.lacks import check_room
 from whenabouts.types import UsageError
 
-# Without memory OpenBLAS ends the process with the exit code of "no match".
+# OpenBLAS ends a process that lacks memory with exit code 1, which means "no match".
 _ROOM_BYTES = 3 << 29
 _EPILOG = """\
 examples:
@@ -31,9 +31,9 @@ def add_parser(verbs: Any) -> None:
         "calibrate",
         run,
         description="Measure how often the answers of a corpus are wrong, and store the result with it. "
-        "Uses\n unrelated sentences, and questions with known answers, asked with and without their video "
-        "in\n the corpus. With --checkpoint instead: measure a trained system with the queries of a split, "
-        "in\n pools with and without their answer, and store how sure its answers are with the checkpoint.",
+        "Uses unrelated sentences, and questions with known answers, asked with and without their video in "
+        "the corpus. With --checkpoint instead: measure a trained system with the queries of a split, in "
+        "pools with and without their answer, and store how sure its answers are with the checkpoint.",
         epilog=_EPILOG,
     )
     add_corpus(parser)

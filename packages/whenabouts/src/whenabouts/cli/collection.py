@@ -75,7 +75,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """List, or do the action and print the changed collection. Returns 1 if there is nothing to list."""
+    """List, or do the action and print the changed collection. Returns 1 if that is empty."""
     corpus = open_corpus(options)
     collections = corpus.collections
     if options.action is None:
@@ -84,7 +84,10 @@ def run(options: argparse.Namespace) -> int:
             options,
             lambda: [each.to_json() for each in listed],
             lambda: (
-                for_terminal(f"{each.name}: {number_of(each.count, 'moment')}, {format_time(each.seconds)}")
+                for_terminal(
+                    each.problem
+                    or f"{each.name}: {number_of(each.count, 'moment')}, {format_time(each.seconds)}"
+                )
                 for each in listed
             ),
         )

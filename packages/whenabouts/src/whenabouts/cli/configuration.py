@@ -1,4 +1,4 @@
-"""Options from files: `whenabouts.toml` in the current folder, and the user's (docs/configuration.md).
+"""Reads options from files: `whenabouts.toml` in the current folder, and the user's (docs/configuration.md).
 
 An option's value comes from the command line, else its environment variable, else the folder's file, else the
 user's file, else its default. A list on the command line replaces one in a file.
@@ -24,21 +24,11 @@ FOR_ALL_VERBS = ("corpus", "device", "json", "table")
 # Options that need the user's consent: what leaves the machine, who may connect, what is overwritten. The
 # folder's file may not set them, because someone else may have written it.
 _LET_IN = (
-    *(
-        "allow",
-        "change-people",
-        "files",
-        "guests",
-        "host",
-        "show-paths",
-        "token",
-        "token-file",
-        "trust-proxy",
-    ),
-)
+    "allow", "change-people", "files", "guests", "host", "show-paths", "token", "token-file", "trust-proxy",
+)  # fmt: skip
 # Where videos, words or a key are sent. A Ray cluster may also run its owner's code here.
 _SENT_TO = ("address", "check", "http", "page", "ray", "rewrite", "send-frames", "send-query")
-CONSENT = frozenset((*_LET_IN, *_SENT_TO, "force", "yes"))
+CONSENT = frozenset((*_LET_IN, *_SENT_TO, "force", "prune", "yes"))
 _ENVIRONMENT = {
     "corpus": "WHENABOUTS_CORPUS",
     "token": "WHENABOUTS_TOKEN",
@@ -48,7 +38,7 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """A key's value. `rank` 0 is the table that wins; `table` is its name in messages."""
+    """A key's value in a file. `rank` 0 is the table that wins; `table` is the table's name in messages."""
 
     file: Path
     table: str
@@ -163,9 +153,9 @@ def _levels(
 
 
 def _has_address(value: Any) -> bool:
-    """Whether a value contains a network address, as `model` may for a chat endpoint."""
+    """Whether a value contains a network address: `model` may name a chat endpoint, `corpus` a bucket."""
     texts = [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
-    return any("://" in text and not text.startswith(("s3://", "file://")) for text in texts)
+    return any("://" in text and not text.startswith("file://") for text in texts)
 
 
 def _tables(

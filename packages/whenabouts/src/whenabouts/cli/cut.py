@@ -114,11 +114,11 @@ def _targets(options: argparse.Namespace, moments: list[FileMoment]) -> list[Pat
             )
         return [out]
     folder = _folder(out)
-    taken: dict[str, None] = {}
+    names: dict[str, None] = {}
     for moment in moments:
         suffix = suffix_for(source_path(moment.path), copy=options.copy)
-        taken[cut_name(moment.name, moment.start, moment.end, suffix, taken)] = None
-    return [folder / name for name in taken]
+        names[cut_name(moment.name, moment.start, moment.end, suffix, names)] = None
+    return [folder / name for name in names]
 
 
 def _names_file(out: Path) -> bool:

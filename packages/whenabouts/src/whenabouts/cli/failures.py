@@ -1,4 +1,4 @@
-"""How a command that fails ends: the message and exit code of every error.
+"""Turns the error that ended a command into a message and an exit code.
 
 Our own errors name cause and remedy; a missing package names the extra that brings it. Any other error is a
 bug of the program: it gets one line and exit code 2, because 1 means "no match". `--debug` or

@@ -50,7 +50,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """List, add or remove guests. Returns 1 if there are none."""
+    """List, add or remove guests. Returns 1 if the list is empty."""
     guests = Guests(options.file)
     if options.action and not options.name:
         raise UsageError(f"whenabouts guests FILE {options.action} NAME: give a name")

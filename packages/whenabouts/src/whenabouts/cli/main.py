@@ -1,4 +1,4 @@
-"""`whenabouts`: the verbs, one file each. A verb's file is imported only when the verb is called."""
+"""The command `whenabouts`: parses a command line and runs its verb, whose file is imported only then."""
 
 from __future__ import annotations
 

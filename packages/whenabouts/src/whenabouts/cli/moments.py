@@ -102,16 +102,16 @@ def _searched(options: argparse.Namespace) -> Chosen:
     if result.answer == "unsure" and not (options.unsure or is_all):
         remedy = f"see `whenabouts search`; --unsure takes the best anyway, {_TAKE_ALL}"
         return Chosen([], (*notes, f"so nothing was written; {remedy}"))
-    taken = result.moments if is_all else result.matched
-    for scored in taken:
+    chosen = result.moments if is_all else result.matched
+    for scored in chosen:
         check_unchanged(result.videos[scored.moment.video_id])
-    return Chosen(moments_of_result(result, all_moments=is_all), (*notes, *_left(result, len(taken))))
+    return Chosen(moments_of_result(result, all_moments=is_all), (*notes, *_left_out(result, len(chosen))))
 
 
-def _left(result: SearchResult, taken: int) -> list[str]:
-    """A note about moments that were found but not taken."""
-    left = len(result.moments) - taken
-    return [f"{taken} of {len(result.moments)} moments matched; {_TAKE_ALL}"] if left else []
+def _left_out(result: SearchResult, count: int) -> list[str]:
+    """A note that only `count` of the moments matched; none if all did."""
+    listed = len(result.moments)
+    return [f"{count} of {listed} moments matched; {_TAKE_ALL}"] if count < listed else []
 
 
 def _from_file(options: argparse.Namespace) -> Chosen:
@@ -153,6 +153,7 @@ def _named_moment(corpus: Corpus | None, moment: str, rank: int) -> FileMoment:
     video = _video(corpus, name)
     if isinstance(video, Path):
         return moment_of_file(video, start, end, rank)
+    video.check_start(start)
     check_unchanged(video)
     return moment_of_record(video, start, end, rank)
 

@@ -1,4 +1,4 @@
-"""Open the corpus of a command: its searches, the options that narrow them, its checker."""
+"""Opens the corpus and the models that a command names, and runs its search."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def opened_checker(options: argparse.Namespace) -> Checker | None:
 
 
 def opened_reranker(options: argparse.Namespace) -> Reranker | None:
-    """The reranker that was named, opened; None where none was."""
+    """The reranker of --rerank, opened; None without the option."""
     if getattr(options, "rerank", None) is None:
         return None
     from whenabouts.checkers import open_reranker
@@ -74,14 +74,14 @@ def opened_reranker(options: argparse.Namespace) -> Reranker | None:
 
 
 def opened_rewriter(options: argparse.Namespace) -> Rewriter | str | None:
-    """The rewriter that was named, opened, or the name of one that a corpus opens; None where none was."""
+    """The rewriter of --rewrite, opened, or "sound", which the corpus opens; None without the option."""
     if getattr(options, "rewrite", None) is None:
         return None
     from whenabouts.checkers import open_rewriter
     from whenabouts.search.sounds_alike import NAME as SOUND
 
     if options.rewrite == SOUND:
-        return SOUND  # the corpus opens it
+        return SOUND
     return open_rewriter(options.rewrite, send_query=options.send_query)
 
 
@@ -129,7 +129,7 @@ def encoded_with(
 ) -> int:
     """Let a trained system encode new videos of a corpus, with a bar on standard error.
 
-    Returns how many videos are encoded then. With `wait` None, does nothing if another indexer runs (0).
+    Returns how many videos are then encoded; 0 if another indexer runs and `wait` is None.
     """
     with encoding_bar(model) as show:
         try:

@@ -42,12 +42,12 @@ def add_verb(
 
 
 class _SingleCorpus(argparse.Action):
-    """Stores the corpus and refuses a second one, which would silently replace the first."""
+    """Stores the corpus; refuses a second one, unless the verb takes several."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: Any = None
     ) -> None:
-        """Take a value. Raises UsageError if another corpus was named before."""
+        """Store a value. Raises UsageError if another corpus was named before."""
         corpora = getattr(namespace, "corpora", None)
         if corpora is not None:
             corpora = namespace.corpora = [*corpora, values]
@@ -121,7 +121,7 @@ def add_host(parser: argparse._ActionsContainer) -> None:
 
 
 def add_guests(parser: argparse._ActionsContainer) -> None:
-    """Add --guests, for verbs that serve."""
+    """Add --guests, the file of users with their own tokens."""
     parser.add_argument(
         "--guests",
         metavar="FILE",
@@ -289,7 +289,7 @@ def add_check(parser: argparse._ActionsContainer, what: str) -> None:
 
 
 def add_rerank(parser: argparse._ActionsContainer, what: str) -> None:
-    """A model that puts moments in order."""
+    """Add --rerank: a model that puts moments in order."""
     parser.add_argument(
         "--rerank",
         metavar="MODEL",
@@ -299,22 +299,22 @@ def add_rerank(parser: argparse._ActionsContainer, what: str) -> None:
 
 
 def add_rewrite(parser: argparse._ActionsContainer, what: str) -> None:
-    """A model that says a query in other words."""
+    """Add --rewrite and --send-query: a model that words a query in other ways."""
     parser.add_argument(
         "--rewrite",
         metavar="ADDRESS#MODEL",
-        help=f"{what}: an OpenAI-compatible address with the model behind a '#' (a key is taken from "
+        help=f"{what}: an OpenAI-compatible address with the model after '#' (its key is read from "
         "$WHENABOUTS_CHAT_KEY)",
     )
     parser.add_argument(
         "--send-query",
         action="store_true",
-        help="yes, my queries may be sent to the address of --rewrite though it is another machine",
+        help="yes, send my queries to the address of --rewrite, even if it is another machine",
     )
 
 
 def add_segments(parser: argparse._ActionsContainer) -> None:
-    """Add --segments, for long videos."""
+    """Add --segments: a search by parts of long videos."""
     parser.add_argument(
         "--segments",
         metavar="SECONDS",

@@ -105,7 +105,7 @@ def add_parser(verbs: Any) -> None:
         metavar="S",
         type=float,
         default=60.0,
-        help="time for all looks at one answer (default 60); what is left then is not checked",
+        help="seconds for checking one answer (default 60); moments not reached by then are not checked",
     )
     add_rerank(parser, "let this model read the first forty moments and put them in order")
     parser.add_argument(
@@ -113,14 +113,14 @@ def add_parser(verbs: Any) -> None:
         metavar="S",
         type=float,
         default=10.0,
-        help="time for that (default 10); moments that are left then keep their rank",
+        help="seconds for reranking (default 10); moments not read by then keep their rank",
     )
     add_rewrite(parser, _OTHER_WORDS)
     add_format(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Search and print. Returns 1 if nothing matches."""
+    """Search, and print the answer. Returns 1 if nothing matches."""
     if options.queries is not None or options.out is not None:
         return _run_of_queries(options)
     if options.query is None and options.like is None:
@@ -309,7 +309,7 @@ def _verdict(verdict: Verdict) -> list[tuple[str, str]]:
 
 
 def _evidence(scored: ScoredMoment) -> list[tuple[str, str]]:
-    """Which streams matched, with the matching line or instant."""
+    """The streams that matched, with the matching line or instant, as styled text."""
     parts: list[tuple[str, str]] = []
     for name, piece in scored.evidence.items():
         line = for_terminal(stream_named(name).evidence_text(piece))

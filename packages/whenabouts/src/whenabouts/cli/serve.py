@@ -31,7 +31,7 @@ from whenabouts.types import UsageError
 
 _MOST_TOKEN_BYTES = 4096
 _ROOM_BYTES, _FILES = 2 << 30, 64
-"""What a server needs to start under a memory limit; threads and connections come on top."""
+"""Memory and open files that a server needs to start; threads and connections need more."""
 _EPILOG = """\
 examples:
   whenabouts serve --corpus my.corpus
@@ -60,7 +60,11 @@ def add_parser(verbs: Any) -> None:
         help="folder for thumbnails and clips (default: ~/.cache/whenabouts/serve)",
     )
     parser.add_argument(
-        "--cache-size", metavar="MB", type=int, default=2048, help="how large it may become (default 2048)"
+        "--cache-size",
+        metavar="MB",
+        type=int,
+        default=2048,
+        help="largest size of that folder (default 2048)",
     )
     _add_limits(parser)
     parser.add_argument(

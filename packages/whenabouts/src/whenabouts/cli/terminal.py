@@ -8,10 +8,11 @@ import io
 import json
 import os
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
+
+from whenabouts.intake.lines import is_unseen
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,7 +48,7 @@ def wants_json(options: argparse.Namespace) -> bool:
 def print_either(
     options: argparse.Namespace, document: Callable[[], Any], lines: Callable[[], Iterable[str]]
 ) -> None:
-    """Print the JSON document, or the lines for users."""
+    """Print a JSON document or lines, as `wants_json` decides."""
     if wants_json(options):
         print_json(document())
     else:
@@ -63,28 +64,27 @@ def print_json(value: Any) -> None:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines for users."""
+    """Print lines, with control characters escaped."""
     for line in lines:
         print(for_terminal(line))
 
 
 def print_notes(notes: Iterable[str]) -> None:
-    """Each note once, on standard error."""
+    """Print each note once, on standard error."""
     out = console(sys.stderr)
     for note in dict.fromkeys(notes):
         out.print(for_terminal(f"note: {note}"), style="dim", markup=False, soft_wrap=True)
 
 
 def for_terminal(text: str) -> str:
-    """Text on one line without control characters, because names and subtitles come from anywhere.
+    """Text on one line, with characters that show nothing escaped: names and subtitles come from anywhere.
 
     >>> for_terminal("two\\nlines \\x1b[31mred")
     'two\\\\nlines \\\\x1b[31mred'
     """
     shown = text.encode("utf-8", "backslashreplace").decode()
     return "".join(
-        repr(letter)[1:-1] if unicodedata.category(letter) in ("Cc", "Zl", "Zp") else letter
-        for letter in shown
+        repr(letter)[1:-1] if is_unseen(letter) or letter in "\u2028\u2029" else letter for letter in shown
     )
 
 

@@ -17,9 +17,9 @@ class Verb(NamedTuple):
 
 
 class VerbOptions(NamedTuple):
-    """Options added to a verb: a module with `add_options(parser)` and `run(options) -> int | None`.
+    """Options added to a `verb` by a `module` with `add_options(parser)` and `run(options) -> int | None`.
 
-    Its `run` is called before the verb's; None leaves the work to the verb.
+    The module's `run` is called before the verb's. If it returns None, the verb runs.
     """
 
     verb: str
@@ -49,7 +49,7 @@ class Missing(argparse.Action):
     """An option of a package that is not installed; using it raises UsageError."""
 
     def __call__(self, parser: Any, options: Any, values: Any, option_string: str | None = None) -> None:
-        """Raise it."""
+        """Raise UsageError with the command that installs the package."""
         raise UsageError(
             f"{option_string} is in a package that is not installed: pip install 'whenabouts[research]'"
         )

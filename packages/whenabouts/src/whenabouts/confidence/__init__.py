@@ -1,3 +1,1 @@
-"""How sure an answer is: scores of unrelated queries on a corpus, and outcomes of questions with known
-answers.
-"""
+"""How sure an answer is: chance scores of unrelated queries, probabilities, and measured error rates."""

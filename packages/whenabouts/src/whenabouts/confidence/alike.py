@@ -1,7 +1,7 @@
 """The probability that two similar frames come from the same video, from their cosine.
 
-One logistic curve per network (`learned.json`; fitted by `benchmarks/likeness.py`, which also measures it on
-other videos). Other networks have none, because their cosines mean something else.
+`learned.json` has one logistic curve per network, which `benchmarks/likeness.py` fitted and measures on other
+videos. A network without a curve has no probabilities, because cosines differ between networks.
 """
 
 from __future__ import annotations

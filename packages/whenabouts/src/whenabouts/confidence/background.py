@@ -1,12 +1,13 @@
-"""Sentences about everything and nothing, to find out how high unrelated queries score on a corpus.
+"""Sentences unrelated to most corpora, to measure how high unrelated queries score on a corpus.
 
-A corpus is searched with them as with real queries. They cover many fields with few sentences each, so that
-most are unrelated to any corpus; the fit is robust to the few that are not (`chance.py`). They must be in the
-language of the corpus: in another language hardly a word matches, and any question stands out.
+A corpus is searched with these sentences as with real queries. They cover many fields with few sentences
+each, so that most are unrelated to any corpus; the fit is robust to the few that are not (`probability.py`).
+They must be in the language of the corpus: in another language hardly a word matches, and any question stands
+out.
 
 **A language is one file** of `unrelated/`, named by its ISO 639-1 code: a first line with its English name
-and its most frequent words, by which it is recognised, then one sentence a line; the first forty lines say
-the same in every language.
+and its most frequent words, by which texts are recognised, then one sentence a line. The first forty
+sentences say the same in every language.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Language:
 
 @cache
 def languages() -> Mapping[str, Language]:
-    """All languages with sentences here, by code."""
+    """All languages with unrelated sentences, by code."""
     folder = files("whenabouts.confidence").joinpath("unrelated")
     names = sorted(path.name for path in folder.iterdir() if path.name.endswith(".txt"))
     return {name[:-4]: _read(name[:-4], folder.joinpath(name).read_text(encoding="utf-8")) for name in names}
@@ -61,7 +62,10 @@ def _read(code: str, text: str) -> Language:
 
 
 def language_of(texts: Iterable[str]) -> Language | None:
-    """The language of most of some texts; None if it has no sentences here."""
+    """The language of most of the texts; None if `languages` lacks it.
+
+    Few words in ASCII without a recognised language count as English.
+    """
     text = _beginning(texts).lower()
     letters = sum(letter.isalpha() for letter in text)
     for code, script in _SCRIPTS.items():
@@ -77,12 +81,12 @@ def language_of(texts: Iterable[str]) -> Language | None:
     best = max(shares, key=lambda code: shares[code])
     if shares[best] >= _LEAST_SHARE:
         return languages()[best]
-    # A few words without a frequent one are inconclusive; most captions are English.
+    # Few words are inconclusive; most captions are English.
     return languages()["en"] if total < _FEWEST_WORDS and text.isascii() else None
 
 
 def _in_main_alphabet(words: Iterable[str]) -> Counter[str]:
-    """The words in the most frequent alphabet: technical talks are full of English names."""
+    """Counts of the words in the most frequent alphabet: technical talks are full of English names."""
     kinds: dict[str, Counter[str]] = {}
     for word in words:
         kinds.setdefault(unicodedata.name(word[0], "").partition(" ")[0], Counter())[word] += 1
@@ -101,4 +105,4 @@ def _beginning(texts: Iterable[str]) -> str:
 
 
 SENTENCES: tuple[str, ...] = languages()["en"].sentences
-"""The English sentences, which pictures are searched with too."""
+"""The English sentences, which also serve for pictures."""

@@ -1,4 +1,4 @@
-"""English words common to talks of different fields; one or two words not among them are a name or a term.
+"""English words common to talks of different fields; one or two other words are taken as a name or a term.
 
 The list was counted in real transcripts (`benchmarks/common_words.py`). It is English; `is_term` does not
 check the language, its callers do.
@@ -16,7 +16,7 @@ MOST_WORDS = 2
 
 @cache
 def common_words() -> frozenset[str]:
-    """The words, in lower case."""
+    """The common words, in lower case."""
     text = files("whenabouts.confidence").joinpath("common_words.txt").read_text(encoding="utf-8")
     return frozenset(text.split())
 

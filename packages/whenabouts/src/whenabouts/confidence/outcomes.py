@@ -1,9 +1,9 @@
-"""Outcomes of questions with known answers: how often the three answers are wrong, and how sure they were.
+"""Error rates, calibration error and risk-coverage curve of a search, from questions with known answers.
 
-There are three kinds of questions. *Unrelated* ones have no answer in the corpus. *Known* ones have one, at a
-known place. The same with their true video *taken out* have none either, but are about the corpus's topics,
-so they are the hard ones. A taken-out question whose words all occur in another video is left out, because
-its answer may be there.
+There are three kinds of questions. *Unrelated* ones have no answer in the corpus. *Known* ones have an answer
+at a known moment. *Taken-out* ones are known questions searched without their true video: they have no answer
+either, but are about the corpus's topics, so they are harder than unrelated ones. A taken-out question whose
+words all occur near the best moment of another video is not counted, because its answer may be there.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Kind = Literal["unrelated", "known", "taken_out"]
 KINDS: tuple[Kind, ...] = ("unrelated", "known", "taken_out")
 
 BINS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-"""Bins of confidence in which right first answers are counted."""
+"""Edges of the bins of confidence in which right first answers are counted."""
 
 TAKEN_OUT_WORTH = 0.15
 """Weight of a taken-out question beside one with an answer when probabilities are learned, because users
@@ -44,15 +44,15 @@ mostly ask for existing moments. `learned.json` was fitted with it too."""
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of one question. `confidence` is the probability that its best moment is right, None
-    without calibration.
+    """The outcome of one question.
 
+    - `confidence`: the probability that the best moment is right; None without calibration or moments.
     - `right`: the best moment overlaps the true one.
-    - `literal`: never "no match": a stream's best moment has every word, its score stands out, or nothing was
-      compared by meaning.
-    - `near`: every word occurs in it or around it.
-    - `name`: the question is a name or a rare term that is said there.
-    - `in_five`: the probability that one of its first five moments is right, None if unknown.
+    - `literal`: the answer is never "no match", because a stream's best moment has every word, the score
+      stands out, or nothing was compared by meaning.
+    - `near`: every word occurs in a stream's best moment or around it.
+    - `name`: the question is a name or a rare term that is said in the best moment.
+    - `in_five`: the probability that one of the first five moments is right, None if unknown.
     - `group`: the true video, or the number of an unrelated question.
     """
 
@@ -67,7 +67,7 @@ class Outcome:
     in_five: float | None = None
 
     def answer(self, thresholds: Thresholds = FIXED) -> Answer:
-        """The answer that a search gives."""
+        """The answer that a search gives: match, unsure or no match."""
         return answer_for(
             self.confidence,
             has_moments=self.has_moment,
@@ -79,17 +79,17 @@ class Outcome:
 
     @property
     def sureness(self) -> float:
-        """The confidence; 0 if nothing was found."""
+        """The confidence; 0 without one."""
         return self.confidence or 0.0
 
     @property
     def is_stated(self) -> bool:
-        """Whether it has a confidence or found nothing; false without calibration."""
+        """Whether there is a confidence, or no moment was found."""
         return self.confidence is not None or not self.has_moment
 
     @property
     def counts(self) -> bool:
-        """Whether the right answer is known."""
+        """Whether the right answer is known, so that the outcome may be counted."""
         return not (self.kind == "taken_out" and self.near)
 
 
@@ -97,9 +97,9 @@ class Outcome:
 class Rates:
     """How often the three answers are wrong.
 
-    - `unrelated`, `taken_out`: questions without an answer that were called a match (false alarms).
-    - `missed`, `unsure`: questions with an answer that were called no match, or unsure.
-    - `right`: questions with an answer called a match whose first moment is right.
+    - `unrelated`, `taken_out`: share of questions without an answer that were called a match (false alarms).
+    - `missed`, `unsure`: share of known questions that were called no match, or unsure.
+    - `right`: share of known questions called a match whose first moment is right.
     """
 
     unrelated: Rate
@@ -143,8 +143,8 @@ def rates_of(outcomes: Sequence[Outcome], thresholds: Thresholds = PROBABLE) -> 
 def adjustment_of(outcomes: Iterable[Outcome], prior: Probability) -> Adjustment:
     """The adjustment of a corpus, from the outcomes of known and taken-out questions.
 
-    Their confidences must be those of `prior` without an adjustment. Questions of one video count as their
-    effective number of independent ones.
+    Their confidences must be those of `prior` without an adjustment. Questions about one video are dependent,
+    so they are weighted down to their effective number (`rates.py`).
     """
     counted = [
         outcome
@@ -164,10 +164,7 @@ def adjustment_of(outcomes: Iterable[Outcome], prior: Probability) -> Adjustment
 
 
 def adjusted_by_halves(outcomes: Sequence[Outcome], prior: Probability) -> tuple[Outcome, ...]:
-    """The outcomes with the confidences of an adjusted corpus.
-
-    Two-fold cross-fitting: each half of the videos is adjusted by the outcomes of the other half.
-    """
+    """The outcomes with adjusted confidences, each half of the videos by the outcomes of the other half."""
     groups = sorted({(outcome.kind == "unrelated", outcome.group) for outcome in outcomes})
     half_of = {group: number % 2 for number, group in enumerate(groups)}
     sides = [half_of[outcome.kind == "unrelated", outcome.group] for outcome in outcomes]
@@ -189,12 +186,12 @@ def _share(judged: Iterable[tuple[Outcome, Answer]], kind: Kind, answer: Answer)
 
 
 def _rate(outcomes: Sequence[Outcome], holds: Callable[[Outcome], bool]) -> Rate:
-    """How often a condition holds."""
+    """How often `holds` is true."""
     return rate_of([holds(outcome) for outcome in outcomes], [outcome.group for outcome in outcomes])
 
 
 class Bin(NamedTuple):
-    """First answers with a confidence in [`low`, `high`); `stated` is their mean confidence."""
+    """First answers with a confidence in [`low`, `high`): mean confidence, and rate of right ones."""
 
     low: float
     high: float
@@ -203,13 +200,13 @@ class Bin(NamedTuple):
 
 
 def _stated(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """The outcomes with a stated confidence; empty if no answer among them has one."""
+    """The outcomes that are `is_stated`; [] if none of them has a confidence."""
     stated = [outcome for outcome in outcomes if outcome.is_stated]
     return stated if any(outcome.confidence is not None for outcome in stated) else []
 
 
 def bins(outcomes: Sequence[Outcome]) -> list[Bin]:
-    """Accuracy of first answers to known questions by confidence, without empty bins."""
+    """The bins of the first answers to known questions, without empty ones."""
     filled, answers = [], _stated(outcome for outcome in outcomes if outcome.kind == "known")
     for low, high in itertools.pairwise(BINS):
         limit = math.inf if high == BINS[-1] else high
@@ -221,8 +218,9 @@ def bins(outcomes: Sequence[Outcome]) -> list[Bin]:
 
 
 class Reliability(NamedTuple):
-    """Calibration of known questions: expected calibration error over bins, and AUROC of confidence for
-    right against wrong answers. None: could not be measured.
+    """Expected calibration error over `BINS`, and AUROC of confidence for right against wrong first answers.
+
+    None: could not be measured.
     """
 
     error: float | None
@@ -233,7 +231,7 @@ class Reliability(NamedTuple):
 
 
 def reliability_of(outcomes: Sequence[Outcome]) -> Reliability:
-    """Calibration error and discrimination (AUROC) of the confidences of first answers."""
+    """Calibration error and AUROC of the confidences of first answers to known questions."""
     rows = bins(outcomes)
     total = sum(row.right.of for row in rows)
     if not total:
@@ -248,11 +246,10 @@ def reliability_of(outcomes: Sequence[Outcome]) -> Reliability:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RiskCoverage:
-    """Risk against coverage if only the surest questions are answered: coverage (n,), risk (n,), both in
-    [0, 1].
+    """Risk (n,) against coverage (n,) if only the surest questions are answered; both in [0, 1].
 
-    Over known and taken-out questions; an answer to the latter is always wrong. `area` is the mean risk over
-    all coverages, the smaller the better; `ideal` is the area of a perfect order of the same answers.
+    Known and taken-out questions count; an answer to a taken-out one is always wrong. `area` is the mean risk
+    over all coverages, the smaller the better; `ideal` is the area of a perfect order of the same answers.
     """
 
     coverage: NDArray[np.float64]
@@ -274,7 +271,7 @@ class RiskCoverage:
 
 
 def risk_coverage(outcomes: Iterable[Outcome]) -> RiskCoverage | None:
-    """The curve, surest answers first, ties together. None if no known question has a confidence."""
+    """The risk-coverage curve, ties together; None if no known or taken-out question has a confidence."""
     counted = _stated(outcome for outcome in outcomes if outcome.kind != "unrelated" and outcome.counts)
     if not counted:
         return None
@@ -293,7 +290,7 @@ def risk_coverage(outcomes: Iterable[Outcome]) -> RiskCoverage | None:
 
 
 def charts(outcomes: Sequence[Outcome]) -> Iterator[str]:
-    """The reliability diagram and the risk-coverage curve for a terminal, 72 columns wide."""
+    """The reliability diagram and the risk-coverage curve as lines for a terminal."""
     rows = bins(outcomes)
     if rows:
         yield "reliability: right first answers to known questions, by confidence (|: as stated)"

@@ -1,4 +1,4 @@
-"""How sure an answer is: from a moment's score to the probability that it is right, and to one word.
+"""Turns a moment's score into the probability that the moment is right, and into match, unsure or no match.
 
 `Chance`: a raw score says little, because nonsense may score higher on one corpus than the right answer does
 on another. So a bank of sentences about all sorts of subjects (`background.py`) is searched in the corpus
@@ -6,13 +6,12 @@ itself. A score's percentile is the share of these sentences whose best score is
 Gumbel distribution, the law of the largest of many scores, fitted to the quartiles. A few sentences that the
 corpus does answer do not affect quartiles, but would cap an empirical share.
 
-`Probability`: how probable it is that the first moment is right. `Features` of an answer need no truth: its
-score above that of unrelated sentences, its lead over the next, how much of the query is said there word for
-word. A logistic curve over them was fitted to the answers to thousands of questions over many corpora
-(`learned.json`; by `benchmarks/answers.py`, which also measures it on recordings and sets it was not fitted
-on).
+`Probability`: how probable it is that the first moment is right. It is a logistic curve over `Features` that
+need no truth: the score above that of unrelated sentences, the lead over the next moment, and how much of the
+query is said word for word. `benchmarks/answers.py` fitted the curve to the answers to thousands of questions
+over many corpora (`learned.json`), and measures it on recordings and data sets it was not fitted on.
 
-Questions with known answers on one corpus move the curve there (`Adjustment`). Without them the curve holds
+Questions with known answers on one corpus move the curve there (`Adjustment`). Without them the curve stays
 as it is, and the interval says how far corpora differ. A query in another language than the words shares few
 words with them; an adjustment for that was learned for sentence models by name (`benchmarks/languages.py`).
 """
@@ -21,7 +20,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import files
@@ -35,15 +34,14 @@ from whenabouts.types import Answer
 Floats = NDArray[np.float64]
 
 FEWEST_SCORES = 30
-"""With fewer background scores than this there is no confidence."""
+"""With fewer scores of unrelated sentences than this no chance is fitted, and there is no confidence."""
 
 MATCH_AT = 0.95
 """Percentile from which a score stands out, and counts as a match without measured probabilities."""
-
 NO_MATCH_BELOW = 0.75
-
+"""Percentile below which a score counts as no match without measured probabilities."""
 LEAST_IN_FIVE = 0.2
-"""The answer is "no match" if the probability that one of the first five moments is right is lower."""
+"""If the probability that one of the first five moments is right is lower, the answer is "no match"."""
 
 _EULER_LOG2 = math.log(math.log(2.0))
 _QUARTILE_SPAN = math.log(math.log(4.0)) - math.log(math.log(4.0 / 3.0))
@@ -51,7 +49,7 @@ _QUARTILE_SPAN = math.log(math.log(4.0)) - math.log(math.log(4.0 / 3.0))
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """Best scores of unrelated sentences in a stream: location and scale of a Gumbel distribution."""
+    """A Gumbel distribution (location `place`, `scale`) of the best scores of unrelated sentences."""
 
     place: float
     scale: float
@@ -71,10 +69,6 @@ class Chance:
         if height > 30:
             return height
         return -math.log(-math.expm1(-math.exp(-max(-30.0, height))) or 5e-324)
-
-    def surprises(self, scores: Iterable[float]) -> list[float]:
-        """The `surprise` of each score."""
-        return [*map(self.surprise, scores)]
 
     def to_json(self) -> dict[str, Any]:
         return {"place": self.place, "scale": self.scale}
@@ -118,11 +112,11 @@ class Thresholds:
 
 
 FIXED = Thresholds()
-"""For trained systems whose calibration has no thresholds."""
+"""Thresholds on percentiles, for answers without measured probabilities or thresholds of their own."""
 
 
 def stands_out(percentile: float | None) -> bool:
-    """Whether hardly any unrelated sentence scores as high."""
+    """Whether a percentile is known and at least `MATCH_AT`: hardly any unrelated sentence scores as high."""
     return percentile is not None and percentile >= MATCH_AT
 
 
@@ -135,7 +129,7 @@ def answer_for(
     in_five: float | None = None,
     thresholds: Thresholds = FIXED,
 ) -> Answer:
-    """The answer from the confidence of the best moment; "unsure" without one.
+    """The answer from the confidence of the best moment; "unsure" without a confidence.
 
     A name or a rare term that is said in the best moment (`is_name`) is a match. `in_five` is the probability
     that one of the first five is right; if known, it decides on "no match". "No match" is not given if every
@@ -153,32 +147,32 @@ def answer_for(
 
 
 PROBABLE = Thresholds(match_at=0.75, no_match_below=0.15)
-"""A match from three in four on; over all answers above that, more are right."""
+"""Thresholds on probabilities. Of all answers above 0.75, more than three in four are right."""
 
 NAME_RARITY = 5.0
-"""A name or a term counts from this rarity (nats) on: one passage in 150."""
+"""Least rarity (nats) of a name or a term: 5.0 is a word of one passage in 150."""
 
-# Probabilities are clipped: some questions are answered elsewhere than where annotators looked.
+# Probabilities are clipped, because some questions have answers that annotators did not see.
 _LEAST, MOST = 0.002, 0.98
 _TWO_SIDED = 1.96
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Features of the first moment of an answer that need no truth.
+    """Features of a moment, from the list of results and its words, without knowing the right answer.
 
     - `surprise`: the root of its score in units of `Chance.surprise`.
     - `lead`: its lead over the fifth after it (in these units, at most `MOST_LEAD`); `lead_of_video`: the
       root of its lead over the first in another video.
     - `crowd`: logarithm of the number of moments with about the same score.
     - `same_video`: share of the five after it that are in its video.
-    - `spoken`: summed rarity of the query's words that are said there (nats; a word of one passage in a
-      hundred counts 4.6), as log(1 + sum).
+    - `spoken`: log(1 + summed rarity) of the query's words that are said in it (nats; a word of one passage
+      in a hundred counts 4.6).
     - `words`: logarithm of the number of words in the query.
-    - `length`: log(1 + hours) of the moment's video, because a longer one has more competing places; 0 if the
-      query is said as a phrase.
+    - `length`: log(1 + hours) of the moment's video, because a longer one has more competing moments; 0 if
+      the query is said as a phrase.
     - `nearer`: log(1 + n) for n clips of the corpus nearer to the query in meaning.
-    - `name`: 1 if the query is a name or a rare term and is said there.
+    - `name`: 1 if the query is a name or a rare term and is said in it, else 0.
     """
 
     surprise: float
@@ -198,15 +192,13 @@ class Features:
 
 
 NAMES = tuple(field.name for field in fields(Features))
-
 MOST_LEAD = 12.0
-
 RISING = dict.fromkeys(("surprise", "lead", "lead_of_video", "spoken", "name"), 1)
 RISING |= dict.fromkeys(("crowd", "length", "nearer"), -1)
 """Features constrained to raise (1) or lower (-1) the probability."""
 
 OWN = ("surprise", "spoken", "length", "nearer", "name")
-"""Features of a single moment; the others depend on the list."""
+"""Features of a single moment; the others depend on the list of results or the query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,9 +220,9 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Adjustment:
-    """The learned correction of the curve on one corpus: log odds = shift + slope * log odds.
+    """The learned correction of the curve on one corpus: new log odds = shift + slope * log odds.
 
-    `questions` is the number of independent questions behind it; 0: nothing is known of this corpus.
+    `questions` is the number of independent questions it was learned from; 0 without any.
     """
 
     shift: float = 0.0
@@ -254,15 +246,14 @@ UNADJUSTED = Adjustment()
 
 @dataclass(frozen=True, slots=True)
 class Probability:
-    """The learned curves, as they hold on one corpus.
+    """The learned curves, with the adjustment of one corpus.
 
-    - `words`, `others`: for moments with words, and without (pictures), over the features that these have.
-    - `words_five`, `others_five`: for one of the first five being right.
-    - `later`: log odds by which a later moment is less likely; `gap`: the same per unit of score below the
-      first.
+    - `words`, `others`: curves for moments with words, and for those without (pictures).
+    - `words_five`, `others_five`: the same for the probability that one of the first five moments is right.
+    - `later`: log odds by which a later moment is less likely; `gap`: the same per unit of `surprise` below
+      the first.
     - `between`, `slopes`: standard deviation of the intercept and of the slope between corpora, in log odds.
-    - `across`: by the name of a sentence model, the adjustment for a query in another language than the
-      words.
+    - `across`: the adjustment for a query in another language than the words, by name of a sentence model.
     """
 
     words: Curve
@@ -277,7 +268,7 @@ class Probability:
     across: Mapping[str, Adjustment] = field(default_factory=dict)
 
     def across_languages(self, model: str) -> Probability:
-        """The curves for a query in another language than the words, with a model of `across`."""
+        """The curves for a query in another language than the words; `model` is a key of `across`."""
         return replace(self, adjustment=self.adjustment.after(self.across[model]))
 
     def of_first(self, features: Features, *, has_words: bool) -> float:
@@ -294,19 +285,19 @@ class Probability:
     def of_later(
         self, first: Features, probability: float, later: Sequence[Features], *, has_words: bool
     ) -> list[float]:
-        """The probability of each later moment, from the first one's and the difference of their features."""
+        """The probability of each later moment to be right, at most `probability`, that of the first."""
         weights = (self.words if has_words else self.others).weights
         worth, odds, shares = [(name, weights.get(name, 0.0)) for name in OWN], log_odds(probability), []
-        for own in later:
-            differs = sum(weight * (getattr(own, name) - getattr(first, name)) for name, weight in worth)
-            below = self.later + self.gap * (first.surprise - own.surprise)
-            shares.append(min(probability, share_of(odds + self.adjustment.slope * differs - below)))
+        for features in later:
+            change = sum(weight * (getattr(features, name) - getattr(first, name)) for name, weight in worth)
+            below = self.later + self.gap * (first.surprise - features.surprise)
+            shares.append(min(probability, share_of(odds + self.adjustment.slope * change - below)))
         return shares
 
     def interval(self, probability: float, clips: int) -> tuple[float, float]:
-        """The 95 % interval of a probability on a corpus of `clips` clips, by the scatter of the curve.
+        """The 95 % interval of a probability on a corpus of `clips` clips.
 
-        Corpora differ by `between`; questions with known answers narrow the interval, few clips widen it.
+        It covers the difference between corpora; known answers of this corpus narrow it, few clips widen it.
         """
         scatter = self.between**2 / (1 + self.adjustment.questions * self.between**2 / _VARIANCE_OF_ANSWER)
         width = _TWO_SIDED * math.sqrt(scatter + _FEW_CLIPS / max(1, clips))
@@ -340,7 +331,7 @@ def with_adjustment(probability: float, adjustment: Adjustment) -> float:
 
 @cache
 def learned() -> Mapping[str, Any]:
-    """The fitted numbers that come with the package, with the data they were fitted on."""
+    """The contents of `learned.json`: fitted numbers, and notes on the data that they were fitted on."""
     text = files("whenabouts.confidence").joinpath("learned.json").read_text(encoding="utf-8")
     value: Mapping[str, Any] = json.loads(text)
     return value
@@ -370,11 +361,11 @@ def from_json(value: Mapping[str, Any], adjustment: Adjustment = UNADJUSTED) -> 
 def adjusted(
     general_log_odds: Sequence[float], right: Sequence[bool], weights: Sequence[float], prior: Probability
 ) -> Adjustment:
-    """The maximum a posteriori adjustment from answers on one corpus.
+    """The maximum a posteriori adjustment from N answers on one corpus, by Newton's method.
 
-    `general_log_odds` are those of the general curve, `weights` the number of independent questions that each
-    answer is worth. The priors are normal: shift with mean 0 and deviation `between`, slope with mean 1 and
-    deviation `slopes` (Newton's method; the loss is convex).
+    For each answer: `general_log_odds` of the general curve, whether it was `right`, and `weights`, how many
+    independent questions it is worth. The priors are normal: shift with mean 0 and deviation `between`, slope
+    with mean 1 and deviation `slopes`. The loss is convex. A slope below 0.1 is raised to 0.1.
     """
     if not len(general_log_odds):
         return UNADJUSTED

@@ -1,4 +1,4 @@
-"""Shares and quantiles of the beta, Student's t and normal distributions, without SciPy.
+"""Shares below a value (CDF) and quantiles of the beta, Student's t and normal distributions, without SciPy.
 
 SciPy takes 142 MB of an installation, and the base needs only these few functions of it. They agree with
 SciPy's to 1e-9; the incomplete beta function is the continued fraction of DLMF 8.17.22.

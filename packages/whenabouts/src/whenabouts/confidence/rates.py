@@ -1,9 +1,9 @@
-"""Shares of questions with confidence intervals: 2 of 40 may be anything from 1 to 17 percent.
+"""Shares of questions with confidence intervals (2 of 40: from 1 to 17 percent).
 
 The interval is that of Clopper and Pearson (1934): exact, never too narrow for independent questions, and
-defined for 0 of 40 too. Questions about one video are not independent, so it is taken at the effective number
-of independent questions (Korn and Graubard, 1998: "Confidence intervals for proportions with small expected
-number of positive counts estimated from survey data").
+defined for 0 of 40 too. Questions about one video are dependent, so the interval is computed at the effective
+number of independent questions (Korn and Graubard, 1998: "Confidence intervals for proportions with small
+expected number of positive counts estimated from survey data").
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def rate_of(hits: Sequence[bool], groups: Sequence[Hashable] = ()) -> Rate:
 
 
 def _effective(hits: Sequence[bool], groups: Sequence[Hashable]) -> float:
-    """The effective number of independent questions: at most as many as there are, fewer if groups differ."""
+    """The effective number of independent questions: the number of questions, or less if groups differ."""
     names = {group: number for number, group in enumerate(dict.fromkeys(groups))}
     count, number = len(hits), len(names)
     share = sum(hits) / count if count else 0.0
@@ -88,7 +88,7 @@ def _effective(hits: Sequence[bool], groups: Sequence[Hashable]) -> float:
 
 
 def exact_interval(successes: float, count: float) -> tuple[float, float]:
-    """Clopper and Pearson's interval at `CERTAINTY`; counts may be fractional.
+    """Clopper and Pearson's interval at `CERTAINTY`; counts may be fractional. Raises ValueError.
 
     >>> low, high = exact_interval(2, 40)
     >>> f"{low:.3f} to {high:.3f}"

@@ -1,7 +1,7 @@
-"""Encoders of frames and sentences; one file per family, and the folder is the registry.
+"""Opens encoders of sentences, pictures, sounds and voices by name; one module per family of models.
 
-Every module here whose name does not begin with an underscore is a family (see `protocol.Family`); a new
-family needs a new file only.
+A family is a module of this folder or a plugin (`protocol.Family`); `_NO_FAMILY` and names with an underscore
+are helpers. A new family needs only a new file.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def open_sound_encoder(name: str, settings: EncoderSettings | None = None) -> So
 
 
 def open_picture_encoder(name: str, settings: EncoderSettings | None = None) -> PictureEncoder:
-    """The encoder of pictures alone of that name. Raises EncoderUnavailable with a remedy."""
+    """The encoder of that name, of pictures without text. Raises EncoderUnavailable with a remedy."""
     encoder: PictureEncoder = _open("open_pictures", name, settings)
     return encoder
 
@@ -104,7 +104,7 @@ def open_voice_encoder(name: str, settings: EncoderSettings | None = None) -> Vo
 
 
 def encode_passages(encoder: TextEncoder, texts: Sequence[str]) -> NDArray[np.float32]:
-    """(N, D) unit vectors of texts to be searched, for encoders with and without a separate passage side."""
+    """(N, D) unit vectors of texts to be searched; uses the encoder's passage side if there is one."""
     if isinstance(encoder, PassageEncoder):
         return encoder.encode_passages(texts)
     return encoder.encode_text(texts)
@@ -124,20 +124,17 @@ def encode_tokens(encoder: TextEncoder, texts: Sequence[str]) -> list[NDArray[np
 
 
 def encoder_report() -> list[EncoderStatus]:
-    """The status of each family, in order of precedence."""
+    """The status of each family, in order of precedence, for `doctor`."""
     return [family.status() for family in _families()]
 
 
 def known_models() -> list[ModelCard]:
-    """The models that families list; others of their kind work as well."""
+    """The models for `whenabouts models list`; others of their kinds work as well."""
     return [model for family in _families() for model in getattr(family, "MODELS", ())]
 
 
 def _families() -> Iterator[Any]:
-    """The modules of this folder that declare a family, and plugins, in order of precedence.
-
-    `Any`, because a family has only some of the open functions.
-    """
+    """The families of this folder and of plugins, in order of precedence."""
     names = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names if name not in _NO_FAMILY]
     modules += plugins.loaded("encoders").values()
@@ -145,7 +142,7 @@ def _families() -> Iterator[Any]:
 
 
 def _open(way: str, name: str, settings: EncoderSettings | None) -> Any:
-    """Open a name with the first family that recognises it and has this function."""
+    """Open a name with the function `way` of the family of its prefix, or the first that recognises it."""
     if not name.strip() or not name.isprintable():
         raise EncoderUnavailable(f"{name!r} is not an encoder's name; give a name, a hub name or a folder")
     able = [family for family in _families() if hasattr(family, way)]

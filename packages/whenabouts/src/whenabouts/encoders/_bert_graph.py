@@ -1,7 +1,7 @@
-"""A BERT sentence encoder as an ONNX graph.
+"""Builds a BERT sentence encoder as an ONNX graph.
 
-Every parameter is an external initializer with its name in the safetensors file, and the caller supplies
-views of the mapped file.
+Every parameter is an external initializer with its name in the safetensors file; the caller supplies views of
+the mapped file.
 
 Measured choices (see benchmarks/encoders.py): Gemm with transB takes PyTorch's (out, in) weights as stored;
 Add + LayerNormalization is faster on CPU than the fused SkipLayerNormalization;
@@ -35,12 +35,12 @@ class BertShape:
 
 
 def bert_graph(shape: BertShape, *, words_given: bool = False, quantised: bool = False) -> Graph:
-    """A graph from `ids` (B, L) int32 and `lengths` (B,) int32 to unit `vectors` (B, width) float32 and
-    `tokens` (B, L, width) float32, the last hidden state.
+    """The graph of a BERT. Inputs: `ids` (B, L) int32 and `lengths` (B,) int32. Outputs: unit `vectors`
+    (B, width) float32, and `tokens` (B, L, width) float32, the last hidden state.
 
-    Rows of `ids` are padded on the right; `lengths` is the number of real tokens per row (`tokens` after
-    them are undefined). With `words_given`, `ids` are rows of the input WORD_TABLE (N, width). `quantised`
-    computes the layers in 8-bit integers.
+    Rows of `ids` are padded on the right; `lengths` counts the real tokens of a row, after which `tokens` are
+    undefined. With `words_given`, `ids` are rows of the input WORD_TABLE (N, width). `quantised` computes the
+    layers in 8-bit integers.
     """
     graph = QuantisedGraph() if quantised else Graph()
     hidden = _embeddings(graph, shape, WORD_TABLE if words_given else "embeddings.word_embeddings.weight")

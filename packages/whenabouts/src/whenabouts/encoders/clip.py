@@ -1,8 +1,8 @@
-"""CLIP, SigLIP and similar models of `transformers`: pictures and sentences in one space.
+"""Encoders of pictures and sentences in one space: CLIP, SigLIP and similar models of `transformers`.
 
-A family of encoders, loaded by name in `encoders/__init__.py`. Works with any model that `AutoModel` opens
-and that has `get_text_features` and `get_image_features`. Pictures go through the model's processor (its
-Pillow form, so that torchvision is not needed).
+A family of encoders, loaded by name in `encoders/__init__.py`, for any model that `AutoModel` opens and that
+has `get_text_features` and `get_image_features`. Pictures go through the model's processor (its Pillow form,
+so that torchvision is not needed).
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class ClipEncoder(DualEncoder):
 
     @cached_property
     def _padding(self) -> str:
-        """ "longest" if that does not change a vector (CLIP), else "max_length" (SigLIP)."""
+        """The padding of texts: "longest" if that changes no vector (CLIP), else "max_length" (SigLIP)."""
         # One short text alone: in a batch with a long text it would be padded in both modes.
         full, short = (self._padded_features(["a"], padding).float() for padding in ("max_length", "longest"))
         scale = float(full.norm(dim=-1).max())
@@ -122,7 +122,7 @@ class ClipEncoder(DualEncoder):
     def encode_tokens(self, texts: Sequence[str]) -> list[NDArray[np.float32]]:
         """The text model's hidden states after its last LayerNorm, before the projection (`TokenEncoder`).
 
-        The tokens of start and end are included. Models of the DETR family take these features of a query.
+        The tokens of start and end are included. Trained systems of the DETR family read these features.
         """
         check_texts(texts)
         parts = range(0, len(texts), self._batch_size)

@@ -1,9 +1,9 @@
-"""Diarization models of `transformers`: NeMo's streaming Sortformer (`Nemotron-3-Diarization`).
+"""Diarizers (who speaks when) from `transformers`: NeMo's streaming Sortformer (`Nemotron-3-Diarization`).
 
-A family of encoders, loaded by name in `encoders/__init__.py`. The model orders its outputs by who spoke
-first (Park et al., "Sortformer", 2024) and carries that from chunk to chunk in a cache of the speakers'
-frames. Chunks have the length that it uses for a whole recording, so the answer is the same, and only a chunk
-is in memory.
+A family of encoders, loaded by name in `encoders/__init__.py`. The model numbers speakers by who spoke first
+(Park et al., "Sortformer", 2024). A cache of the speakers' frames carries the numbers from chunk to chunk.
+Chunks have the length that the model uses for a whole recording, so the answer is the same, but only one
+chunk is in memory.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def status() -> EncoderStatus:
 
 
 class _State(NamedTuple):
-    """Waiting sound, its first frame, and the model's speaker cache (None at first)."""
+    """Sound not yet read by the model, the number of its first frame, and the speaker cache (None before)."""
 
     samples: Floats
     frame: int
@@ -122,7 +122,7 @@ class SortformerDiarizer(Diarizer):
     def _chunk(
         self, samples: Floats, frame: int, cache: Any, *, is_last: bool
     ) -> tuple[NDArray[np.bool_], Any]:
-        """(T, S) of a chunk of sound, and the cache after it."""
+        """Whether each speaker speaks in each frame of a chunk of sound, (T, S), and the cache after it."""
         import torch
 
         inputs = self._processor(
@@ -169,7 +169,7 @@ class SortformerDiarizer(Diarizer):
 
 
 def _load(folder: weight_files.ModelFolder, dtype: torch.dtype) -> Any:
-    """The model. Raises EncoderUnavailable for missing weights."""
+    """The model of a folder. Raises EncoderUnavailable for missing weights."""
     from transformers import AutoModelForAudioFrameClassification
 
     model, missing = weight_files.opened_model(AutoModelForAudioFrameClassification, folder, dtype)

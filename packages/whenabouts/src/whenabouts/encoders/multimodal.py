@@ -1,8 +1,8 @@
-"""Multimodal models of sentence-transformers: pictures, video clips and sentences in one space.
+"""Encoders of pictures, video clips and sentences in one space: multimodal sentence-transformers models.
 
-A family of encoders, loaded by name in `encoders/__init__.py`. Qwen3-VL-Embedding, embeddinggemma-2 and
-similar, as saved by sentence-transformers 5.4 and later. A model's inputs are read from its files, not its
-name. The clip settings depend on its architecture (`_WATCHING`); their cost is in docs/streams.md.
+A family of encoders, loaded by name in `encoders/__init__.py`, for Qwen3-VL-Embedding, embeddinggemma-2 and
+other models saved by sentence-transformers 5.4 and later. The model's files, not its name, state its inputs.
+The clip settings depend on its architecture (`_WATCHING`); their cost is in docs/streams.md.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MODELS = (ModelCard("Qwen/Qwen3-VL-Embedding-2B", "clips watched as video, pictu
 """Entries of `whenabouts models list`; others in the form of sentence-transformers work as well."""
 _BATCH_ON_CPU, _BATCH_ON_ACCELERATOR = 1, 8
 _PICTURE_SIZE = 448
-# By architecture: clip settings, and tokens of the language model per frame.
+# Clip settings, and tokens of the language model per frame, by the `model_type` of config.json.
 _WATCHING = {
     # Two frames make one time step, with a token for each 32 x 32 pixels: 8 x 14 for 256 x 448.
     "qwen3_vl": (ClipSettings(frames=8, seconds=4.0, step_seconds=2.0, size=256), 56),
@@ -84,7 +84,7 @@ def status() -> EncoderStatus:
 
 
 def _modalities(folder: Path) -> set[str]:
-    """The inputs that a model states; empty for a model not saved by sentence-transformers."""
+    """The inputs ("text", "image", "video") that a model states; empty if it states none."""
     try:
         modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
         first = folder / str(modules[0]["path"]) / "sentence_bert_config.json"
@@ -135,7 +135,7 @@ class _WatchingEncoder(_SeeingEncoder):
         config = weight_files.model_config(model.path) or {}
         watching, tokens = _WATCHING.get(config.get("model_type", ""), _OTHERS)
         weights = sum(parameter.numel() for parameter in self._model.parameters())
-        # A weight costs two operations a token; twice that, for the vision tower.
+        # A weight costs two operations a token. Doubled, to include the vision tower.
         operations = 4.0 * weights * tokens * watching.frames
         seconds = operations / _OPERATIONS_A_SECOND.get(self._device_type, 1e12)
         self.clip_settings = replace(watching, cost_seconds=seconds)

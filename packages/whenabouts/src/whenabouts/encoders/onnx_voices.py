@@ -1,4 +1,4 @@
-"""Speaker models as ONNX files, such as wespeaker's, 3D-Speaker's or NeMo's TitaNet: speech to vectors.
+"""Encoders of voices from ONNX files: speaker models such as wespeaker's, 3D-Speaker's or NeMo's TitaNet.
 
 A family of encoders, loaded by name in `encoders/__init__.py`. The file's input decides the features: (B, T,
 80) gets Kaldi filter banks without their mean; (B, 80, T) with a length gets NeMo's mel spectrum, each band
@@ -45,7 +45,7 @@ def status() -> EncoderStatus:
 class OnnxVoiceEncoder(VoiceEncoder):
     """A voice encoder from an ONNX file. Raises EncoderUnavailable for another kind of file."""
 
-    same_voice = 0.5  # usual for such models, not measured here
+    same_voice = 0.5  # usual for such models, not measured by this project
 
     def __init__(self, path: str | Path) -> None:
         self.name = str(Path(path).resolve())
@@ -108,7 +108,10 @@ def _session(path: Path) -> Any:
 
 
 def _layout(session: Any, name: str) -> tuple[Layout, list[str]]:
-    """The features that a model takes, and the names of its inputs in that order."""
+    """The features that a model takes, and the names of its inputs: the sound's first, then the length's.
+
+    Raises EncoderUnavailable for other inputs.
+    """
     inputs = session.get_inputs()
     sound = [put for put in inputs if "float" in put.type]
     lengths = [put for put in inputs if "int" in put.type]
@@ -127,7 +130,7 @@ def _layout(session: Any, name: str) -> tuple[Layout, list[str]]:
 
 
 def _banks(samples: Floats, **mel: Any) -> Floats:
-    """(T, 80) log filter banks."""
+    """(T, 80) log filter banks of 16 kHz samples; `mel` sets fields of kaldi's `frame` and `mel` options."""
     import kaldi_native_fbank
 
     options = kaldi_native_fbank.FbankOptions()
@@ -145,7 +148,7 @@ def _banks(samples: Floats, **mel: Any) -> Floats:
 
 
 def _kaldi_banks(samples: Floats) -> Floats:
-    """As in wespeaker: 16-bit samples, Hamming windows, mean over time subtracted."""
+    """(T, 80) as in wespeaker: 16-bit samples, Hamming windows, mean over time subtracted."""
     banks = _banks(samples * np.float32(32768), frame__window_type="hamming")
     return np.asarray(banks - banks.mean(axis=0), np.float32)
 

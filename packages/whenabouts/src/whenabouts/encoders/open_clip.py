@@ -1,7 +1,7 @@
-"""OpenCLIP's models: `open_clip:ARCHITECTURE/TAG` or `open_clip:ARCHITECTURE/FILE.safetensors`.
+"""Encoders of pictures and sentences from OpenCLIP: `open_clip:ARCHITECTURE/TAG` (or `/FILE.safetensors`).
 
-A family of encoders, loaded by name in `encoders/__init__.py`. OpenCLIP needs torchvision. Many of its
-weights also exist for `transformers`; by their plain hub name they need neither OpenCLIP nor torchvision.
+A family of encoders, loaded by name in `encoders/__init__.py`. OpenCLIP needs torchvision. Many of its models
+also exist for `transformers`: opened by hub name, these need neither OpenCLIP nor torchvision.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def recognises(name: str) -> bool:
 
 
 def open_images(name: str, settings: EncoderSettings) -> ImageEncoder:
-    """The encoder `ARCHITECTURE/TAG` or `ARCHITECTURE/FILE.safetensors`."""
+    """The encoder `ARCHITECTURE/TAG` or `ARCHITECTURE/FILE.safetensors`. Raises EncoderUnavailable."""
     architecture, _, source = name.partition("/")
     if not architecture or not source:
         raise EncoderUnavailable(
@@ -71,7 +71,7 @@ def status() -> EncoderStatus:
 
 @dataclass(frozen=True, slots=True)
 class _Checkpoint:
-    """A weight file of an architecture; `options` are what a tag states of pictures and activation."""
+    """A weight file of an architecture; `options` has a tag's settings of pictures and activation."""
 
     architecture: str
     file: Path

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
-# Wider than the library's rules: any text that begins like a URL, or ends with a suffix of 2 to 5 signs.
+# Wider than the library's rules: any text that begins like a URL, or ends with a suffix of 2 to 5 letters.
 _LIKE_MEDIA = re.compile(r"\s*(?:https?:|data:|file:)|.*\.\w{2,5}\s*\Z", re.IGNORECASE | re.DOTALL)
 
 

@@ -29,7 +29,7 @@ class EncoderOutOfMemory(WhenaboutsError):
 
 @dataclass(frozen=True, slots=True)
 class EncoderSettings:
-    """How an encoder may use the machine; none of this changes what its vectors mean.
+    """How an encoder uses the machine; vectors made with other settings remain comparable.
 
     - `device`: "cpu", "cuda", "cuda:1", "mps", or None for the best available one.
     - `threads`: CPU threads, None for as many as this process may use.
@@ -60,10 +60,9 @@ class EncoderStatus:
 
 
 class TextEncoder(Protocol):
-    """Sentences to vectors.
+    """An encoder of sentences.
 
-    `name` opens the same encoder again. `fingerprint` identifies what made a vector: encoders with equal
-    fingerprints make interchangeable vectors, as two copies of one model do.
+    Encoders with equal fingerprints make interchangeable vectors, as two copies of one model do.
     """
 
     @property
@@ -83,7 +82,7 @@ class TextEncoder(Protocol):
 
 
 class PictureEncoder(Protocol):
-    """Pictures to vectors; `name` and `fingerprint` as for a text encoder."""
+    """An encoder of pictures; `name` and `fingerprint` as for a text encoder."""
 
     @property
     def name(self) -> str: ...
@@ -96,14 +95,14 @@ class PictureEncoder(Protocol):
 
     @property
     def image_size(self) -> int:
-        """Pixels of the model's input, shorter edge; larger frames are a waste."""
+        """Shorter edge of the model's input in pixels; frames need not be larger."""
 
     def encode_images(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
         """(N, D) unit vectors of RGB pictures (H, W, 3); (H, W) and (H, W, 4) are accepted too."""
 
 
 class ImageEncoder(PictureEncoder, TextEncoder, Protocol):
-    """Pictures and sentences to vectors of one space."""
+    """An encoder of pictures and sentences in one space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,19 +148,19 @@ class ClipEncoder(Protocol):
         """The recommended clips."""
 
     def encode_clips(self, clips: Sequence[VideoClip]) -> NDArray[np.float32]:
-        """(N, D) unit vectors, in the space of its texts and images."""
+        """(N, D) unit vectors, in the space of the encoder's texts and images."""
 
 
 class SoundEncoder(TextEncoder, Protocol):
-    """Sounds and sentences to vectors of one space."""
+    """An encoder of sounds and sentences in one space."""
 
     @property
     def sampling_rate(self) -> int:
-        """Samples a second of its input."""
+        """Samples a second that `encode_sounds` expects."""
 
     @property
     def longest_seconds(self) -> float:
-        """Longest input; longer sounds are truncated."""
+        """Length in seconds to which longer sounds are truncated."""
 
     def encode_sounds(self, sounds: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
         """(N, D) unit vectors of mono samples (S,) in [-1, 1] at `sampling_rate`."""
@@ -182,8 +181,8 @@ class TokenEncoder(Protocol):
     def encode_tokens(self, texts: Sequence[str]) -> list[NDArray[np.float32]]:
         """For each query (L, D): the last hidden state of its word pieces, special ones included.
 
-        They are not normalised. Texts are truncated to the model's length; the model's prompt for queries, if
-        any, is part of the text. D may differ from the width of a sentence's vector.
+        The rows are not normalised. Texts are truncated to the model's length and begin with the model's
+        prompt for queries, if any. D may differ from the width of a sentence's vector.
         """
 
 
@@ -192,7 +191,7 @@ class WordPieces(Protocol):
     """A token encoder that also names its tokens."""
 
     def word_pieces(self, texts: Sequence[str]) -> list[list[str]]:
-        """For each query the word pieces of the rows of `encode_tokens`, in order."""
+        """For each query its word pieces, one for each row of `encode_tokens`."""
 
 
 class Family(Protocol):
@@ -200,7 +199,7 @@ class Family(Protocol):
 
     A family has some of these functions: `open_text(name, settings)`, `open_images(name, settings)` (pictures
     and sentences in one space, possibly a `ClipEncoder`), `open_pictures(name, settings)` (pictures alone),
-    `open_sound(name, settings)` and `open_voices(name, settings)` (a `video.voices.VoiceEncoder`).
+    `open_sound(name, settings)` and `open_voices(name, settings)` (`video.voices.VoiceEncoder | Diarizer`).
 
     `ORDER` decides between families that recognise one name; a name that starts with `PREFIX:` goes to that
     family, without the prefix. `MODELS` (optional) are `ModelCard`s for `whenabouts models list`.
@@ -217,7 +216,7 @@ class Family(Protocol):
 
 
 def fingerprint(family: str, **parts: object) -> str:
-    """One stable line of everything that determines the vectors.
+    """One line of everything that determines an encoder's vectors.
 
     >>> fingerprint("clip", model="CLIPModel", dimension=512)
     'clip model=CLIPModel dimension=512'

@@ -1,10 +1,9 @@
-"""Any sentence-transformers model by hub name or path, with PyTorch and the model's prompts.
+"""Sentence encoders of sentence-transformers by hub name or path, with PyTorch and the model's prompts.
 
 A family of encoders, loaded by name in `encoders/__init__.py`. A model without `modules.json` does not state
-its pooling; sentence-transformers then takes the mean of its words. SimCSE (Gao et al., EMNLP 2021; papers
-001, 002 and 004 compare sentences with it) is such a model and needs the first token: after its pooling layer
-if trained on pairs ("sup-simcse-…"), before that layer otherwise ("unsup-simcse-…"). The name of the hub or
-of the folder decides.
+its pooling; sentence-transformers then takes the mean of its tokens. SimCSE (Gao et al., EMNLP 2021) is such
+a model and needs the first token: after its pooling layer if it was trained on labelled pairs
+("sup-simcse-…"), before that layer otherwise ("unsup-simcse-…"). The hub name or the folder's name decides.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
     """The model in a folder; its weights are safetensors, and none of its code runs."""
     import sentence_transformers
 
-    # The vectors are those of tokens: many files lack the layer behind, which only classifiers use.
+    # Many files lack the pooler, the layer after the tokens' vectors, which only classifiers use.
     model = weight_files.ModelFolder(folder, folder.name)
     with on_torch.quiet_transformers(), weight_files.whole_models(model, unused="pooler."):
         return sentence_transformers.SentenceTransformer(
@@ -97,9 +96,9 @@ def _known_as(name: str, folder: Path) -> str:
 
 
 def _of_first_token(loaded: Any, folder: Path, *, supervised: bool) -> Any:
-    """The model with the first token's vector for a sentence's; `supervised`: after the pooling layer.
+    """The model with the first token's vector as the sentence's; `supervised`: after the pooling layer.
 
-    If the weights have no pooling layer, before it: transformers would initialise one at random.
+    A pooling layer that the weights lack is left out: transformers would initialise it at random.
     """
     from safetensors import safe_open
     from sentence_transformers import SentenceTransformer
@@ -137,7 +136,7 @@ class SentenceTransformersEncoder:
         self._folder = model.path
         self._added = {"prompts": "e5"} if prompts else {}
         self._model = loaded
-        # Models of words alone take no text for a picture, so their texts are passed on as they are.
+        # A model that reads only text takes no text for a picture, so its texts stay as they are.
         self._special = special_tokens(loaded) if _sees_or_hears(loaded) else None
         self._batch_size = batch_size
 

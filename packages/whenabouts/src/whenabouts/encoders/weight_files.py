@@ -1,4 +1,4 @@
-"""A model's files: hub names, local folders, hashes. No pickles."""
+"""Finds, checks and hashes a model's files by hub name or folder, and opens models; refuses pickles."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _INPUT_FILES = (
 _OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
 _MOST_SHOWN = 500
 _OPENING = threading.RLock()
-# Models of today have some 200 layers. Each takes memory and time before the weights are looked at.
+# Today's models have some 200 layers. Each layer takes memory and time before the weights are checked.
 _MOST_LAYERS = 2_000
 _LAYERS = re.compile("n_layers?|depth|(?:num|n)_.*layers|.*_layers")
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -65,7 +65,7 @@ def looks_like_path(name: str) -> bool:
 
 
 def local_folder(name: str) -> Path | None:
-    """The existing folder that `name` means, or None."""
+    """The existing folder at the path `name`, or None."""
     try:
         path = Path(name).expanduser()
         return path.resolve() if path.is_dir() else None
@@ -121,7 +121,7 @@ def _has_model(folder: Path) -> bool:
 
 
 def _check_layers(config: dict[str, Any], name: str) -> None:
-    """Refuse a configuration whose model is larger than any, before it is built."""
+    """Raise EncoderUnavailable for more than `_MOST_LAYERS` layers, before the model is built."""
     for key, value in config.items():
         if isinstance(value, dict):
             _check_layers(value, name)
@@ -133,7 +133,7 @@ def _check_layers(config: dict[str, Any], name: str) -> None:
 
 
 def hub_file(repository: str, file: str, name: str) -> Path:
-    """One file of a repository from the hub's cache; `name` is for the message."""
+    """One file of a repository from the hub's cache. Raises EncoderUnavailable, naming `name`."""
     try:
         return hub.folder_of(repository, lambda folder: (folder / file).is_file()) / file
     except hub.HubError as error:
@@ -145,9 +145,9 @@ def hub_file(repository: str, file: str, name: str) -> Path:
 
 
 def needs_e5_prompts(known_as: str) -> bool:
-    """Whether a model is an E5 by its name or folder: it needs prompts, which its files seldom contain.
+    """Whether a model is an E5 by its name or folder, and so needs `E5_PROMPTS`, which files seldom contain.
 
-    See https://arxiv.org/abs/2402.05672. Instructed E5 models use others, which their files do contain.
+    See https://arxiv.org/abs/2402.05672. False for instructed E5 models, whose files contain other prompts.
     """
     return re.search(r"(?:^|[^a-z0-9])e5-(?:small|base|large)(?!.*instruct)", known_as.lower()) is not None
 
@@ -187,10 +187,9 @@ def _require_safetensors(folder: Path, name: str) -> None:
 
 
 def dual_model(folder: ModelFolder, dtype: Any, side: str, remedy: str) -> Any:
-    """A model of `transformers` with a text side and another ("image", "audio"), all weights from the file.
+    """A model of `transformers` with a text side and another `side` ("image", "audio").
 
-    Raises EncoderUnavailable for another kind, with the `remedy`, and for missing weights, which transformers
-    would initialise at random.
+    Raises EncoderUnavailable for another kind of model, with the `remedy`, and for missing weights.
     """
     from transformers import AutoModel
 
@@ -218,10 +217,10 @@ def opened_model(kind: Any, folder: ModelFolder, dtype: Any) -> tuple[Any, list[
 
 @contextmanager
 def whole_models(folder: ModelFolder, unused: str = "") -> Iterator[None]:
-    """Refuse models of `transformers` that a library opens inside, if their files lack weights.
+    """Refuse models of `transformers` that a library opens in this block, if their files lack weights.
 
-    Weights with `unused` in their names may be missing ("": none). Raises EncoderUnavailable. One at a time:
-    the classes' way of opening is changed meanwhile, because libraries do not pass on what it reports.
+    Weights with `unused` in their names may be missing ("": none). Raises EncoderUnavailable. Libraries do
+    not report missing weights, so `from_pretrained` is replaced meanwhile, by one thread at a time.
     """
     from transformers import PreTrainedModel
 
@@ -277,7 +276,7 @@ def weights_hash(files: Sequence[Path]) -> str:
 
 
 def content_mark(files: Iterable[Path]) -> str:
-    """A hash (16 hex digits) of some small files; missing files count as empty."""
+    """A hash (16 hexadecimal digits) of the contents of small files; missing files count as empty."""
     digest = hashlib.blake2b(digest_size=8)
     for file in files:
         content = file.read_bytes() if file.is_file() else b""
@@ -319,7 +318,7 @@ def _remember(note: Path, digest: str) -> None:
 
 
 def require(name: str, modules: Sequence[str], extra: str) -> None:
-    """Raise EncoderUnavailable for a missing package, before anything heavy is imported."""
+    """Raise EncoderUnavailable if a module is not installed; `extra` brings it. Imports nothing."""
     if missing := _missing(modules):
         raise EncoderUnavailable(
             f"{name}: needs {missing}, not installed here; `pip install 'whenabouts[{extra}]'`"
@@ -336,7 +335,7 @@ def status(
 
 
 def _missing(modules: Sequence[str]) -> str:
-    """The modules that are not installed; imports none of them."""
+    """The names of the modules that are not installed, joined by commas; imports none of them."""
     return ", ".join(module for module in modules if importlib.util.find_spec(module) is None)
 
 
@@ -354,10 +353,7 @@ def out_of_memory(error: BaseException, remedy: str) -> EncoderOutOfMemory:
 
 @contextmanager
 def loading(name: str, extra: str) -> Iterator[None]:
-    """Turn errors while a model is loaded into EncoderUnavailable with a remedy.
-
-    Nothing is downloaded inside, whatever a library tries.
-    """
+    """Turn errors while a model is loaded into EncoderUnavailable with a remedy; nothing can download."""
     try:
         with hub.nothing_downloaded():
             yield

@@ -1,7 +1,7 @@
-"""Speaker models of `transformers` with an X-vector head: windows of speech to vectors of voices.
+"""Encoders of voices from `transformers`: speaker models with an X-vector head.
 
-A family of encoders, loaded by name in `encoders/__init__.py`. WavLM, Wav2Vec2, UniSpeechSat, Data2VecAudio
-and others that `AutoModelForAudioXVector` opens. A window goes through the model's feature extractor.
+A family of encoders, loaded by name in `encoders/__init__.py`, for WavLM, Wav2Vec2, UniSpeechSat,
+Data2VecAudio and others that `AutoModelForAudioXVector` opens. Windows go through its feature extractor.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PREFIX = "x-vector"
 ORDER = 90
 _NEEDS = ("torch", "transformers")
 _BATCH_ON_CPU, _BATCH_ON_ACCELERATOR = 8, 64
-# Heads for training only.
+# Prefixes of weights that only training uses.
 _OF_TRAINING = ("objective.", "classifier.")
 _GIVE = "give a speaker model with an X-vector head, such as a WavLM that was trained to verify speakers"
 
@@ -111,7 +111,7 @@ class XVectorEncoder(VoiceEncoder):
 
 
 def _load(folder: weight_files.ModelFolder, dtype: torch.dtype) -> Any:
-    """The model. Raises EncoderUnavailable without the head or with missing weights."""
+    """The model of a folder. Raises EncoderUnavailable without the head or with missing weights."""
     from transformers import AutoModelForAudioXVector
 
     config = weight_files.model_config(folder.path) or {}

@@ -20,7 +20,6 @@ from whenabouts.video.aside import check_free, written_aside
 
 if TYPE_CHECKING:
     from whenabouts.export.moments import FileMoment
-    from whenabouts.export.options import Options
 
 
 class Format(Protocol):
@@ -70,7 +69,7 @@ def render(
     *,
     path: str | Path | None = None,
 ) -> tuple[bytes, list[str]]:
-    """A list as bytes, and notes for the user."""
+    """The bytes of a list of moments, and notes for the user. Raises as `write`."""
     module = format_of(format, path)
     if not moments:
         raise UsageError("nothing to export: no moment was found or given")

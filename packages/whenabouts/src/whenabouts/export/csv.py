@@ -25,7 +25,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-    """A heading and one row per moment."""
+    """Write a heading and one row per moment."""
     notes: list[str] = []
     text = io.StringIO(newline="")
     rows = csv.writer(text, lineterminator="\r\n")

@@ -1,4 +1,4 @@
-"""CMX 3600: the edit decision list that every editor reads. One source per event, ends exclusive.
+"""CMX 3600: the edit decision list that every editor reads. Each event has one source and an exclusive end.
 
 A format of `export`, loaded by name.
 """
@@ -26,14 +26,14 @@ MEDIA_TYPE = "text/plain; charset=utf-8"
 _MOST_EVENTS = 999
 _REEL_LETTERS = 8
 # Reserved names: black, and an unnamed tape.
-_TAKEN_REELS = {"BL", "AX", "BLACK"}
+_RESERVED_REELS = {"BL", "AX", "BLACK"}
 _HOURS = 24
 _LONGEST_TITLE = 70
 _USUAL_NOMINAL = 30
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-    """The events in order, as cuts. Raises UsageError for more than 999."""
+    """Write one cut per moment, in order. Raises UsageError for more than 999."""
     if len(moments) > _MOST_EVENTS:
         raise UsageError(
             f"{len(moments)} moments: an EDL counts {_MOST_EVENTS} events; choose fewer, or --format otio"
@@ -77,7 +77,7 @@ def _event(event_number: int, event: Event, timeline: Timeline, reel: str) -> li
 
 
 def _code(frame: int, timeline: Timeline) -> str:
-    """A time code; hours wrap after 23."""
+    """The time code of a frame number; hours wrap after 23."""
     code = timecode(frame, timeline.rate, drop=timeline.drop)
     hours, _, after_hours = code.partition(":")
     return f"{int(hours) % _HOURS:02d}:{after_hours}"
@@ -97,14 +97,14 @@ def reel_names(paths: Sequence[str]) -> dict[str, str]:
     {'/a/holiday film.mp4': 'HOLIDAYF', '/b/holiday film.mp4': 'HOLIDAY2'}
     """
     chosen: dict[str, str] = {}
-    taken = set(_TAKEN_REELS)
+    used = set(_RESERVED_REELS)
     for path in dict.fromkeys(paths):
         plain = unicodedata.normalize("NFKD", PurePath(path).stem).encode("ascii", "ignore").decode().upper()
         stem = re.sub(r"[^A-Z0-9]", "", plain)[:_REEL_LETTERS] or "REEL"
         name, count = stem, 1
-        while name in taken:
+        while name in used:
             count += 1
             name = f"{stem[: _REEL_LETTERS - len(str(count))]}{count}"
-        taken.add(name)
+        used.add(name)
         chosen[path] = name
     return chosen

@@ -1,6 +1,6 @@
-"""FCPXML 1.10: the format of Final Cut Pro, which DaVinci Resolve reads too. Times are N/Ds, on frames.
+"""FCPXML 1.10: the format of Final Cut Pro, which DaVinci Resolve reads too.
 
-A format of `export`, loaded by name.
+Times are fractions of seconds, on whole frames (1001/30000s). A format of `export`, loaded by name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DEFAULT_SIZE = (1920, 1080)
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-    """A project whose spine holds an asset clip per moment, with a note, a marker and tags as keywords."""
+    """Write a project with an asset clip per moment, each with a note, a marker, and its tags as keywords."""
     timeline = make_timeline(moments, options, rates="standard")
     root = ElementTree.Element("fcpxml", version=_VERSION)
     resources = ElementTree.SubElement(root, "resources")
@@ -81,7 +81,7 @@ class _Formats:
 def _assets(
     resources: ElementTree.Element, timeline: Timeline, formats: _Formats
 ) -> dict[tuple[str, Fraction], str]:
-    """An asset for each file, and its id."""
+    """Add an asset for each file and rate; returns their ids."""
     made: dict[tuple[str, Fraction], str] = {}
     for event in timeline.events:
         key = (event.source.path, event.rate)

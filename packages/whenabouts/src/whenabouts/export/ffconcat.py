@@ -27,7 +27,7 @@ _EXACT = (
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-    """A file, an inpoint and an outpoint per moment. Raises UsageError for a file name with a line break."""
+    """Write file, inpoint and outpoint of each moment. Raises UsageError for a line break in a file name."""
     out.write(f"ffconcat version 1.0\n# pictures exact to the frame: {_EXACT}\n".encode())
     for moment in moments:
         if any(letter in moment.path for letter in "\n\r\0"):

@@ -36,7 +36,7 @@ class ResultsError(WhenaboutsError):
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-    """One document: query, moments, notes."""
+    """Write one document: query, moments, notes."""
     notes: list[str] = []
     records = [_record(moment, options, notes) for moment in moments]
     document = {"query": _shared_query(moments), "moments": records, "notes": notes}
@@ -76,7 +76,7 @@ def read_moments(path: str | Path, *, all_moments: bool = False) -> list[FileMom
     """The moments of a file printed by `search --json` or `export --format json`, in its order.
 
     If the file has the answer, only the moments that matched (`is_matched`), or all with `all_moments`.
-    Everything is validated. Raises ResultsError, naming the place; UsageError without moments.
+    Raises ResultsError for an invalid value, MediaError for a missing video, UsageError without moments.
     """
     document = _document(Path(path))
     reader = _Reader(shown_path(str(path)))
@@ -126,14 +126,14 @@ class _Reader:
         self.name = name
 
     def refuse(self, where: str, value: Any, accepted: str) -> NoReturn:
-        """Raise the error."""
+        """Raise ResultsError with the place, the value and the accepted values."""
         shown = repr(value)
         shown = shown if len(shown) <= 80 else shown[:77] + "..."
         place = f" {where}" if where else ""
         raise ResultsError(f"{self.name}:{place}: {shown}; accepted: {accepted}")
 
     def moment(self, value: Any, where: str, row: int, query: str) -> FileMoment:
-        """One moment."""
+        """The moment of a JSON object; `row` is its rank if it has none."""
         if not isinstance(value, dict):
             self.refuse(where, value, "an object with path, start and end")
         start = self.number(value, where, "start")

@@ -16,7 +16,7 @@ MEDIA_TYPE = "audio/x-mpegurl"
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-    """A title, a start, a stop and a file URL per moment."""
+    """Write a title, a start, a stop and a file URL per moment."""
     lines = ["#EXTM3U"]
     for moment in moments:
         title = one_line(f"{moment.name}: {moment.text or moment.query}".rstrip(": "), 120)

@@ -1,4 +1,4 @@
-"""Moments of files, as lists and cuts take them: from a search result, a record, or a file."""
+"""`FileMoment`, the input of lists and cuts, made from a search result, a ledger row or a file."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def moments_of_result(result: SearchResult, *, all_moments: bool = False) -> lis
 
 
 def moment_of_record(record: VideoRecord, start: float, end: float, rank: int = 1) -> FileMoment:
-    """A moment of a corpus's video, given by the user."""
+    """A moment of a corpus's video, given by the user. Raises UsageError for invalid times."""
     return _of_record(record, Moment(record.video_id, start, end), rank=rank)
 
 

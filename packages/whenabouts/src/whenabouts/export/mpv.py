@@ -15,7 +15,7 @@ MEDIA_TYPE = "text/plain; charset=utf-8"
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-    """A line per moment. Names are written with their length in bytes, so that no character is special."""
+    """Write a line per moment, each file name with its length in bytes, so that no character is special."""
     out.write(b"# mpv EDL v0\n")
     for moment in moments:
         name = os.fsencode(moment.path)

@@ -13,7 +13,7 @@ DEFAULT_TITLE = "whenabouts"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of a list.
+    """Options of a list. `sources` reads the files of its moments.
 
     `rate`: frames per second of the timeline (None: that of the first moment's file). `start_timecode`:
     its start (None: one hour, as is usual). `drop_frame`: whether 29.97 and its multiples use drop-frame

@@ -23,7 +23,7 @@ MEDIA_TYPE = "application/json"
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-    """A time line with a video and an audio track, if there are pictures and sound.
+    """Write a time line with a video track if there are pictures, and an audio track if there is sound.
 
     Each moment has one marker over its whole length, on its picture or else on its sound.
     """

@@ -31,7 +31,7 @@ _SEVERAL = (
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-    """A heading and a comment marker for each moment.
+    """Write a heading and a comment marker for each moment.
 
     Moments of one video have their times in it; moments of several follow one another. Time codes begin at
     zero, as Premiere's sequences do, unless a start is given.

@@ -27,7 +27,7 @@ MOST_MOMENTS = 10_000
 LONGEST_NAME = 100
 LONGEST_NOTE = 1000
 COLOR = "Green"
-# Least probability of a search's moment to be taken; the first of a match or a doubt is always taken.
+# By answer, the probability from which a moment is taken. The first moment is always taken.
 LEAST = {"match": 0.75, "unsure": 0.15}
 RATES = (
     *(Fraction(rate * 1000, 1001) for rate in (24, 30, 48, 60, 120)),
@@ -224,7 +224,7 @@ class Work:
         return shown
 
     def placed(self, moments: list[Moment]) -> list[Placed]:
-        """The moments with their clips; clips missing in the pool are imported into a bin `whenabouts`."""
+        """The moments with their clips. Clips missing in the pool are imported into a bin `whenabouts`."""
         clips, before = self._clips(), self.pool.GetCurrentFolder()
         placed = []
         for moment in moments:
@@ -291,7 +291,7 @@ class Work:
         return count
 
     def new_timeline(self, title: str, rate: Fraction) -> Any:
-        """A new current timeline at a rate; a number is appended to a name in use."""
+        """Create a timeline at a rate and make it current; a number is appended to a name in use."""
         for number in range(1, 1000):
             timeline = self.pool.CreateEmptyTimeline(title if number == 1 else f"{title} {number}")
             if timeline:

@@ -1,4 +1,4 @@
-"""The file of a moment as lists describe it: its frames, rate and sound."""
+"""Reads the facts of a moment's file that lists need: frame times, rate, time code and sound."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ SOUND_RATE = Fraction(25)
 class Source:
     """A file with moments.
 
-    `times`: its frames, None for sound alone. `rate`: frames per second, exact if `is_constant`, else the
-    constant rate that its times are mapped to. `start_frame`: the first frame's number by the file's time
-    code. `duration` is in seconds; `width`, `height` are pixels as shown, 0 for sound.
+    `times`: its frames' times, None for sound alone. `rate`: frames per second, exact if `is_constant`, else
+    the constant rate that the times are mapped to. `start_frame`: the first frame's number by the file's time
+    code. `duration` is in seconds; `width`, `height` are pixels as shown, `sound_rate` is in Hz; 0: without.
     """
 
     path: str
@@ -115,19 +115,19 @@ class Sources(Mapping[str, Source]):
         places: Mapping[str, str] = MappingProxyType({}),
         read: Callable[[str], Source] = read_source,
     ) -> None:
-        self._read: dict[str, Source] = {}
-        self._places, self._look = places, read
+        self._sources: dict[str, Source] = {}
+        self._places, self._read = places, read
 
     def __getitem__(self, path: str) -> Source:
-        if path not in self._read:
-            self._read[path] = replace(self._look(self._places.get(path, path)), path=path)
-        return self._read[path]
+        if path not in self._sources:
+            self._sources[path] = replace(self._read(self._places.get(path, path)), path=path)
+        return self._sources[path]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._read)
+        return iter(self._sources)
 
     def __len__(self) -> int:
-        return len(self._read)
+        return len(self._sources)
 
 
 def shown_path(path: str) -> str:

@@ -1,4 +1,4 @@
-"""Moments in frames, placed in a row on a time line, for editors' formats."""
+"""Converts moments to frames and places them one after the other on a time line, for editors' formats."""
 
 from __future__ import annotations
 
@@ -106,14 +106,14 @@ def frame_numbers(moment: FileMoment, options: Options, notes: list[str]) -> Fra
 
 
 def _shares(frame: int, times: FrameTimes, zero: Fraction, rate: Fraction) -> bool:
-    """Whether the frame before has the same number."""
+    """Whether a frame and the one before it have the same number at `rate`."""
     if not 0 < frame < len(times):
         return False
     return nearest((times.time(frame) - zero) * rate) == nearest((times.time(frame - 1) - zero) * rate)
 
 
 def ended(moment: FileMoment, source: Source) -> tuple[FileMoment, list[str]]:
-    """The moment with its end clipped to the file, and a note if it was.
+    """The moment with its end clipped to the file, and a note if that changed it.
 
     Raises UsageError for a moment that starts after the end.
     """

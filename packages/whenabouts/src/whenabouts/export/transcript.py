@@ -29,7 +29,7 @@ class Line(Protocol):
 def transcript(lines: Sequence[Line], form: TranscriptFormat) -> bytes:
     """The passages as UTF-8: numbered cues (srt), cues (vtt), or a passage per line without times (txt).
 
-    Each text stays on one line, and arrows and tags in it are escaped.
+    Each text stays on one line. In vtt, tags and arrows are escaped; in srt, arrows are shortened.
     """
     texts = [one_line(line.text) for line in lines]
     if form == "txt":

@@ -21,7 +21,7 @@ _SEVERAL = (
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-    """Moments of one video at their times in it; moments of several in a row, as in a joined cut."""
+    """Write moments of one video at their times in it; moments of several in a row, as in a joined cut."""
     is_one = len({moment.path for moment in moments}) == 1
     notes = [] if is_one else [_SEVERAL]
     lines = ["WEBVTT", ""]

@@ -1,1 +1,1 @@
-"""A corpus on disk and the search of its nearest neighbours."""
+"""The corpus on disk: index runs, tables, locks, and searches for nearest vectors and matching words."""

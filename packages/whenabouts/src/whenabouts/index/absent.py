@@ -1,6 +1,4 @@
-"""Files that an index run misses or leaves out: deleted from disk, or removed from the corpus by its
-owner.
-"""
+"""Finds files that an index run misses (deleted from disk) or leaves out (removed from the corpus)."""
 
 from __future__ import annotations
 
@@ -32,7 +30,10 @@ _FACT = "removed"
 
 @dataclass(frozen=True, slots=True)
 class RemovedFile:
-    """A file removed from the corpus, as it was then. Without a hash only its subtitles stay out."""
+    """A file removed from the corpus, as it was then.
+
+    A size of -1 stands for a file that was gone: it may come back, and only its subtitles alone stay out.
+    """
 
     path: str
     size: int
@@ -53,29 +54,27 @@ def removed_with(store: Store, files: Iterable[RemovedFile]) -> dict[str, Any]:
 
 
 def forget_removed(store: Store, files: Iterable[RemovedFile]) -> None:
-    """Take files that are in the corpus again off the list."""
+    """Take files off the list of removed ones, because they are in the corpus again."""
     paths = {file.path for file in files}
     kept = [asdict(file) for file in removed_files(store) if file.path not in paths]
     store.put_fact(_FACT, {"files": kept})
 
 
 def as_removed(record: VideoRecord) -> RemovedFile:
-    """The entry for a video that its owner removes: its file is not indexed again unasked."""
+    """The entry for a video that its owner removes: `index` leaves its file out from now on."""
     return RemovedFile(record.path, record.size, record.modified_ns, record.content_hash)
 
 
 def as_pruned(record: VideoRecord) -> RemovedFile:
-    """The entry for a video whose file is gone. The file may come back; its subtitles alone are not
-    indexed.
-    """
+    """The entry for a video whose file is gone: the file may come back; its subtitles alone stay out."""
     return RemovedFile(record.path, -1, 0, "")
 
 
 class AbsentFiles:
     """Rows of the ledger whose file is missing, and files on disk that stay out of the corpus.
 
-    `gone` are the rows at or under the paths of `findings` whose files are missing, but not those in folders
-    that could not be looked at: a file may have another name there. With `again`, nothing stays out.
+    `gone` are the rows at or under the paths of `findings` whose files are missing. Rows in folders that
+    could not be read, also by way of links, do not count as gone. With `again`, nothing stays out.
     """
 
     def __init__(
@@ -143,7 +142,7 @@ class AbsentFiles:
 
 
 def safely_pruned(gone: Sequence[VideoRecord], findings: Findings) -> tuple[list[VideoRecord], list[str]]:
-    """Rows of missing files. Empty folders are skipped: their disk may not be mounted."""
+    """The rows of `gone` that may be removed, and notes on others, in empty folders: a disk may be away."""
     filled = {place for file in findings.files for place in (file.path, *file.path.parents)}
     empty = {path for path in findings.searched if path not in filled and path.is_dir()}
     pruned = [record for record in gone if not _is_under(record.path, empty)]
@@ -164,8 +163,8 @@ def _is_under(path: str, places: set[Path]) -> bool:
 def relocated(ledger: Ledger, record: VideoRecord, path: str | os.PathLike[str]) -> VideoRecord:
     """The record of a missing file with the path where the file is now.
 
-    Raises UsageError where the old file is still there, where the new one is missing, belongs to another
-    video or has other content.
+    Raises UsageError if the old file is still there, or if the new one is missing, belongs to another video
+    or has other content.
     """
     place = source_path(path).absolute()
     name = printable(place)
@@ -173,8 +172,8 @@ def relocated(ledger: Ledger, record: VideoRecord, path: str | os.PathLike[str])
         raise UsageError(
             f"{record.video_id} is still at {printable(source_path(record.path))}; nothing to mend"
         )
-    if taken := next((each for each in ledger.records if each.path == str(place)), None):
-        raise UsageError(f"{name} is {taken.video_id} in this corpus; name the file of {record.video_id}")
+    if other := next((each for each in ledger.records if each.path == str(place)), None):
+        raise UsageError(f"{name} is {other.video_id} in this corpus; name the file of {record.video_id}")
     try:
         status, new_hash = place.stat(), content_hash(place)
     except OSError as error:
@@ -189,20 +188,20 @@ def relocated(ledger: Ledger, record: VideoRecord, path: str | os.PathLike[str])
 
 
 def found_again(ledger: Ledger, files: Iterable[SourceFile]) -> list[VideoRecord]:
-    """The records of missing files whose content is among `files`, with the paths where it is now.
+    """The records of missing files whose content is among `files`, with their new paths.
 
-    Only files of a missing size are read. Of several copies the first counts; a file that cannot be read is
-    skipped.
+    Only files with the size of a missing one are read; unreadable ones are skipped. Of several copies the
+    first counts.
     """
     missing: dict[int, list[VideoRecord]] = defaultdict(list)
     for record in ledger.records:
         if record.content_hash and record.state != "failed" and record.is_gone:
             missing[record.size].append(record)
-    taken = {record.path: record.video_id for record in ledger.records}
+    id_at_path = {record.path: record.video_id for record in ledger.records}
     relocated_records = []
     for file in files:
         path = str(file.path)
-        alike = [each for each in missing[file.size] if taken.get(path) in (None, each.video_id)]
+        alike = [each for each in missing[file.size] if id_at_path.get(path) in (None, each.video_id)]
         if not alike:
             continue
         try:

@@ -1,4 +1,4 @@
-"""Index videos: path -> frames, sound, cues -> clips of each stream -> vectors -> tables.
+"""Carries out a plan to index videos: path -> frames, sound, cues -> clips of each stream -> tables.
 
 An executor reads and encodes, in processes of this machine or on a cluster; only this process writes. A video
 is written whole: its clips first, then its ledger row. If a run is killed, the next one continues.
@@ -65,7 +65,7 @@ def build(
     `executor` reads and encodes the files; the default uses `processes` reader processes on this machine.
 
     Ctrl-C ends the run: finished videos are written, and the summary says that it was interrupted. Raises
-    StoreError (DiskFull, …) if a write fails; earlier writes are kept.
+    StoreError (DiskFull, …) if a write fails, and MachineLack; earlier writes are kept.
     """
     started = time.monotonic()
     summary = Summary(
@@ -106,7 +106,7 @@ def build(
 
 @dataclass(slots=True)
 class _ReadFile:
-    """A file that was read and waits for its clips; `notes` are shown once it is written."""
+    """A file that was read and waits for its clips. `notes` are for users; `is_unheard`: no speech model."""
 
     read: FileRead
     record: VideoRecord
@@ -166,7 +166,7 @@ class _Writer:
                 read = self._read[message.number].read
                 self._speech.kept.keep_part(read.content_hash, self._heard_by(work, read), part)
             case Part(content=CueTrack() as track):
-                # At once, so that a run that is stopped need not do it again.
+                # Stored at once, so that after an interruption speech need not be recognised again.
                 read = self._read[message.number].read
                 self._speech.kept.keep(read.content_hash, self._heard_by(work, read), track)
                 self._take_words(work, track)
@@ -215,13 +215,13 @@ class _Writer:
         self._take_words(work, track)
 
     def _keep_tracks(self, work: Work, read: FileRead) -> None:
-        """Keep subtitles if there are several, in place of those kept before."""
+        """Store the subtitle tracks if there are several, in place of those of an earlier run."""
         readable = [track for track in read.tracks or () if track.cues]
         if len(readable) > 1 or (work.record is not None and work.record.words):
             self._speech.kept.keep_tracks(read.content_hash, readable if len(readable) > 1 else ())
 
     def _hear(self, work: Work, read: FileRead, marked_as: str | None) -> None:
-        """Use the stored transcript of a recording without subtitles, or ask for speech recognition."""
+        """Use the stored transcript of a recording without subtitles, else ask for speech recognition."""
         kept, model = self._speech.kept, self._speech.model
         chosen = _chosen_track(work, read)
         track = kept.find(read.content_hash, model, chosen)
@@ -266,7 +266,7 @@ class _Writer:
             stream_times={**read.record.stream_times, **dict.fromkeys(made_with, read.record.indexed_at)},
         )
         self._store.check_rows(record, columns)
-        # In this order: Ctrl-C between the two may leave an extra row, but never lose one.
+        # In this order, Ctrl-C between the two statements may leave an extra row, but never lose one.
         self._waiting.append((record, columns))
         self._obsolete += [work.record.video_id] if work.record and not read.earlier else []
         self._obsolete += work.supersedes
@@ -276,7 +276,7 @@ class _Writer:
         self._summary.not_recognised += [work.task.path] if read.is_unheard else []
 
     def _stored_clips(self, stream: str, record: VideoRecord) -> ClipColumns:
-        """The clips of a stream as an earlier run wrote them; empty without one."""
+        """The clips of a stream as an earlier run wrote them; empty if there are none."""
         ids = [record.video_id] if stream in record.streams else []
         if not ids:
             return ClipColumns([], [], [])  # type: ignore[arg-type]
@@ -349,9 +349,7 @@ def _was_never_read(record: VideoRecord) -> bool:
 
 
 def _record(work: Work, read: FileRead, video_id: str, earlier: VideoRecord | None) -> VideoRecord:
-    """The ledger row, without cues. If only part of the file was read again, the other fields keep their
-    values.
-    """
+    """The ledger row, as far as reading the file gives it; `earlier` gives what was not read again."""
     before = dict(earlier.metadata) if earlier else {}
     tags: dict[str, Any] = dict(read.probe.metadata) if read.probe else {}
     sounds: dict[str, Any] = {}
@@ -360,7 +358,7 @@ def _record(work: Work, read: FileRead, video_id: str, earlier: VideoRecord | No
             SOUND_TRACKS: list(read.probe.sound_tracks),
             SOUND_TRACK: _chosen_sound(work, read.probe)[0],
         }
-    # Metadata that the user gave survive another reading of the same file; a changed file overrides them.
+    # Earlier metadata override the tags of an unchanged file; the tags of a changed file override them.
     metadata = {**before, **tags, **work.metadata} if work.is_whole else {**tags, **before, **work.metadata}
     metadata |= sounds
     if read.shots is not None:

@@ -1,4 +1,4 @@
-"""Checksums of a corpus's files: they find bytes that a disk or a copy changed.
+"""Checksums of a corpus's files, to find bytes that a disk or a copy changed.
 
 Lance writes each file once, without a checksum. So a writer of a corpus in a folder leaves a list of its
 files beside the tables, with sizes and CRC-32, and deletes it before the next write: the list exists only
@@ -27,7 +27,7 @@ READ_AT_OPENING = 64 << 20
 
 _MOST_BYTES = 64 << 20
 _BLOCK_BYTES = 1 << 20
-# Lance rewrites it: it holds the number of the newest version, as a hint.
+# Lance rewrites this file: a hint with the number of the newest version.
 _REWRITTEN = "latest_version_hint.json"
 
 
@@ -44,15 +44,14 @@ Checksums = Mapping[str, Checksum]
 
 
 def begin(folder: Path) -> Checksums:
-    """Delete the list before a write, and return its checksums."""
+    """Delete the list before a write; returns its checksums, for `finish`."""
     listed = _listed(folder) or {}
     (folder / CHECKSUMS_FILE).unlink(missing_ok=True)
     return listed
 
 
 def finish(folder: Path, before: Checksums) -> None:
-    """Write the list of all files as they are now; files listed in `before` and unchanged are not read
-    again.
+    """Write the list of all files as they are now; only files that differ from `before` are read.
 
     If the disk is full or the folder gone, no list is written and no error raised.
     """
@@ -71,9 +70,9 @@ def finish(folder: Path, before: Checksums) -> None:
 
 
 def verify(place: str, folder: Path, *, whole: bool = False) -> None:
-    """Raise StoreError for a file that is missing or not as it was written.
+    """Raise StoreError for a listed file that is missing or changed; without a list, do nothing.
 
-    All bytes are read if the corpus is small (`READ_AT_OPENING`) or `whole` is true, otherwise only sizes.
+    All bytes are compared if the corpus is small (`READ_AT_OPENING`) or `whole` is true, else only sizes.
     """
     listed = _listed(folder)
     if listed is None:
@@ -94,8 +93,8 @@ def has_list(folder: Path) -> bool:
 
 def _problems(folder: Path, listed: Checksums, is_read: bool) -> Iterator[str]:
     present = dict(table_files(folder))
-    # An older version of this program writes without a list, so files that it deleted are not damage.
-    # In a folder that several machines mount, the lease is returned after the list was written.
+    # Earlier versions of this program write without a list, so files that they deleted are not damage.
+    # In a folder that several machines mount, releasing the lease changes `corpus.lance` after the list.
     fresh = [name for name in present.keys() - listed.keys() if not name.startswith("corpus.lance/")]
     is_stale = any("/_versions/" in name for name in fresh)
     for name, entry in listed.items():
@@ -120,7 +119,7 @@ def _listed(folder: Path) -> Checksums | None:
 
 
 def table_files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """The tables' files that are written once, by their path in the corpus."""
+    """Path in the corpus and status of each file of the tables that is written once."""
     for top, _, names in os.walk(folder):
         for name in names if top != str(folder) else ():
             path = Path(top) / name

@@ -1,13 +1,13 @@
-"""Check that an object store has the conditional put that every commit of a table rests on.
+"""Checks that an object store refuses a second put of a new key, which every commit of a table relies on.
 
 A table's next version is put with `If-None-Match: *`: of several writers who put the same key, one succeeds
-and the others are refused. A store that ignores the header takes all of them, and each replaces the version
-of the one before without a word: what that one wrote is gone. LanceDB cannot tell, so the store is tried
-here once in a process, before anything is written: with four puts at the same time, because a store may look
-first and write afterwards, and with one more behind them.
+and the others are refused. A store that ignores the header accepts all of them: each silently replaces the
+version before, whose data are lost. LanceDB does not notice. So this module tries the store once in a
+process, before anything is written: with four puts at the same time, because a store may check first and
+write afterwards, and with one more after them.
 
-Amazon's own store has it (since August 2024) and is not asked. obstore makes the requests with the keys that
-LanceDB would use. Profiles are read here, because obstore does not read them.
+Amazon's own store has conditional puts (since August 2024) and is not tried. obstore makes the requests with
+the keys that LanceDB would use. Profiles are read here, because obstore does not read them.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _kept_promise: set[tuple[str, str]] = set()
 def check_conditional_put(place: str, storage_options: Mapping[str, str] | None) -> None:
     """Raise StoreError if the store of an s3:// place accepts a second put of a key that must be new.
 
-    It needs the extra `objects`. Nothing is asked where the store is Amazon's own, or where no keys are
-    found (a machine's own role: then the store cannot be asked from here).
+    The check needs the extra `objects`. It is skipped for Amazon's own store, and if no keys are found (the
+    machine has a role instead, which obstore is not given).
     """
     options = _options(storage_options)
     endpoint = next((options[name] for name in _ENDPOINTS if options.get(name)), "")
@@ -63,7 +63,7 @@ def _store(bucket: str, endpoint: str, keys: S3Credential, options: Mapping[str,
             "aws_endpoint_url_s3": endpoint,
             "region": options.get("aws_region") or options.get("aws_default_region") or "us-east-1",
             "virtual_hosted_style_request": _is_set(options, "aws_virtual_hosted_style_request"),
-            # Some stores lack the deletion of several keys at once, by which obstore would delete one.
+            # obstore would delete one key by a request for many, which some stores do not know.
             "disable_bulk_delete": True,
         },
         client_options={"allow_http": _is_set(options, "aws_allow_http"), "timeout": _SECONDS},
@@ -76,7 +76,7 @@ def _is_set(options: Mapping[str, str], name: str) -> bool:
     return options.get(name, "").lower() in ("1", "true", "yes")
 
 
-# The first that is set counts.
+# Names of the endpoint option, in order of precedence.
 _ENDPOINTS = ("aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint")
 
 
@@ -91,7 +91,7 @@ def _options(given: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _keys(options: Mapping[str, str]) -> S3Credential | None:
-    """The keys that are named, or those of the profile; None where there are none."""
+    """The keys in the options, or else those of the profile; None if there are none."""
     if options.get("aws_access_key_id") and options.get("aws_secret_access_key"):
         token = options.get("aws_session_token") or options.get("aws_token") or ""
         return _credential(options["aws_access_key_id"], options["aws_secret_access_key"], token)
@@ -99,9 +99,9 @@ def _keys(options: Mapping[str, str]) -> S3Credential | None:
     place = options.get("aws_shared_credentials_file") or "~/.aws/credentials"
     with contextlib.suppress(OSError, configparser.Error, UnicodeDecodeError, KeyError):
         profiles.read_string(Path(place).expanduser().read_text(encoding="utf-8"))
-        own = profiles[options.get("aws_profile") or "default"]
-        token = own.get("aws_session_token", "")
-        return _credential(own["aws_access_key_id"], own["aws_secret_access_key"], token)
+        profile = profiles[options.get("aws_profile") or "default"]
+        token = profile.get("aws_session_token", "")
+        return _credential(profile["aws_access_key_id"], profile["aws_secret_access_key"], token)
     return None
 
 
@@ -110,32 +110,32 @@ def _credential(access: str, secret: str, token: str) -> S3Credential:
 
 
 def _keeps_promise(place: str, endpoint: str, store: S3Store, name: str) -> bool:
-    """Put one key four times at once and once more. Raises StoreError for a broken promise.
+    """Put one key four times at once and once more. Raises StoreError if two puts were accepted.
 
-    False if the store refuses for another reason, which the first real write then reports in LanceDB's words.
+    False if the store refuses for another reason, which LanceDB reports at the first real write.
     """
     import obstore
     from obstore.exceptions import AlreadyExistsError, BaseError
 
     start = threading.Barrier(_AT_ONCE)
 
-    def is_taken() -> bool:
+    def is_accepted() -> bool:
         try:
             obstore.put(store, name, b"", mode="create")
         except AlreadyExistsError:
             return False
         return True
 
-    def is_taken_with_others(_: int) -> bool:
+    def is_accepted_with_others(_: int) -> bool:
         start.wait()
-        return is_taken()
+        return is_accepted()
 
     refusal = ""
-    taken, is_taken_later = 0, False
+    accepted, is_accepted_later = 0, False
     try:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            taken = sum(pool.map(is_taken_with_others, range(_AT_ONCE)))
-        is_taken_later = is_taken()
+            accepted = sum(pool.map(is_accepted_with_others, range(_AT_ONCE)))
+        is_accepted_later = is_accepted()
     except (BaseError, OSError) as error:
         refusal = " ".join(str(error).split())
         if "error sending request" in refusal:
@@ -148,12 +148,12 @@ def _keeps_promise(place: str, endpoint: str, store: S3Store, name: str) -> bool
         raise StoreError(f"{place}: {_LACKING} (it answers 501); {_REMEDY}")
     if refusal:
         return False
-    if is_taken_later:
+    if is_accepted_later:
         raise StoreError(f"{place}: {_LACKING} (a second put of one key was taken); {_REMEDY}")
-    # None is known to be taken if the answer to the one that was taken got lost: repeated, it was refused.
-    if taken > 1:
+    # `accepted` may be 0: the answer to the accepted put was lost, and its repetition was refused.
+    if accepted > 1:
         raise StoreError(
-            f"{place}: {_LACKING} when several ask at once ({taken} of {_AT_ONCE} puts of one key were "
+            f"{place}: {_LACKING} when several ask at once ({accepted} of {_AT_ONCE} puts of one key were "
             f"taken); {_REMEDY}"
         )
     return True

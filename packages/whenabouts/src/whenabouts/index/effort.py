@@ -1,10 +1,10 @@
-"""Choose how hard a vector index is searched, by the recall of sample queries.
+"""Chooses how much of a vector index is searched (`Effort`), by the recall of sample queries.
 
 The partitions nearest to a sentence need not hold its nearest pictures: sentences lie outside the cone of the
 pictures, where all partitions are about equally far. A fixed share of the partitions that finds nearly all
-neighbours of a clip therefore misses many of a sentence, and more in a larger corpus. So each stream is
-searched exactly with some queries of its own kind once its index is trained, and the least effort that finds
-`AIM` of their nearest clips is kept with the index.
+neighbours of a clip therefore misses many of a sentence, and more in a larger corpus. So once an index is
+trained, its stream is searched exactly with sample queries of the stream's kind, and the least effort that
+finds `AIM` of their nearest clips is stored with the index.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AIM = 0.95
 """Share of the `NEAREST` clips of a query that an index should find, on average."""
 NEAREST = 20
 QUERIES = 64
-"""Sample queries. The mean recall of 64 has a standard error of about 0.01."""
+"""Greatest number of sample queries. The mean recall of 64 has a standard error of about 0.01."""
 
 _SHARES = tuple(round(CLIPS_EFFORT.share + 0.05 * step, 2) for step in range(19))
 # Two ways to compute one cosine differ by less.
@@ -34,10 +34,10 @@ _ROUNDING = 1e-5
 
 
 def with_effort(table: Any, index: VectorIndex, queries: NDArray[np.float32] | None = None) -> VectorIndex:
-    """The index of a table of clips with the least effort that finds `AIM` of the nearest clips.
+    """`index`, with the least effort that finds `AIM` of the nearest clips, and the recall of that effort.
 
-    At most `QUERIES` of the queries (N, D) are searched; None: clips of the table. If no effort is enough,
-    the greatest is kept.
+    At most `QUERIES` of `queries` (N, D) are searched; None: clips of the table. If no effort is enough, the
+    greatest is taken. Without a query other than zero, `index` is returned as it is.
     """
     samples = _clips(table) if queries is None else queries
     samples = _spread(samples[np.linalg.norm(samples, axis=1) > 0])

@@ -1,4 +1,4 @@
-"""How long an index run takes: processor seconds, from a sample of its files timed on this machine.
+"""Estimates how long an index run takes, from a sample of its files timed on this machine.
 
 The cost of a stream depends on the files (how much is spoken, how often the picture changes) and on the
 machine. So a plan times a twentieth or a tenth of the work, a few seconds at most. If that is too little to
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# So many files are probed; the contents of others are estimated from their bytes.
+# At most this many media files are probed, or transcripts read; others are estimated from their bytes.
 _PROBED_FILES = 200
 _DATED_TRANSCRIPTS = 2000
 _FILES_WORTH_A_PROCESS = 50
-# Shares of the words, and of pictures and sound, that are timed, for at most so many processor seconds.
+# Timed shares of the words, and of pictures and sound; most processor seconds of a sample.
 _TIMED_WORDS, _TIMED_MEDIA, _MOST_SECONDS = 0.05, 0.1, 2.5
 # One sample: letters of a transcript, consecutive clips of a video, or seconds of sound.
 _LETTERS, _LEAST_LETTERS, _SOUND_SECONDS = 6000, 2500, 60.0
@@ -79,9 +79,7 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """The amounts of a file that a run reads: bytes; hours in all, of decoded frames, sound and speech;
-    letters.
-    """
+    """The parts of a file that a run reads: bytes, letters, and hours in all, of frames, sound and speech."""
 
     bytes: int
     hours: float
@@ -101,10 +99,10 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Processor seconds of a run: for each file, before the first and after the last; hours, bytes on
-    disk.
+    """The estimated cost of a run.
 
-    `speech` is the part of each file's seconds that speech recognition takes; empty: none.
+    `hours` of recordings; processor seconds for each of `files`, `before` the first and `after` the last;
+    `disk_bytes`. `speech` is the part of each file's seconds that speech recognition takes; empty: none.
     """
 
     hours: float = 0.0
@@ -129,7 +127,7 @@ class Estimate:
 class _Rates:
     """Processor seconds per hour of a stream (by name), of speech, and of decoding frames.
 
-    `once`: seconds that a stream takes for the first frame of each file.
+    `once`: seconds that a stream (by name) takes for the first frame of each file.
     """
 
     streams: dict[str, float]
@@ -215,38 +213,37 @@ def _contents(work: Sequence[Work]) -> list[Contents]:
 
     Headers are read in reader processes, because a file may crash the decoder.
     """
-    held: dict[int, Contents] = {}
+    by_file: dict[int, Contents] = {}
     transcripts = [each for each in work if each.task.kind == "transcript"]
     media = [each for each in work if each.task.kind == "media"]
     dated = _every(transcripts, _DATED_TRANSCRIPTS)
-    held |= {each.task.number: Contents(last_time(each.task.path) / 3600) for each in dated}
+    by_file |= {each.task.number: Contents(last_time(each.task.path) / 3600) for each in dated}
     probed = _every(media, _PROBED_FILES)
     if any(each.file.size for each in probed):
         tasks = [ProbeTask(each.task.number, each.task.path) for each in probed]
         with ReaderPool(contents_of, 1 + len(tasks) // _FILES_WORTH_A_PROCESS) as pool:
-            held |= {part.number: part.content for part in pool.run(tasks) if isinstance(part, Part)}
+            by_file |= {part.number: part.content for part in pool.run(tasks) if isinstance(part, Part)}
     for of_kind, sample in ((transcripts, dated), (media, probed)):
         size = sum(each.file.size for each in sample)
-        contents = [held.setdefault(each.task.number, Contents()) for each in sample]
+        contents = [by_file.setdefault(each.task.number, Contents()) for each in sample]
         mean = Contents(
             *(
                 sum(getattr(content, name) for content in contents) / max(1, size)
                 for name in (field.name for field in fields(Contents))
             )
         )
-        held |= {
-            each.task.number: mean.times(each.file.size) for each in of_kind if each.task.number not in held
-        }
-    return [held[each.task.number] for each in work]
+        others = [each for each in of_kind if each.task.number not in by_file]
+        by_file |= {each.task.number: mean.times(each.file.size) for each in others}
+    return [by_file[each.task.number] for each in work]
 
 
 def _every(work: Sequence[Work], most: int) -> Sequence[Work]:
-    """At most `most` of them, evenly chosen."""
+    """At most `most` of the files, evenly chosen."""
     return work[:: max(1, -(-len(work) // most))]
 
 
-def _amounts(work: Work, held: Contents, transcribe: str) -> Amounts:
-    """The amounts that are read of a file. A transcript of an earlier run is not recognised again."""
+def _amounts(work: Work, contents: Contents, transcribe: str) -> Amounts:
+    """The parts of a file that are read. Speech that an earlier run recognised with this model is not."""
     task = work.task
     is_kept = not work.is_whole and work.record is not None and work.record.words == f"speech:{transcribe}"
     letters = speech = 0.0
@@ -255,14 +252,14 @@ def _amounts(work: Work, held: Contents, transcribe: str) -> Amounts:
     elif task.cues and task.sidecars:
         letters = _largest(task.sidecars)[1] * _LETTERS_A_BYTE
     elif task.cues:
-        speech = held.wordless if transcribe and not is_kept else 0.0
-        subtitled = held.sound - held.wordless + (held.wordless if transcribe else 0.0)
+        speech = contents.wordless if transcribe and not is_kept else 0.0
+        subtitled = contents.sound - contents.wordless + (contents.wordless if transcribe else 0.0)
         letters = subtitled * _LETTERS_AN_HOUR
     return Amounts(
         bytes=work.file.size,
-        hours=held.hours,
-        pictures=held.pictures if task.frames or task.shots else 0.0,
-        sound=held.sound if task.sound else 0.0,
+        hours=contents.hours,
+        pictures=contents.pictures if task.frames or task.shots else 0.0,
+        sound=contents.sound if task.sound else 0.0,
         speech=speech,
         letters=letters,
     )
@@ -346,7 +343,7 @@ def _words_rate(work: Sequence[Work], amounts: Sequence[Amounts], run: StreamRun
         cues = read_cue_file(path).cues
         in_all = sum(len(cue.text) for cue in cues)
         first, size = int(at * len(cues)), 0
-        # Backwards from the place, then forwards: the transcript may end soon after it.
+        # Cues before the place come first, because the transcript may end soon after the place.
         while first > 0 and size < min(letters, _LETTERS) / 2:
             first -= 1
             size += len(cues[first].text)
@@ -398,7 +395,7 @@ def sample_of(task: SampleTask) -> Iterator[Decoded | SoundPiece]:
 
 
 def _samples(tasks: Sequence[SampleTask]) -> Iterator[tuple[SampleTask, Any]]:
-    """Each readable task with its result."""
+    """Each task with its result; tasks that cannot be read are left out."""
     with ReaderPool(sample_of, 1) as pool:
         for message in pool.run(tasks):
             if isinstance(message, Part):
@@ -408,7 +405,7 @@ def _samples(tasks: Sequence[SampleTask]) -> Iterator[tuple[SampleTask, Any]]:
 def _frame_rates(
     work: Sequence[Work], amounts: Sequence[Amounts], varying: Sequence[StreamRun], rates: _Rates
 ) -> _Rates | None:
-    """The rates with decoding and the streams that read frames timed; None for too few frames."""
+    """The rates, with those of decoding and of streams that read frames timed; None for too few frames."""
     seen = [(each, amount) for each, amount in zip(work, amounts, strict=True) if each.task.frames]
     hours = [amount.pictures for _, amount in seen]
     if not sum(hours):
@@ -478,13 +475,14 @@ class _FrameTimes:
 
     @property
     def once(self) -> float:
-        """Seconds for the first frame of a file, which is encoded as a whole."""
+        """Mean seconds for the first frame of a sample, which is encoded whole."""
         return sum(self._first) / len(self._first)
 
     @property
     def an_hour(self) -> float:
-        """Seconds for an hour of frames. Half a new picture is added: in a video that stands still for a
-        minute, a change is likely to lie between the samples.
+        """Seconds for an hour of frames.
+
+        Half a new picture is added, because samples of a video that stands still for a minute miss changes.
         """
         assert self._run.reads.frames is not None
         return (self._spent + self.once / 2) / self.following * 3600 / self._run.reads.frames.clip_seconds

@@ -1,4 +1,4 @@
-"""Where the files of an index run are read and encoded: the interface, and this machine's processes.
+"""Reads and encodes the files of an index run: the interface `Executor`, and the one for this machine.
 
 The cluster package has the other implementation. Both use `read_file` in a process that a hostile file may
 crash, and `FileEncoder` where the models are.
@@ -64,21 +64,22 @@ class Executor(Protocol):
     def run(self, work: Sequence[Work], take: Take) -> None:
         """Read all files and pass the messages about each to `take`.
 
-        For each file come `Reached` now and then and one `FileRead`, each in a `Part`; its last message is
-        `Finished` or `Failed`. While `take` has the `FileRead` it may call `speech`, and with that or the
-        speech `clips`; then `Clips` follow. An exception from `take` ends the run.
+        For each file `take` gets some `Reached` and one `FileRead`, each in a `Part`, and at last `Finished`
+        or `Failed`. While it handles the `FileRead`, it may call `speech` or `clips`; while it handles the
+        `CueTrack` that `speech` sends, it may call `clips`, which sends `Clips`. An exception from `take`
+        ends the run.
         """
         ...
 
     def speech(self, work: Work, task: SpeechTask) -> None:
-        """Have the speech of a file recognised; to be called while its `FileRead` is taken.
+        """Have the speech of a file recognised; to be called while its `FileRead` is handled.
 
         Sends `Recognised` and `PartialTranscript` now and then, and one `CueTrack` at the end.
         """
         ...
 
     def clips(self, work: Work, video: ReadVideo) -> None:
-        """Have the clips of a file made; to be called while its `FileRead` or its `CueTrack` is taken."""
+        """Have the clips of a file made; to be called while its `FileRead` or `CueTrack` is handled."""
         ...
 
 
@@ -93,7 +94,7 @@ class FileEncoder:
         return [run for run in self._streams if run.name in work.streams]
 
     def take(self, work: Work, batch: FrameBatch | SoundBatch) -> None:
-        """Let each stream encode the batch. Vectors are kept until the file is read, pixels are not."""
+        """Let each stream encode the batch; the results are kept until `clips` or `drop`."""
         of_file = self._kept.setdefault(work.task.number, defaultdict(list))
         for run in self._runs(work):
             reads = run.reads.sound if isinstance(batch, SoundBatch) else run.reads.frames
@@ -123,7 +124,8 @@ class FileEncoder:
 def failure(work: Work, error: Exception) -> Failed:
     """The message for a file with which a stream, an encoder or a table failed.
 
-    Raises MachineLack if the machine lacked files or threads. A lack of memory may be this file's alone.
+    Raises MachineLack if the machine lacks open files or threads. A lack of memory is a `Failed`, because
+    other files may need less.
     """
     lack = None if isinstance(error, EncoderOutOfMemory) else lack_of(error)
     if lack is not None and is_memory(error):
@@ -151,7 +153,7 @@ def recognised(
 
 
 class LocalExecutor:
-    """Reads in reader processes on this machine; encodes and recognises speech in this process."""
+    """The executor of this machine: reads in reader processes; encodes and recognises in this process."""
 
     def __init__(self, streams: Sequence[StreamRun], processes: int, recognise: Recognise) -> None:
         self._encoder = FileEncoder(streams)

@@ -1,4 +1,4 @@
-"""One filter for all streams: the videos that may answer, by their metadata.
+"""Filters of a search: the videos that may answer, by id, date of recording and metadata.
 
 A filter is evaluated on the ledger first and becomes a set of video ids that each stream's search takes, so
 no stream can forget a condition.
@@ -41,7 +41,7 @@ class Condition:
 
     @classmethod
     def parse(cls, text: str) -> Condition:
-        """Read `key=value`.
+        """Read a condition such as `key=value`. Raises UsageError.
 
         >>> Condition.parse("camera!=drone*")
         Condition(key='camera', operator='!=', value='drone*')
@@ -58,7 +58,7 @@ class Condition:
         return cls(key, operator, value)  # type: ignore[arg-type]
 
     def names(self, name: str) -> bool:
-        """Whether the condition's value matches a name; for `!=`, the name to exclude."""
+        """Whether the condition's value matches a name, whatever the operator."""
         return _alike(name, self.value)
 
     def accepts(self, facts: Mapping[str, Any]) -> bool:
@@ -105,7 +105,7 @@ def _compare(fact: Any, operator: str, value: str) -> bool:
 class Filter:
     """The videos that may answer; an empty filter allows all.
 
-    `within` holds resolved video ids; `after` (included) and `before` (excluded) are recording dates.
+    `within` holds video ids; `after` (included) and `before` (excluded) are dates of recording.
     """
 
     within: tuple[str, ...] = ()
@@ -129,16 +129,13 @@ class Filter:
         ]
 
     def parted(self, keys: Collection[str]) -> tuple[Filter, tuple[Condition, ...]]:
-        """The filter without conditions on some keys, and those conditions."""
-        taken = tuple(condition for condition in self.conditions if condition.key in keys)
+        """The filter without its conditions on some keys, and these conditions."""
+        removed = tuple(condition for condition in self.conditions if condition.key in keys)
         left = tuple(condition for condition in self.conditions if condition.key not in keys)
-        return replace(self, conditions=left), taken
+        return replace(self, conditions=left), removed
 
     def notes(self, videos: Sequence[VideoRecord], more: Iterable[str] = ()) -> list[str]:
-        """Notes on conditions whose key no video has, with the known keys.
-
-        `more` are further keys that can be asked for.
-        """
+        """Notes on conditions whose key no video has, with the known keys; `more` are further known keys."""
         listed = sorted({*_ALWAYS, *more, *(key for video in videos for key in video.metadata)})
         keys = dict.fromkeys(condition.key for condition in self.conditions)
         unknown = [key for key in keys if key not in listed]
@@ -184,7 +181,7 @@ def date_of(value: Any) -> datetime | None:
 
 @dataclass(frozen=True)
 class Scope:
-    """The videos that may answer, as a person names them: options of a search that become a `Filter`.
+    """Options of a search that become a `Filter`: the videos that may answer, as a user names them.
 
     `within` are videos by id, name or path; `after` (included) and `before` (excluded) are dates of
     recording; `where` are conditions such as "camera=drone*".
@@ -202,7 +199,7 @@ def make_filter(
     before: str | datetime | None = None,
     where: Sequence[str] = (),
 ) -> Filter:
-    """A filter from the user's input."""
+    """A filter from the user's input. Raises UsageError for a malformed date or condition."""
     return Filter(
         tuple(within),
         parse_date(after) if isinstance(after, str) else after,

@@ -1,4 +1,4 @@
-"""The folders and files that were given to `index`: a server serves these by default."""
+"""Stores the folders and files that were given to `index`; a server serves these by default."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _real(place: Path) -> Path:
 
 
 def remember_folders(store: Store, searched: Iterable[Path]) -> None:
-    """Add searched places to the list; places below another one on it are left out."""
+    """Add places to the list of indexed ones; a place below another one on the list is left out."""
     before = indexed_folders(store)
     paths = {source_path(place) for place in before} | {_real(place) for place in searched}
     top = sorted(str(path) for path in paths if not any(above in paths for above in path.parents))

@@ -1,9 +1,9 @@
-"""An open corpus: its LanceDB tables, their description, and the snapshot that is read.
+"""Opens a corpus: its LanceDB tables, their description, and the snapshot that is read.
 
-Tables: `corpus` (format version, streams, and the writer's lease on object stores), `videos` (the ledger: one
-row per video) and one table `clips_<stream>` per stream (one row per clip: id, times, words, vector). Callers
-may keep more tables with a column `video_id` (`SideTable`; trained systems keep their encodings so, see
-`keys.py`). These get the same upkeep, and lose a video's rows when it is removed.
+Tables: `corpus` (format version, streams, facts, and the writer's lease), `videos` (the ledger: one row per
+video) and one table `clips_<stream>` per stream (one row per clip: id, times, words, vector). Callers may add
+tables with a column `video_id` (`SideTable`, such as those of `keys.py`). These get the same upkeep, and lose
+a video's rows when the video is removed.
 
 Why one table per stream and not one with a nullable vector column per stream: streams have different time
 grids, so nearly every row would hold one vector and nulls. LanceDB 0.40 does search and index nullable
@@ -71,7 +71,7 @@ _READ_PAUSE_SECONDS = 0.02
 _WHOLE_ATTEMPTS, _WHOLE_PAUSE_SECONDS = 25, 0.02
 _LEASE_KEY = "writer"
 ERASING = "erasing"
-"""Fact that marks an erasing which is not finished: `Store.erase`."""
+"""Key of the fact that marks an unfinished erasing (`Store.erase`)."""
 # The coarsest file system clocks tick every two seconds.
 _SETTLED_NS = 3_000_000_000
 
@@ -95,7 +95,7 @@ class SideTable:
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """The version of the corpus's format, and of the program that wrote it (under its names)."""
+    """The version of the corpus's format, and that of the program that wrote it, under its name."""
 
     version: int
     whenabouts: str = ""
@@ -104,9 +104,9 @@ class _Format:
 
 @dataclass(frozen=True, slots=True)
 class Erasing:
-    """What the fact `ERASING` says is to be erased: clips by their texts, a stream each, videos and streams.
+    """The fact `ERASING`: clips to erase, by stream and text (`labels`), `videos`, and streams (`dropped`).
 
-    `command` is a digest of the command that erases, `answer` what it answers.
+    `command` is a digest of the command that erases, `answer` the result that it returns.
     """
 
     command: str = ""
@@ -120,7 +120,7 @@ class Handle:
     """An open corpus: its tables and the snapshot that is read, as of `refresh`.
 
     `moves` counts changes of the snapshot. If it changes between two reads, because a writer's clean-up
-    deleted the files of the first, the results come from two snapshots.
+    deleted the files of the first snapshot, the results come from two snapshots.
     """
 
     def __init__(
@@ -212,11 +212,10 @@ class Handle:
             self._seen = now if settled and is_newest else None
 
     def _written_at(self) -> list[tuple[int, int]] | None:
-        """When a version was last added to each open table; None on object stores, where only LanceDB
-        knows.
+        """When a version was last added to each open table; None on object stores.
 
-        A commit adds a file to the folder of versions, which changes the folder's time. Reading that takes a
-        thousandth of the time of asking LanceDB.
+        A commit adds a file to the folder of versions, which changes the folder's time. Reading that time is
+        a thousand times faster than asking LanceDB.
         """
         if self._folder is None:
             return None
@@ -229,7 +228,7 @@ class Handle:
         return [(status.st_mtime_ns, status.st_ino) for status in states]
 
     def _version(self, table: str) -> int:
-        """The version of a table that is read now."""
+        """The version of a table in the present snapshot."""
         if self._depth or table not in self._versions:
             self._versions[table] = self._read("read the corpus", lambda: int(self._table(table).version))
         return self._versions[table]
@@ -238,9 +237,9 @@ class Handle:
         self._move(must=True)
 
     def _move(self, *, must: bool) -> bool:
-        """Move all tables to the newest consistent snapshot (`ledger.py`); false if there was none.
+        """Move all tables to the newest consistent snapshot (`ledger.py`); false if it stays where it is.
 
-        Without one the present snapshot is kept, unless `must` is true.
+        It stays while there is no consistent snapshot, unless `must` is true.
         """
         if self._depth:
             moves, before = self.moves, self._ledger_read()
@@ -259,7 +258,7 @@ class Handle:
             after = self._watch.newest()
             if after == ahead:
                 break
-            must = True  # a writer came between: the snapshot before is gone
+            must = True  # a writer came between, so the tables may be from two snapshots
         # If no attempt met a consistent snapshot, videos unfinished before or after are hidden.
         self._state_read = LedgerState(ahead.version, ahead.unfinished | after.unfinished)
         return True
@@ -342,7 +341,7 @@ class Handle:
         return dict(self._streams)
 
     def stream(self, name: str) -> StreamInfo:
-        """One stream; raises `UsageError` naming the existing ones."""
+        """One stream; raises `UsageError`, naming the existing ones, if there is none of that name."""
         if name not in self._streams:
             raise UsageError(
                 f"{self.place} has no stream {name!r}; it has {', '.join(sorted(self._streams)) or 'none'}"
@@ -381,7 +380,7 @@ class Handle:
         return self._table(f"clips_{stream}")
 
     def _read(self, action: str, read: Callable[[], Result]) -> Result:
-        """Read; repeat with the newest version if a clean-up deleted files meanwhile."""
+        """The result of `read`, repeated on the newest snapshot if a clean-up deletes files meanwhile."""
         return _repeated(self.place, action, read, self._look_again)
 
     def _new_lock(self) -> locks.WriterLock:
@@ -437,7 +436,7 @@ class _DescriptionLease:
 
 
 def _check_folder(place: str, create: bool) -> None:
-    """Refuse a place that cannot be a corpus, before LanceDB makes folders or hides the cause."""
+    """Raise NotACorpus or StoreError for a place that cannot be a corpus; with `create`, make its folder."""
     folder = folder_of(place)
     try:
         if folder.exists() and not folder.is_dir():

@@ -1,17 +1,17 @@
-"""What a trained system made of a corpus's videos: search keys and encodings, kept in the index.
+"""Stores what trained systems compute from a corpus's videos: search keys and encodings.
 
 For each system (by its fingerprint) there are tables beside the clips: `keys_<system>_<stream>` with one row
-a search key (video, number, seconds, kind, vector), and `encodings_<system>` with one row a video (its mark,
-its place on the system's grid, and the encoding as bytes). A video counts only while its row in `encodings`
-has the mark of its ledger row. That row is deleted first and written last, so that a killed run leaves no
-video half used.
+per search key (video, number, seconds, kind, vector), and `encodings_<system>` with one row per video (its
+mark, its rows on the system's grid, and the encoding as bytes). A video is usable only while its mark is that
+of its ledger row (`mark_of`). Its row in `encodings` is deleted first and written last, so that a killed run
+leaves no video half written.
 
 The kind of a key says in which of the system's streams its video (or segment) has keys: a video without words
 is compared by its pictures alone, with others that have no words.
 
 Videos may also be kept as segments of equal length (`segment_clips`). Then each key belongs to a segment:
-`index` is its number in the video, `start` and `end` are its seconds, and no encoding is kept, because the
-second stage depends on the query. Such tables have a name per length (`system_of`).
+`index` is the segment's number in the video, `start` and `end` are its seconds, and no encoding is kept,
+because the second stage depends on the query. Such tables have a name per length (`system_of`).
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ CACHE_BYTES = 640 * 2**20
 _SYSTEM = re.compile(r"[0-9a-f]{8,64}")
 _FACT = "system:"
 LAYOUT = 3
-"""Version of the tables' layout; tables of an earlier one are made again. 1 had no kinds; in 2 PREM had no
-keys for pauses."""
+"""Version of the tables' layout; tables of an earlier layout are made again. 1 had no kinds; in 2 the system
+PREM had no keys for pauses."""
 # Compression shrinks half-precision numbers by a fifth and makes reading three times as slow.
 _AS_IT_IS = {"lance-encoding:compression": "none"}
 # Stored only with segments, so that older programs read corpora without them.
@@ -62,10 +62,9 @@ def system_of(weights: str, segment_clips: int = 0) -> str:
 class SystemKeys:
     """A trained system whose keys a corpus holds.
 
-    `system` is its fingerprint, `name` its display name, `place` where it was opened from. `streams` has the
-    width of its keys by stream, `distance` how they are compared ("l2": unit vectors). `ledger` is the
-    version of the ledger up to which all videos were encoded, -1 if some were not. `layout` is that of the
-    tables (`LAYOUT`).
+    `system` is its fingerprint, `name` its display name, `place` the folder or name it was opened from.
+    `streams` has the width of its keys by stream, `distance` how they are compared ("l2": unit vectors).
+    `ledger` is the version of the ledger up to which all videos were encoded, -1 if some were not.
 
     Keys of segments have `segment_clips` clips each (0: whole videos). Then `weights` is the fingerprint of
     the trained system, and `system` is made of both (`system_of`).
@@ -115,14 +114,14 @@ class SystemKeys:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedVideo:
-    """One video as a trained system keeps it.
+    """One video as a trained system encodes it.
 
     `rows` is its number of rows on the system's grid before pooling. With 0 rows the system reads nothing in
     the video, which then has no keys and is never found. `duration` is in seconds.
 
     `keys` are (K, D) by stream, `start` and `end` (K,) the seconds of each key, `index` (K,) its segment
-    (None: numbered in order). `encoding` is what spans are scored with, `packed` the keys as they were made;
-    both are opaque bytes here.
+    (None: numbered in order). Two values are opaque bytes here: the `encoding`, by which the system scores
+    spans, and `packed`, its own form of the keys with their masks.
     """
 
     video_id: str
@@ -161,7 +160,7 @@ def known_systems(store: Store) -> list[SystemKeys]:
 
 
 def open_keys(store: Store, system: str) -> Keys | None:
-    """The keys of a system by its fingerprint; None without usable ones."""
+    """The keys of a system by its fingerprint; None if there are none, or none of this layout."""
     fact = store.fact(_FACT + system)
     info = None if fact is None else _system_keys(fact)
     return Keys(store, info) if info is not None and info.is_current else None
@@ -195,8 +194,8 @@ def remove_keys(store: Store, info: SystemKeys) -> None:
 class Keys:
     """The keys and encodings of one trained system in one corpus.
 
-    Encodings (up to `cache_bytes`) and kinds are cached: reopen the keys if another process may have changed
-    them.
+    Encodings (up to `cache_bytes`) and kinds are cached, so changes by another process are seen only in a new
+    object.
     """
 
     def __init__(self, store: Store, info: SystemKeys, *, cache_bytes: int = CACHE_BYTES) -> None:
@@ -247,7 +246,7 @@ class Keys:
                     self._store.replace_in_side(name, part, None)
 
     def kinds(self) -> tuple[tuple[str, ...], ...]:
-        """The sets of streams that occur: some video (or segment) has keys in exactly these."""
+        """The sets of streams, largest first, in exactly which some video (or segment) has keys."""
         if self._kinds is None:
             names = sorted(self.info.streams)
             every = (some for count in range(len(names), 0, -1) for some in combinations(names, count))
@@ -279,14 +278,14 @@ class Keys:
         return self._store.read_side(self.info.table(stream), columns)
 
     def bytes_held(self) -> dict[str, int]:
-        """Bytes of all keys in half precision, by stream."""
+        """Bytes that all keys take in half precision, by stream."""
         return {
             stream: 2 * width * self._store.count_side(self.info.table(stream))
             for stream, width in self.info.streams.items()
         }
 
     def encodings(self, video_ids: Sequence[str], *, with_keys: bool = True) -> list[KeptVideo]:
-        """The kept videos, in order of `video_ids`; those not encoded or without rows are left out."""
+        """The encoded videos, in order of `video_ids`; videos not encoded or without rows are left out."""
         cached = self._cache.get_many((name, with_keys) for name in video_ids)
         kept = {name: video for (name, _), video in cached.items()}
         missing = [name for name in video_ids if name not in kept]

@@ -1,4 +1,4 @@
-"""LanceDB as the store needs it: a lean import, connections, and readable errors.
+"""Imports LanceDB quickly, connects to corpora, and turns its errors into readable ones.
 
 `import lancedb` takes about one second of processor time, half of it for a generated REST client that is
 never used here. `import_lancedb` defers that package's body until somebody asks it for a name: 1.07 s -> 0.55
@@ -27,7 +27,7 @@ from whenabouts.video.files import printable
 _DEFERRED = "lance_namespace_urllib3_client"
 # The exceptions that LanceDB raises for faults of disk or network, panics aside.
 LANCE_ERRORS = (RuntimeError, OSError, ValueError)
-# LanceDB's other schemes ask a cloud address for a token before anything is read.
+# For other schemes LanceDB asks a cloud address for a token before it reads anything.
 _SCHEMES = ("file", "s3")
 # LanceDB ends the process if it gets no memory; its threads and caches reserve some hundred megabytes.
 _ROOM_BYTES = 512 << 20
@@ -65,7 +65,7 @@ def _defer(name: str) -> None:
 
 
 def check_scheme(place: str) -> None:
-    """Refuse storage of an unsupported kind, before any network is touched."""
+    """Raise NotACorpus for storage of an unsupported kind, before any network is used."""
     scheme, colon, _ = place.partition("://")
     if "\0" in place:
         raise NotACorpus(f"{place!r} names no folder: it holds a NUL character")
@@ -125,7 +125,7 @@ def connect(place: str, storage_options: Mapping[str, str] | None) -> Any:
 
 
 def open_table(db: Any, name: str) -> Any | None:
-    """A table, or None if it does not exist."""
+    """A LanceDB table, or None if it does not exist."""
     try:
         return db.open_table(name)
     except ValueError as error:
@@ -135,10 +135,10 @@ def open_table(db: Any, name: str) -> Any | None:
 
 
 def rows_of_query(table: Any, query: Callable[[Any], Any]) -> Any:
-    """The rows of one query, as an Arrow table; `query` builds it from a table's asynchronous twin.
+    """The rows of one query, as an Arrow table; `query` builds the query from the asynchronous table.
 
-    The synchronous table would hand a search to LanceDB's thread four times and ask for the schema twice: 1
-    to 2 ms of processor time.
+    The synchronous table would take 1 to 2 ms more processor time: it hands a search to LanceDB's thread four
+    times, and asks for the schema twice.
     """
     return rows_of_queries(table, [query])[0]
 
@@ -168,7 +168,7 @@ def speaking(place: str, action: str) -> Iterator[None]:
 
 
 def is_of_storage(error: BaseException) -> bool:
-    """Whether LanceDB or the system raised an error, and it was not explained yet."""
+    """Whether an error comes from LanceDB or the system, and is not explained yet (by `explained`)."""
     return not isinstance(error, WhenaboutsError) and (isinstance(error, LANCE_ERRORS) or is_panic(error))
 
 
@@ -182,9 +182,7 @@ def is_panic(error: BaseException) -> bool:
 
 
 def explained(place: str, action: str, error: BaseException) -> StoreError:
-    """An error of LanceDB or of the system as a StoreError that names the corpus, the cause and the
-    remedy.
-    """
+    """The StoreError for an error of LanceDB or the system; it names corpus, cause and remedy."""
     cause = _cause(error)
     if "Read-only file system" in cause or "os error 30" in cause:
         return StoreError(

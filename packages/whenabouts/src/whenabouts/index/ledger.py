@@ -1,4 +1,4 @@
-"""The ledger of a corpus, a row a video: which version readers see, and its rows in memory.
+"""The ledger of a corpus (one row per video): finds the version that readers see, and caches its rows.
 
 No answer mixes two states. A writer marks in the ledger the videos that it is about to replace, then changes
 their clips table by table, then completes their rows (`Store.put_videos`). The snapshot is consistent if the
@@ -6,8 +6,8 @@ ledger marks no video and has the same version before and after the other tables
 versions. Readers stay on their snapshot until a consistent one exists. If a writer died, there may be none;
 then the marked videos are hidden.
 
-Every search needs the videos, those that a filter allows, and their number. Reading the ledger from disk for
-each takes a second of processor time for 20,000 videos, so all rows are kept in memory.
+Every search needs the rows of the videos. Reading 20,000 of them from disk takes a second of processor time,
+so all rows are kept in memory.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class LedgerState:
 
 
 class LedgerWatch:
-    """The newest version of the ledger, read through a separate handle (`open_ledger`; None if missing).
+    """Reads the newest version of the ledger through a handle of its own (`open_ledger`; None if missing).
 
-    Other handles keep the version that they read.
+    Other handles stay on the version that they read.
     """
 
     def __init__(self, open_ledger: Callable[[], Any | None]) -> None:
@@ -81,7 +81,7 @@ class Ledger:
 
     @cached_property
     def languages(self) -> Mapping[str, int]:
-        """How many videos are in each language, most frequent first; "": unknown."""
+        """How many videos have words in each language, most frequent first; "": unknown."""
         counts = Counter(record.language for record in self.records if record.words)
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
@@ -112,7 +112,7 @@ class Ledger:
 
 
 class LedgerMemory:
-    """Caches the version read last; threads that share it read each version once."""
+    """A cache of the ledger version read last; threads that share it read each version once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

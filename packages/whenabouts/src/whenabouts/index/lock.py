@@ -1,9 +1,10 @@
-"""One writer per corpus: a POSIX record lock for folders, a lease for object stores.
+"""The writer's lock of a corpus: a POSIX record lock for folders, a lease for object stores.
 
 A folder is locked through open descriptors (`locking.py`). The system releases them when the process dies, so
-a lock is never stale, and deleting `writer.lock` lets nobody in. That file is locked with `lockf`, as earlier
-versions do. A record lock does not exclude two writers inside one process, so a set of held paths does. The
-holder's name is in a second file, because closing any descriptor of the locked file would release the lock.
+a lock is never stale; and deleting `writer.lock` admits no second writer, because the folder is locked too.
+The file is locked with `lockf`, as earlier versions do. A record lock does not exclude two writers in one
+process, so a set of held paths does. The holder's name is in a second file, because closing any descriptor of
+the locked file would release the lock.
 
 An object store has no locks. There a row of the `corpus` table is leased by compare-and-set (an update with a
 condition; the table's commits, each a conditional put, make it atomic) and renewed by a thread. Another
@@ -42,7 +43,7 @@ LOCK_FILE = "writer.lock"
 HOLDER_FILE = "writer.json"
 LEASE_SECONDS = 60.0
 _RENEWALS = 6
-"""Renewals of a lease while it lasts: the first one shows that its holder lives."""
+"""Renewals of a lease in `LEASE_SECONDS`; another writer sees by the first one that its holder lives."""
 _MOST_HOLDER_BYTES, _LONGEST_HOST = 4096, 255
 _POLL_SECONDS = 0.1
 _LEASE_POLL_SECONDS = 1.0
@@ -74,7 +75,7 @@ class Holder:
 
 
 class CorpusBusy(StoreError):
-    """Another process is writing; `holder` says which, if known."""
+    """Another process, or another store in this one, is writing; `holder` says which process, if known."""
 
     def __init__(self, place: str, holder: Holder | None) -> None:
         self.holder = holder
@@ -95,7 +96,7 @@ class WriterLock(Protocol):
     poll_seconds: float
 
     def try_acquire(self) -> bool:
-        """Take the lock if it is free; true when it is ours."""
+        """Take the lock if it is free; true if it was taken."""
 
     def holder(self) -> Holder | None:
         """The holder, if known."""
@@ -104,7 +105,7 @@ class WriterLock(Protocol):
         """Whether another writer may have taken our lock."""
 
     def release(self) -> None:
-        """Release the lock; without it, do nothing."""
+        """Release the lock; do nothing if it is not held."""
 
 
 def acquire(
@@ -112,7 +113,7 @@ def acquire(
 ) -> None:
     """Take `lock`, waiting up to `wait` seconds; `on_wait` is called once with the holder.
 
-    Waits longer while it is not known whether the holder is alive. Raises `CorpusBusy` after that.
+    Waits longer while it is not known whether the holder is alive. Then raises `CorpusBusy`.
     """
     deadline = time.monotonic() + wait
     is_announced = False
@@ -153,7 +154,7 @@ class FolderLock:
         return True
 
     def _sign(self) -> None:
-        """Write who holds the lock. Only for messages, so a full disk does not stop a writer here."""
+        """Write who holds the lock, for messages only: a full disk is ignored."""
         text = json.dumps(asdict(Holder(os.getpid(), socket.gethostname(), time.time())))
         with (
             contextlib.suppress(OSError, FormatError),
@@ -185,8 +186,8 @@ class FolderLock:
 class Lease:
     """A stored lease: its owner ("" if free), a description of the holder, and a stamp.
 
-    Each renewal changes `stamp`. It is when the lease ends by the holder's clock, which earlier versions
-    read; here stamps are only compared with each other.
+    Each renewal changes `stamp`: the end of the lease by the holder's clock, in seconds since 1970. Earlier
+    versions read it as a time; this one only compares stamps with each other.
     """
 
     owner: str
@@ -228,7 +229,7 @@ class LeaseLock:
         self.poll_seconds = min(_LEASE_POLL_SECONDS, seconds / (2 * _RENEWALS))
 
     def try_acquire(self) -> bool:
-        """Take the lease if it is free or its holder dead; true when it is ours."""
+        """Take the lease if it is free or its holder dead; true if it was taken."""
         if self._thread is not None:
             return False
         stored, now = self._table.read(), _now()
@@ -244,7 +245,7 @@ class LeaseLock:
         return True
 
     def _is_dead(self, stored: Lease, now: float) -> bool:
-        """Whether the holder did not renew for as long as a lease lasts."""
+        """Whether the holder has not renewed for as long as a lease lasts."""
         if self._other is None or self._other.owner != stored.owner:
             self._other, self._first_seen, self.is_undecided = stored, now, True
         elif self._other.stamp != stored.stamp:
@@ -270,15 +271,15 @@ class LeaseLock:
         with self._swapping:
             if not self._swap(self._mine):
                 stored = self._table.read()
-                # A commit whose answer was lost on the way succeeded all the same.
+                # If the answer to our commit was lost, the commit may have succeeded.
                 self._lost = stored.owner != self._owner
                 self._mine = self._mine if self._lost else stored
 
     def is_lost(self) -> bool:
         """Whether another writer may have the lease: it was taken, or has run out without a renewal.
 
-        If the last renewal is some time ago the store is asked, so that a process that was suspended finds
-        out before it writes. Raises the table's errors.
+        If the last renewal is some time ago, the lease is renewed now, so that a process that was suspended
+        finds out before it writes. Raises the table's errors.
         """
         if not self._lost and _now() - self._renewed > 2 * self._seconds / _RENEWALS:
             self._renew_now()
@@ -297,9 +298,7 @@ class LeaseLock:
 
 
 class SharedFolderLock:
-    """The writer's lock of a corpus in a folder that several machines mount: the folder's lock and a
-    lease.
-    """
+    """The writer's lock for a folder that several machines mount: the folder's lock and a lease."""
 
     def __init__(self, folder: FolderLock, lease: LeaseLock) -> None:
         self._folder, self._lease = folder, lease
@@ -307,7 +306,7 @@ class SharedFolderLock:
         self.poll_seconds = lease.poll_seconds
 
     def try_acquire(self) -> bool:
-        """Take both if they are free; true when they are ours."""
+        """Take both if they are free; true if they were taken."""
         self.is_undecided = is_ours = False
         if not self._folder.try_acquire():
             return False
@@ -339,7 +338,7 @@ def _now() -> float:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Delay Ctrl-C until the block is done; a second one is not delayed.
+    """Delay Ctrl-C until the block is done; a second Ctrl-C is not delayed.
 
     LanceDB writes in a thread: after an interrupt the write would go on while this thread begins another.
     """

@@ -1,4 +1,4 @@
-"""Searching a table of clips: nearest vectors, matching words, all clips of some videos."""
+"""Searches a table of clips: nearest vectors, matching words, all clips of some videos."""
 
 from __future__ import annotations
 
@@ -141,11 +141,11 @@ def nearest(
     choose: HitsAmong | None = None,
     like_clips: bool = False,
 ) -> ClipHits:
-    """The k nearest clips; exact if `index` is None. `videos` counts the videos of the corpus.
+    """The k clips nearest to `query` (D,); exact if `index` is None. `videos` counts the corpus's videos.
 
     The score is the cosine or, for "dot" and for "l2" of unit vectors, the dot product. `choose` re-scores an
     index's candidates; None: with their vectors on disk, by `effort` (None: that of the index). `like_clips`:
-    the query lies among the clips.
+    the query is made of clips or pictures, which takes less effort.
     """
     if narrowing.impossible:
         return no_hits()
@@ -175,7 +175,7 @@ def nearest_of_each(
 
 
 def effort_of(index: VectorIndex | None, *, like_clips: bool = False) -> Effort:
-    """The effort that was measured with such queries; clips are found by the constant as well."""
+    """The index's measured effort, else `CLIPS_EFFORT`, which suffices for queries that are `like_clips`."""
     if index is None or index.effort is None or (like_clips and not index.by_clips):
         return CLIPS_EFFORT
     return index.effort
@@ -192,7 +192,7 @@ class _VectorQuery:
     choose: HitsAmong | None
 
     def nearest(self, k: int, condition: str | None, probes: int | None) -> ClipHits:
-        """The k nearest under a condition; `probes` is the number of partitions, None: compare all."""
+        """The k nearest under an SQL condition; `probes` is the number of partitions, None: compare all."""
         if self.choose is not None and probes is not None:
             rows = self._rows(k * (self.refine or 1), condition, probes, ["_distance"])
             return self.choose(rows["_rowid"].to_numpy(), self.query, k)
@@ -268,7 +268,7 @@ def match(
 ) -> ClipHits:
     """The k clips whose words match best by BM25; no hits for a query without words.
 
-    `languages` are those of the clips: words are also searched as their stems in these. `read` reads rows of
+    `languages` are those of the clips: words are also searched as their stems in each. `read` reads rows of
     the table; None: from the disk, which takes as long as the search.
 
     Words and their joined neighbours are two searches whose scores are added, because LanceDB prunes clips
@@ -289,7 +289,10 @@ def match(
 
 
 def words_searched(query: str, languages: Sequence[str] = ()) -> tuple[list[str], list[str]]:
-    """The words of a query and its joined neighbours as they are searched, with stems of languages."""
+    """The words of a query and its joined neighbours as they are searched, with their stems in `languages`.
+
+    At most `_MOST_QUERY_WORDS` distinct ones of each.
+    """
     ways = [query_words(printable(query), language) for language in ("", *languages)]
     words, joined = (
         _each_once([word for way in ways for word in way[part]], len(ways) > 1)[:_MOST_QUERY_WORDS]
@@ -299,14 +302,14 @@ def words_searched(query: str, languages: Sequence[str] = ()) -> tuple[list[str]
 
 
 def _each_once(words: Sequence[str], several: bool) -> list[str]:
-    """Distinct words; with `several` ways to write them, distinct as the index folds them."""
+    """Distinct words; with `several`, words that the index stores alike (`as_indexed`) count as one."""
     return list({as_indexed(word) if several else word: word for word in reversed(words)}.values())[::-1]
 
 
 def matching(
     table: Any, words: Sequence[str], k: int, narrowing: Narrowing
 ) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
-    """The best k rows for a list of words: row ids and scores."""
+    """The ids and the BM25 scores of the best k rows for a list of words."""
     return matching_each(table, [words], k, narrowing)[0]
 
 
@@ -326,7 +329,7 @@ def matching_each(
 
 
 def hits_at(table: Any, rows: NDArray[np.uint64], score: NDArray[np.float32], limit: int) -> ClipHits:
-    """Rows of a table by their ids, read from disk, as hits."""
+    """The best `limit` of some rows of a table, given by row id, as hits; read from disk."""
     if not len(rows):
         return no_hits()
     columns = table.take_row_ids(rows.tolist()).with_row_id().select(CLIP_COLUMNS).to_arrow()
@@ -336,7 +339,7 @@ def hits_at(table: Any, rows: NDArray[np.uint64], score: NDArray[np.float32], li
 
 
 def summed_hits(first: ClipHits, second: ClipHits, k: int) -> ClipHits:
-    """The best k of two lists of hits; a clip in both scores the sum."""
+    """The best k of two lists of hits; a clip in both gets the sum of its scores."""
     import pyarrow as pa
 
     if not (len(first) and len(second)):
@@ -366,7 +369,7 @@ def best_hits(lists: Sequence[ClipHits], k: int) -> ClipHits:
 
 
 def doubled(table: Any) -> list[str]:
-    """Ids of videos with a duplicate row; in a table of clips, a row of the same index."""
+    """Ids of videos with a duplicate row: in a table of clips, with two rows of one index."""
     key = [name for name in ("video_id", "index") if name in table.schema.names]
     rows = table.search().limit(None).select(key).to_arrow()
     counts = rows.group_by(key, use_threads=False).aggregate([([], "count_all")])
@@ -388,7 +391,7 @@ def clips_of(table: Any, video_ids: Sequence[str], dimension: int) -> ClipBlock:
 
 
 def clips_at(table: Any, seconds: Sequence[float], video_ids: Sequence[str], dimension: int) -> ClipBlock:
-    """The clips of some videos (each named once) that are there at some seconds (one or more)."""
+    """The clips of some videos (each named once) that contain one of `seconds` (one or more)."""
     if not video_ids:
         return clips_of(table, video_ids, dimension)
     times = " OR ".join(f'("start" <= {float(second)!r} AND "end" > {float(second)!r})' for second in seconds)
@@ -405,13 +408,13 @@ def clips_at(table: Any, seconds: Sequence[float], video_ids: Sequence[str], dim
 
 
 def search_words(text: str, language: str = "") -> str:
-    """A text as the full-text index holds it: its words, and each pair of neighbours joined.
+    """A text as the full-text index stores it: its words, and each pair of neighbours joined.
 
-    If `language` has a stemmer (`stemming.py`), all are stems.
+    If `language` has a stemmer (`stemming.py`), words are replaced by their stems.
 
-    Joined, "block space" is found by "blockspace", "OP_VAULT" by "op vault", "on-chain" by "onchain", and
-    neighbours in the question count more where they are neighbours in the text. There is no list of stop
-    words: every language would need one.
+    Because of the joined pairs, "blockspace" finds "block space", "op vault" finds "OP_VAULT", "onchain"
+    finds "on-chain", and neighbours in the question count more where they are neighbours in the text. There
+    is no list of stop words: every language would need one.
 
     >>> search_words("On-chain fees")
     'on chain fees onchain chainfees'
@@ -421,7 +424,7 @@ def search_words(text: str, language: str = "") -> str:
 
 
 def query_words(text: str, language: str = "") -> tuple[list[str], list[str]]:
-    """The words of a query and its joined neighbours; these weigh `JOINED_WEIGHT`.
+    """The words of a text, and its pairs of neighbours joined, which weigh `JOINED_WEIGHT` in a search.
 
     >>> query_words("On-chain fees")
     (['on', 'chain', 'fees'], ['onchain', 'chainfees'])
@@ -519,7 +522,7 @@ def block_of(table: Any, video_ids: Sequence[str], dimension: int) -> ClipBlock:
 
 
 def _places(table: Any) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
-    """Index, start and end of each row. Raises StoreError for rows that are no clips: strangers write any."""
+    """Index, start and end of each row. Raises StoreError for missing values and invalid times."""
     for name in ("video_id", "index", "start", "end"):
         if table[name].null_count:
             raise _no_clip(f"lacks its {name}")

@@ -1,11 +1,10 @@
-"""Clips kept in memory, so that repeated searches do not read a corpus from its files each time.
+"""Keeps clips in memory, so that repeated searches do not read a corpus from its files each time.
 
-Of 27,424 clips (227 hours of words) an exact search took 26 ms and reading the candidates' clips 68 ms a
+With 27,424 clips (227 hours of words) an exact search took 26 ms and reading the candidates' clips 68 ms a
 query; most of both is saved. A small stream is read whole (0.1 s) when it is searched for the second time
-unchanged, so that a single question and an index run pay nothing. A large one is read after as many searches
-as save what reading costs, while there is room for it: its index on disk then names candidates by their
-numbers alone, and all that is read of them is here. Vectors are in half precision, as on
-disk; those of a small stream are kept in single precision.
+unchanged, so that a single question and an index run pay nothing. A large stream is read once its searches
+have cost as much as reading it, if there is room: its index on disk then gives the candidates' row ids only,
+and memory has their clips. Vectors are in half precision, as on disk; a small stream's may be in single.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ MOST_BYTES = 64 << 20
 """A stream is small with fewer than `INDEX_ROWS` clips and at most this many bytes of vectors."""
 
 SHARE_OF_MEMORY = 1 / 8
-"""Share of the machine's memory for large streams, in each process; a server sets its own limit."""
+"""Share of the machine's memory for large streams, in each process, unless `keep_at_most` sets a limit."""
 
 ROWS_A_SEARCH = 10_000
 """A large stream is read after one search per this many clips: reading a million clips took 4 s, and saves
@@ -53,17 +52,17 @@ class StreamSize:
 
     @property
     def is_in_full(self) -> bool:
-        """Whether its vectors are kept as float32: turning them takes half of an exact search."""
+        """Whether vectors are kept as float32: conversion takes half of the time of an exact search."""
         return self.rows < INDEX_ROWS and 4 * self.rows * self.dimension <= MOST_BYTES
 
     @property
     def bytes(self) -> int:
-        """About how much memory it takes."""
+        """About how many bytes of memory the stream takes."""
         return self.rows * ((4 if self.is_in_full else 2) * self.dimension + _BYTES_BESIDE_VECTOR)
 
     @property
     def searches(self) -> int:
-        """After how many searches it pays to read the stream."""
+        """The number of searches after which it pays to read the stream."""
         return 1 if self.is_small else max(1, self.rows // ROWS_A_SEARCH)
 
 
@@ -86,7 +85,7 @@ class WholeStream:
 
     @classmethod
     def read(cls, table: Any, size: StreamSize) -> WholeStream:
-        """Read a table of clips. Vectors come in batches, so that only one copy exists."""
+        """Read a table of clips whole. Vectors are read in batches, so that only one copy exists."""
         import pyarrow as pa
 
         columns = [*CLIP_COLUMNS, "text", *extra_columns(table)]
@@ -110,11 +109,11 @@ class WholeStream:
         return cls(block, kept, lengths, places_of, (rising[runs], runs), clips)
 
     def hits_at(self, rows: NDArray[np.uint64], score: NDArray[np.float32], limit: int) -> ClipHits:
-        """Clips by their row ids, as hits."""
+        """The best `limit` of some clips, given by row id and score, as hits. Raises StoreError."""
         return self._best(self._clips_at(rows), score, limit)
 
     def nearest_among(self, rows: NDArray[np.uint64], query: NDArray[np.float32], k: int) -> ClipHits:
-        """The k clips with the greatest cosine among these row ids."""
+        """The k clips among these row ids with the greatest cosine. Raises StoreError for unknown ids."""
         clips = self._clips_at(rows)
         clips = clips[(self.lengths[clips] > 0) & bool(query.any())]
         return self._best(clips, self._cosines(clips, query), k)
@@ -155,7 +154,7 @@ class WholeStream:
         )
 
     def cosines(self, video_ids: Sequence[str], query: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The products of all clips of some videos with a vector (D,)."""
+        """The dot products of all clips of some videos with a vector (D,)."""
         rows = [np.arange(part.start, part.stop) for part in self._rows(video_ids)]
         return self._products(np.concatenate([self.clips[:0], *rows]), query)
 
@@ -181,7 +180,7 @@ class WholeStream:
         return self._products(clips, query) / (self.lengths[clips] * np.float32(np.linalg.norm(query)))
 
     def _products(self, clips: NDArray[np.int64], query: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The products of some clips, each named once, with a query; kept where all clips are compared."""
+        """The dot products of some clips with a query; those of all clips are cached for the last query."""
         for compared, dots in self._compared[:]:
             if np.array_equal(compared, query):
                 return dots[clips]
@@ -213,20 +212,18 @@ class WholeStream:
 
 
 def _products(vectors: NDArray[Any], query: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The product of each vector with a query.
+    """The dot product of each vector with a query.
 
-    Row by row: a matrix product may round equal rows differently, and ties must stay ties.
+    A matrix product may round equal rows differently, but ties must stay ties.
     """
     pieces = (in_full(vectors[at : at + _PIECE]) for at in range(0, len(vectors), _PIECE))
     return np.concatenate([_NONE, *(np.einsum("ij,j->i", piece, query) for piece in pieces)])
 
 
 def in_full(halves: NDArray[Any]) -> NDArray[np.float32]:
-    """Finite numbers of half precision as float32, exact: in a sixth of the time that `astype` takes.
+    """Finite float16 numbers as float32, exact, in a sixth of the time of `astype`; float32 stays as it is.
 
-    Those that are float32 are given back as they are.
-
-    The bits of a half are put where a float32 has them; its exponent is then too small by 112.
+    The bits of a half are moved to their place in a float32; the exponent is then too small by 112.
     """
     if halves.dtype == np.float32:
         return halves
@@ -239,7 +236,7 @@ def in_full(halves: NDArray[Any]) -> NDArray[np.float32]:
 
 @dataclass(slots=True, eq=False)
 class _Kept:
-    """A stream in one state: searches left until it is read (-1: never), and the stream once it was."""
+    """A stream in one state: searches left until it is read (-1: not to be read), and the stream if read."""
 
     state: Hashable
     size: StreamSize
@@ -248,9 +245,9 @@ class _Kept:
 
 
 class ClipMemory:
-    """Streams read whole, each until it changes; threads may share one.
+    """A cache of whole streams, each until it changes, for all threads.
 
-    Large streams take `most_bytes` together at most.
+    All large streams together take at most `most_bytes`.
     """
 
     def __init__(self) -> None:
@@ -263,13 +260,13 @@ class ClipMemory:
             self._streams = {}
 
     def keep_at_most(self, count: int) -> None:
-        """Limit the bytes of large streams from now on; those already read stay."""
+        """Limit the bytes of large streams from now on; streams already read stay."""
         with self._lock:
             self.most_bytes = count
             self._streams = {name: kept for name, kept in self._streams.items() if kept.whole is not None}
 
     def stream(self, name: str, state: Hashable) -> WholeStream | None:
-        """The stream, if it is cached in this state."""
+        """The stream, if it is cached in this state; does not count as a search."""
         kept = self._streams.get(name)
         return kept.whole if kept is not None and kept.state == state else None
 
@@ -280,7 +277,7 @@ class ClipMemory:
         size: Callable[[], StreamSize],
         read: Callable[[StreamSize], WholeStream],
     ) -> WholeStream | None:
-        """Count a search and return the stream; it is read now if this state was searched often enough.
+        """Count a search and return the stream, or None; reads it if this state was searched often enough.
 
         Other threads do not wait for the reading.
         """

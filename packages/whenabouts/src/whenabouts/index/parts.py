@@ -1,9 +1,9 @@
-"""Parts of words: "E16T" finds the number plate "RE16 TGK", "lescop" the telescope.
+"""Searches for parts of words: "E16T" finds the number plate "RE16 TGK", "lescop" the telescope.
 
-Full-text search knows whole words. For streams that ask for it (`Stream.parts_of_words`) trigrams of
-characters are indexed too. Clips that share some with a query are candidates, and count only if the whole
-part occurs in one line. A part that occurs anywhere as a whole word is left to the search of words, so this
-search adds clips and never reorders those hits.
+Full-text search finds whole words. For streams that ask for it (`Stream.parts_of_words`), trigrams of
+characters are indexed too. Clips that share trigrams with a query are candidates, and count only if the whole
+part occurs in one line. A part that occurs anywhere as a whole word is left to full-text search, so this
+search adds clips and never reorders the hits of that one.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def index_parts(table: Any) -> None:
 
 
 def parts_of(query: str, *, compounds: bool = False) -> dict[str, tuple[str, ...]]:
-    """Possible parts of words: the query without spaces, and each word with digits; each with its words.
+    """Possible parts of words, each with its words: the query without spaces, and each word with digits.
 
-    With `compounds` each longer word instead: it may be written together with others.
+    With `compounds`, each longer word instead, which may be part of a compound.
 
     >>> parts_of("van RE16")
     {'vanre16': ('van', 're16'), 're16': ('re16',)}
@@ -68,7 +68,7 @@ def parts_of(query: str, *, compounds: bool = False) -> dict[str, tuple[str, ...
 
 @dataclass(frozen=True)
 class SearchedTable:
-    """A table and the clips in it that may answer; `hidden` counts those that another table has too."""
+    """A table and the clips in it that may answer; `hidden` counts its clips that another table has too."""
 
     table: Any
     narrowing: Narrowing
@@ -80,8 +80,8 @@ def match_parts(
 ) -> ClipHits:
     """The k clips of some tables that contain a part of a query, best first; rarer parts score more.
 
-    With languages that write nouns together (`compounding`): the clips in which a word of the query begins or
-    ends a longer word, or which contain both halves of a word that occurs nowhere itself.
+    With `compounding` (languages that write nouns together), instead the clips in which a word of the query
+    begins or ends a longer word, or which contain both halves of a word that occurs nowhere itself.
     """
     tables = [each for each in tables if has_index(each.table, "text") and not each.narrowing.impossible]
     if not tables:
@@ -101,7 +101,7 @@ def match_parts(
 def _clips_with_compound(tables: Sequence[SearchedTable], part: str, languages: Collection[str]) -> ClipHits:
     """The clips with a word that begins or ends with a part and is longer by more than an ending.
 
-    Without such clips, and if the part occurs nowhere as a word, those with both words that it is made of.
+    If there are none, and the part occurs nowhere as a word: the clips with both halves of the part.
     """
     rows = _looked_at(tables, part)
     texts = [words_of(text) for text in rows["text"].to_pylist()]
@@ -121,7 +121,7 @@ def _clips_with_compound(tables: Sequence[SearchedTable], part: str, languages: 
 
 
 def _says_both(texts: Sequence[Sequence[str]], word: str, language: str) -> list[bool]:
-    """Which texts contain both halves of a compound, at any cut; none if a text has it as a word.
+    """Which texts contain both halves of a compound, at any cut; none if a text has the compound itself.
 
     Stems make "bilder" and "Bildern" equal, and drop the "s" that joins "Arbeitsmarkt".
     """
@@ -144,7 +144,7 @@ def _clips_with(tables: Sequence[SearchedTable], searched: str, part: str, words
 
 
 def _looked_at(tables: Sequence[SearchedTable], searched: str) -> Any:
-    """The candidate clips of each table: those that share most trigrams with a text."""
+    """The candidate clips of each table as one Arrow table: those that share most trigrams with a text."""
     import pyarrow as pa
     from lancedb.query import MatchQuery
 

@@ -1,4 +1,4 @@
-"""What an index run will do: files on disk compared with the ledger, before any is read in full."""
+"""Plans an index run: compares files on disk with the ledger, and lists the work with its estimated cost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _METADATA_FILE_LIMIT = 256 * 1024 * 1024
 
-# At most so many duplicates and problems are printed.
+# Most duplicates and problems that are printed.
 _SHOWN_DUPLICATES, _SHOWN_PROBLEMS = 5, 20
 NO_SOUND = "no sound"
 """`VideoRecord.words` of a video without sound whose speech was to be recognised."""
@@ -54,8 +54,7 @@ class Settings:
     metadata_of: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def metadata_for(self, path: Path) -> dict[str, Any]:
-        """The metadata of one file: given for all files, for its stem, or for an end of its path; longer ends
-        override shorter ones.
+        """The metadata given for all files, for a file's stem and for ends of its path; longer ends win.
 
         >>> Settings(metadata_of={"a/b.mp4": {"year": 2020}}).metadata_for(Path("/videos/a/b.mp4"))
         {'year': 2020}
@@ -71,7 +70,7 @@ class Settings:
 
 
 GIVEN_LANGUAGE = "language_from"
-"""The metadata key which says that the user gave a video's language."""
+"""The metadata key that marks a video whose language the user gave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ class Plan:
 
     - `records`: ledger rows to update without reading a file: renamed, touched, with new metadata, or gone.
     - `obsolete`: ids of failed rows whose path has another row, which happens after a crash.
-    - `taken`: all ids of the ledger, which no new video may get.
+    - `taken`: all ids in the ledger, which no new video may get.
     - `problems`: (path, reason) of files that are left out.
     - `unruled`: folders that were skipped, because their `.whenaboutsignore` cannot be used.
     - `described`: number of files of which only the metadata changed.
@@ -187,10 +186,10 @@ def make_plan(
     prune: bool = False,
     notes: Sequence[str] = (),
 ) -> Plan:
-    """Compare the files that were found with the ledger.
+    """The plan for the files that were found, compared with the ledger.
 
-    A file is unchanged if its size and modification time are those of its row, or if its content hash is; a
-    failed row is compared by size and time only. A new path with the content of a row whose file no longer
+    A file is unchanged if its size and modification time equal those of its row, or if the content hash does;
+    a failed row is compared by size and time only. A new path with the content of a row whose file no longer
     exists is a renamed video. With `retry`, only files whose row is failed are read. Unless `again` is true,
     files in `removed` and subtitles without their recording are left out. `prune` removes rows of lost files.
     """
@@ -238,7 +237,7 @@ def make_plan(
 
 
 class _Planner:
-    """Sorts files by what to do with them."""
+    """Decides for each file what the run does with it, and collects the results for a `Plan`."""
 
     def __init__(
         self,
@@ -306,9 +305,7 @@ class _Planner:
         self._read_whole(file, None, "new")
 
     def _place_twin(self, file: SourceFile, record: VideoRecord) -> None:
-        """Place a new path with the content of a row: the renamed video, a copy, or, if the row's file has
-        changed since, a new video.
-        """
+        """Place a new path with a row's content: a renamed video, a copy, or new if the row is outdated."""
         old = source_path(record.path)
         if record.video_id in self._moved:
             self.duplicates.append((file.path, source_path(self.records[record.video_id].path)))
@@ -380,14 +377,14 @@ class _Planner:
         return gone
 
     def remove(self, gone: list[VideoRecord], findings: Findings) -> tuple[list[VideoRecord], list[str]]:
-        """Remove the rows of files that are gone, and return them with notes on those that stay."""
+        """The rows of lost files to remove, and notes on those that stay; the former are not updated."""
         pruned, notes = safely_pruned(gone, findings)
         for record in pruned:
             self.records.pop(record.video_id, None)
         return pruned, notes
 
     def numbered(self, findings: Findings) -> list[Work]:
-        """The work in the order in which its files were found."""
+        """The work, numbered in the order in which its files were found."""
         order = {file.path: number for number, file in enumerate(findings.files)}
         ordered = sorted(self.work, key=lambda job: order[job.file.path])
         return [replace(job, task=replace(job.task, number=n)) for n, job in enumerate(ordered)]
@@ -442,13 +439,13 @@ class _Planner:
         )
 
     def _lacks_speech(self, record: VideoRecord) -> bool:
-        """Whether to recognise speech: a model is chosen, and the words are missing or another model's."""
+        """Whether to recognise speech: a model is chosen, and words are missing or from another model."""
         model = self._settings.transcribe
         other = record.words.startswith("speech:") and record.words != f"speech:{model}"
         return bool(model) and (not record.words or other)
 
     def _lacks_shots(self, record: VideoRecord) -> bool:
-        """Whether its shots are unknown, or found by another finder than the chosen one."""
+        """Whether a video's shots are unknown, or found by another finder than the chosen one."""
         finder = record.metadata.get(SHOTS_BY, BUILT_IN)
         return record.shots is None or finder != self._settings.shot_finder
 
@@ -557,12 +554,12 @@ def _size(number: float) -> str:
 
 
 def with_source_of_language(metadata: dict[str, Any]) -> dict[str, Any]:
-    """The user's metadata, marked if they name the language, so that detection never replaces it."""
+    """The user's metadata, marked with `GIVEN_LANGUAGE` if they name the language, so that it stays."""
     return metadata | {GIVEN_LANGUAGE: "given"} if metadata.get("language") else metadata
 
 
 def parse_metadata(pairs: Sequence[str]) -> dict[str, Any]:
-    """`key=value` pairs as a mapping.
+    """`key=value` pairs as a mapping. Raises UsageError.
 
     >>> parse_metadata(["speaker=Ada L.", "year=2024"])
     {'speaker': 'Ada L.', 'year': '2024'}
@@ -577,8 +574,9 @@ def parse_metadata(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def read_metadata_file(path: Path) -> dict[str, dict[str, Any]]:
-    """Metadata by file: JSON lines, each with a `path` (or `video_id`: the file's stem) and any other
-    keys.
+    """The metadata of each file from JSON lines: `path` (or `video_id`: the file's stem) and any other keys.
+
+    Raises UsageError for an unreadable file or a malformed line.
     """
     try:
         lines = read_regular(path, _METADATA_FILE_LIMIT).decode("utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""Progress of an index run, and its summary."""
+"""Measures and shows the progress of an index run, and holds its summary."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from whenabouts.types import number_of
 from whenabouts.video.files import printable
 from whenabouts.video.speech_models import PACKAGED, why_unavailable
 
-# No remaining time is estimated before this share and these seconds have passed.
+# No remaining time is estimated before this share is done and these seconds have passed.
 _LEAST_SHARE, _LEAST_SECONDS = 0.01, 1.0
 _SHOWN_PATHS = 10
 _MOST_READ, _MOST_BEFORE_THE_END = 0.95, 0.99
@@ -29,11 +29,11 @@ _STRAIGHT = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run has come. `seconds_left` is None until it can be estimated.
+    """How far a run has come; `fraction` in [0, 1]. `seconds_left` is None until it can be estimated.
 
-    `step` names work on the whole corpus after its files are read ("" before); `fraction` then counts that
-    step. Until the next report `fraction` grows by about `pace` a processor second, up to `reach`. `path` is
-    the file that the report is about, `is_done` whether it is finished.
+    `step` names work on the whole corpus after its files are read ("" before); `fraction` is then that of the
+    step. Until the next report `fraction` grows by about `pace` per processor second, up to `reach`. `name`
+    is what to show; `path` is the file that the report is about, `is_done` whether the file is finished.
     """
 
     files_done: int
@@ -58,7 +58,7 @@ class Progress:
     def after(self, seconds: float, processor_seconds: float) -> Progress:
         """The likely progress `seconds` later, while nothing is reported.
 
-        It goes on at its pace, and ever slower if the work takes longer than estimated.
+        The fraction grows at `pace`, and ever slower if the work takes longer than estimated.
         """
         room = max(0.0, self.reach - self.fraction)
         gained = processor_seconds * self.pace
@@ -163,7 +163,7 @@ class Heartbeat:
     Some work reports only at its end, such as encoding a long transcript or writing an index. The likely
     progress is counted in processor time, as in the plan, so that a busy machine slows it too. `show` may be
     called from another thread, never twice at once. Within a step the fraction never falls: if more was shown
-    than is done, it goes on from there, more slowly.
+    than is done, the fraction grows from there, more slowly.
     """
 
     def __init__(
@@ -231,13 +231,13 @@ class Heartbeat:
 
 @dataclass(slots=True)
 class Summary:
-    """The result of a run; paths come with the reason.
+    """The result of a run: counts, and files, some with the reason.
 
     - `failed` could not be read, `damaged` only in part, `left_out` were not reached at all.
     - `again` are those of `failed` whose data are not at fault: the next run tries them again.
-    - `silent` have nothing to search yet, `not_recognised` have sound and no subtitles.
-    - `gone` are missing on disk, `pruned` were missing and are removed.
-    - `failed_before` and `removed_before` count files left out for that reason.
+    - `silent` have nothing to search yet; `not_recognised` have sound, and no subtitles or transcript.
+    - `gone` are missing on disk, `pruned` were missing and are removed from the corpus.
+    - `failed_before` and `removed_before` count files left out because they failed or were removed before.
     - `lack` says what the machine lacked for some of `failed`, which are not recorded as broken.
     - `choices` are decisions about the whole corpus that nobody asked for (`choices.choices_of`).
     - `searchable` counts the clips of the corpus after the run.
@@ -355,6 +355,6 @@ def _paths(what: str, paths: list[Path]) -> list[str]:
 
 
 def named(path: Path, why: str) -> str:
-    """A message with the file's name in front, unless it has it."""
+    """A message with the file's name in front, unless the message has the name."""
     name = printable(path)
     return why if name in why else f"{name}: {why}"

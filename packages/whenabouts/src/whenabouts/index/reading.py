@@ -1,7 +1,7 @@
-"""The work of a reader process on one file: probe it, read cues, sample frames and sound, find shots.
+"""Reads one file in a reader process: probes it, reads cues, samples frames and sound, finds shots.
 
-One pass decodes frames for all streams that read some. The module imports nothing heavier than the decoder,
-so that a process starts quickly and stays small; encoding happens in the parent, which has the models loaded.
+One pass decodes the frames for all streams that need frames. The module imports nothing heavier than the
+decoder, so that a process starts quickly and stays small; the parent, which has the models loaded, encodes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from whenabouts.video.frames import Frame, sample_frames
 from whenabouts.video.headers import joined_bytes
 from whenabouts.video.objects import refusals
 from whenabouts.video.packets import packet_damage
-from whenabouts.video.probe import MediaError, Probe, probe
+from whenabouts.video.probe import MediaError, Probe, probe, scanned_duration
 from whenabouts.video.shots import BUILT_IN, finder_named
 from whenabouts.video.sound import sound_pieces
 
@@ -32,12 +32,14 @@ if TYPE_CHECKING:
     from whenabouts.index.records import ClipColumns, VideoRecord
     from whenabouts.index.sampling import FrameSettings, SoundSettings
 
-# Frames in a message: enough to keep the pipe cheap, few enough to keep memory small.
+# Frames in a message: many, to make the pipe cheap; few, to keep memory small.
 _BATCH = 16
 # Sound in a message: 2 MB of samples at 16 kHz.
 _SOUND_SECONDS = 30.0
 _SECONDS_BETWEEN_REPORTS = 1.0
 _ANY_DURATION = 1e9
+# Sound that lasts this much longer than the pictures makes a recording longer.
+_LATER_SOUND_SECONDS = 0.5
 # A reader is silent while it hashes a file or looks for subtitles in it: 2 MB/s is a very slow disk.
 _QUIET_SECONDS = 600.0
 _SLOWEST_BYTES_PER_SECOND = 2e6
@@ -45,12 +47,12 @@ _SLOWEST_BYTES_PER_SECOND = 2e6
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """What to read of one file.
+    """A file, and the parts of it to read.
 
-    `frames` and `sound` are the settings of all streams that read some; `shots` names the finder of shots (""
-    if none are sought). If no frame is decoded, `packets` are checked for damage. `content_hash` is "" if it
-    has to be computed. Cues in `language` come first; `sound_track` chooses the sound. `threads` decode (0:
-    one per core). `identity` is that of the planned file, even if its name leads elsewhere by now.
+    `frames` and `sound` are the settings of all streams that need some; `shots` names the finder of shots (""
+    if none are sought). If no frame is decoded and `packets` is true, packets are checked for damage.
+    `content_hash` is "" if it has to be computed. Cues in `language` come first; `sound_track` chooses the
+    sound. `threads` decode (0: one per core). `identity` (device, inode) is that of the planned file.
     """
 
     number: int
@@ -104,8 +106,9 @@ class FileRead:
     """Everything read of a file except its frames and sound.
 
     `tracks` is None if cues were not read; `shots` (seconds at which a shot starts) is None if they were not
-    looked for. `end` is the end of the decoded frames, or else the length that the file claims. `damage`
-    describes unreadable parts; `decoded` says whether frames were decoded to find them.
+    looked for. `end` (seconds) is the end of the decoded frames, or of sound that lasts longer, or else the
+    length that the file claims. `damage` describes unreadable parts; `decoded` says whether frames were
+    decoded to find them.
     """
 
     content_hash: str
@@ -119,7 +122,7 @@ class FileRead:
 
 @dataclass(frozen=True, slots=True)
 class ReadVideo:
-    """A video as a stream gets it: its record so far, its end in seconds, its cues.
+    """The input of `Stream.clips`: a video's record so far, its end in seconds, its cues.
 
     `clips` are those of the streams that this stream reads (`Stream.reads_clips_of`).
     """
@@ -153,7 +156,7 @@ def read_file(task: ReadTask) -> Iterator[Content]:
 
 
 def _check_identity(task: ReadTask) -> None:
-    """Refuse a file whose name leads to another file than was planned, for example by a link."""
+    """Raise MediaError if the name now leads to another file than was planned, for example by a link."""
     try:
         status = task.path.stat()
     except OSError as error:
@@ -180,29 +183,38 @@ def _contents(task: ReadTask) -> Iterator[Content]:
             yield SoundBatch(settings, piece.start, piece.samples)
     if probed.picture is None or not (task.frames or task.shots):
         damage = _missing(probed) or (packet_damage(task.path) if task.packets else None)
-        yield FileRead(digest, probed, tracks, None, end, damage or _joined(task.path))
+        yield FileRead(digest, probed, tracks, None, end, _joined(task.path) or damage)
         return
     decoding = _FramePass(task, probed.duration)
     yield from decoding.batches()
-    end = decoding.end or end
-    damage = decoding.damage or _joined(task.path)
+    end = _end(task.path, probed, decoding.end)
+    damage = _joined(task.path) or decoding.damage
     yield FileRead(digest, probed, tracks, decoding.shots, end, damage, decoded=True)
 
 
+def _end(path: Path, probed: Probe, pictures_end: float) -> float:
+    """The end of a recording in seconds: that of its pictures, or of sound that lasts longer."""
+    claimed = probed.duration or 0.0
+    if not pictures_end or not probed.has_audio or claimed - pictures_end <= _LATER_SOUND_SECONDS:
+        return pictures_end or claimed
+    # A file that was cut off claims more than it has.
+    return max(pictures_end, min(claimed, scanned_duration(path) or 0.0))
+
+
 def _missing(probed: Probe) -> str | None:
-    """The damage that the header alone shows: a truncated file."""
+    """The damage that the header alone shows (a truncated file), or None."""
     if not probed.missing_bytes:
         return None
     return f"cut off: its last {probed.missing_bytes:,} bytes are missing; copy or download it again"
 
 
 def _joined(path: Path) -> str | None:
-    """The part of a file that players never show."""
+    """The damage of a file with another recording joined to its end, or None."""
     if not (unread := joined_bytes(path)):
         return None
     return (
-        f"another recording is joined to its end, whose {unread:,} bytes no player reads; store the parts as "
-        "files of their own, or join them with ffmpeg -f concat"
+        f"another recording is joined to its end, whose {unread:,} bytes players do not show, or at wrong "
+        "times; store the parts as files of their own, or join them with ffmpeg -f concat"
     )
 
 
@@ -253,7 +265,7 @@ class _FramePass:
 def _sampling(frames: Sequence[FrameSettings], shots: str = "") -> tuple[float, int]:
     """Frames a second and their size: enough for shots, and a whole number per clip for a single stream.
 
-    Without a finder they are those of the built-in one, so that streams get the same frames either way.
+    Without a finder the built-in one's are used, so that streams get the same frames either way.
     """
     finder = finder_named(shots or BUILT_IN)
     if not frames:
@@ -267,7 +279,7 @@ def _sampling(frames: Sequence[FrameSettings], shots: str = "") -> tuple[float, 
 
 
 class _ClipSampler:
-    """Takes for each clip the frame nearest to the position that its settings want."""
+    """Takes for each clip the frame nearest to the position `FrameSettings.at`."""
 
     def __init__(self, settings: FrameSettings, size: int) -> None:
         # A file may be longer than it claims.
@@ -309,9 +321,7 @@ class _ClipSampler:
 def clip_frames(
     path: Path, frames: Sequence[FrameSettings], start: float, end: float, threads: int = 0
 ) -> list[FrameBatch]:
-    """Frames of a time range in one batch for each of the settings, sampled as when reading the whole
-    video.
-    """
+    """Frames of a time range (seconds) as one batch for each settings, as reading the whole video samples."""
     rate, size = _sampling(frames)
     samplers = [_ClipSampler(settings, size) for settings in frames]
     with sample_frames(path, rate, size=size, threads=threads, start=start, end=end) as reader:

@@ -1,12 +1,11 @@
-"""Reading a corpus: its ledger, its clips, and searches for nearest vectors and words.
+"""Reads a corpus: its ledger, its clips, and searches for nearest vectors and words.
 
-Streams that are searched again are kept in memory (`memory.py`). On disk the search is exact below
-`EXACT_ROWS` candidates, and above uses IVF with 8-bit scalar quantisation and re-scoring (`effort.py` says
-how hard).
+Streams that are searched again are kept in memory (`memory.py`). Streams of fewer than `INDEX_ROWS` clips are
+searched exactly. Larger ones have an index: IVF with 8-bit scalar quantisation and re-scoring (`effort.py`).
 
-A filter that leaves few candidates is searched exactly. Any other filter widens the search by as much as it
-narrows the corpus, because an index probes partitions and not answers: with 10 % of 1 M clips allowed, 20 %
-of the partitions held 80 % of the true neighbours, all of them 100 % (36 ms).
+A filter that leaves at most `EXACT_ROWS` clips is searched exactly. Any other filter widens the search by as
+much as it narrows the corpus, because an index probes partitions and not answers: with 10 % of 1 M clips
+allowed, 20 % of the partitions held 80 % of the true neighbours, all of them 100 % (36 ms).
 
 Reading all clips of 22 videos by the B-tree on their ids takes 4 ms at 1 M clips; known row numbers took 3
 ms, which is not worth the bookkeeping.
@@ -71,7 +70,7 @@ class Reads(Handle):
         return self._read("read the ledger", read)
 
     def ledger(self) -> Ledger:
-        """All ledger rows, cached per version; not to be changed."""
+        """All ledger rows, cached per version; callers must not change them."""
 
         def read() -> Ledger:
             table = self._table("videos")
@@ -110,7 +109,7 @@ class Reads(Handle):
         """The k clips nearest to `vector` (D,) by cosine, best first; fewer if there are fewer clips.
 
         `video_ids` keeps only these videos, `after`/`before` (seconds in the video) only clips that overlap
-        that range. `exact` never uses the index. `like_clips`: the vector is made of clips or pictures, so
+        this range. `exact` never uses the index. `like_clips`: the vector is made of clips or pictures, so
         that an index finds its neighbours with less effort. Raises UsageError for a stream without vectors.
         """
         info = self.stream(stream)
@@ -141,7 +140,7 @@ class Reads(Handle):
         return self._read("search", lambda: self._finished(read())) if k > 0 else no_hits()
 
     def nearest_of_each(self, stream: str, vectors: Sequence[ArrayLike], k: int) -> list[ClipHits] | None:
-        """The results of `nearest` for each vector, found together; None if that saves nothing.
+        """The results of `nearest` for each vector, found together; None if that would save no time.
 
         It saves time if the stream has an index and is in memory.
         """
@@ -208,7 +207,7 @@ class Reads(Handle):
     def _words_of_languages(self, stream: str) -> WordsByLanguage | None:
         """Word statistics of a stream by language; None for a corpus in one language.
 
-        Counted again when clips or the ledger change.
+        The statistics are counted again when clips or the ledger change.
         """
         if len(self.ledger().languages) < 2:
             return None
@@ -229,7 +228,7 @@ class Reads(Handle):
         *,
         parts: bool,
     ) -> ClipHits:
-        """The best k of matches of words and matches of parts of words."""
+        """The best k of `hits` and of matches of parts of words: of compounds, and with `parts` of others."""
         if compounding := [name for name in languages if makes_compounds(name)]:
             compounds = match_parts(tables, query, k, compounding=compounding)
             hits = summed_hits(hits, compounds, k)
@@ -272,7 +271,7 @@ class Reads(Handle):
     def clips_at(
         self, stream: str, seconds: Sequence[float], video_ids: Sequence[str], *, vectors: bool = False
     ) -> ClipBlock:
-        """The clips of some videos that are there at some seconds, without their vectors unless asked for."""
+        """The clips of some videos that contain one of `seconds`; with vectors only if asked for."""
         dimension, names = self.stream(stream).dimension if vectors else 0, list(dict.fromkeys(video_ids))
         return self._read(
             "read clips", lambda: lookup.clips_at(self._clips(stream), seconds, names, dimension)
@@ -281,7 +280,7 @@ class Reads(Handle):
     def compared(
         self, stream: str, video_ids: Sequence[str], vector: NDArray[np.float32]
     ) -> tuple[ClipBlock, NDArray[np.float32]]:
-        """All clips of some videos without vectors, and each vector's product with `vector` (D,)."""
+        """All clips of some videos without vectors, and the dot product (n,) of each with `vector` (D,)."""
         names = list(dict.fromkeys(video_ids))
 
         def read() -> tuple[ClipBlock, NDArray[np.float32]]:
@@ -310,7 +309,7 @@ class Reads(Handle):
         return rows.filter([text not in erased for text in rows["text"].to_pylist()]) if erased else rows
 
     def _searched(self, stream: str) -> WholeStream | None:
-        """All clips of a stream in memory, once it was searched often enough without a change."""
+        """All clips of a stream in memory, once it was searched often enough without a change; else None."""
         table, dimension = self._clips(stream), self._streams[stream].dimension
         return self._memory.searched(
             stream,
@@ -344,9 +343,9 @@ class Reads(Handle):
         return self._read("count clips", read)
 
     def doubled(self) -> set[str]:
-        """Videos with a duplicate clip or ledger row: two writers were active at once.
+        """Videos with a duplicate clip or ledger row, which two writers at once leave behind.
 
-        Earlier versions let a second one in if the first one's lock file was deleted.
+        Earlier versions admitted a second writer if the lock file of the first was deleted.
         """
         names = [self._table("videos"), *map(self._clips, self._streams)]
 
@@ -367,7 +366,7 @@ class Reads(Handle):
         return self._read(f"read table {name}", read)
 
     def count_side(self, name: str, kind: int | None = None) -> int:
-        """Number of rows of a table beside the clips; with `kind`, of those rows only."""
+        """Number of rows of a table beside the clips; with `kind`, of rows of this kind only."""
         condition = Narrowing(kind=kind).sql
         return self._read(f"read table {name}", lambda: int(self._table(name).count_rows(condition)))
 
@@ -383,7 +382,7 @@ class Reads(Handle):
         """The k rows of a table beside the clips nearest to `vector`; see `nearest`.
 
         `kind` restricts rows by the column of that name. With a vector index, scores are exact to some
-        hundredths of their range.
+        hundredths of their range. Raises UsageError for a table without vectors.
         """
         distance = self._sides[name].vectors if name in self._sides else None
         if distance is None:
@@ -445,7 +444,7 @@ class Reads(Handle):
             raise StoreError(f"{self.place}: its table {name} lacks rows; copy it again, or index again")
         for index in () if is_remote(self.place) else table.list_indices():
             folder = folder_of(self.place) / f"{name}.lance" / "_indices" / index.index_uuid
-            # Of an index in several parts, one part's folder is named, with the size of all.
+            # For an index in several parts, LanceDB gives the folder of one part, but the size of all.
             if _bytes_under(folder) < ((index.size_bytes if index.num_segments == 1 else 0) or 1):
                 missing = f"lacks files of its index {index.name}"
                 raise StoreError(f"{self.place}: its table {name} {missing}; copy it again, or index again")

@@ -1,4 +1,4 @@
-"""The contents of a corpus: ledger rows and clips, as values with numpy columns and as tables."""
+"""The types of a corpus's contents (ledger rows, clips, hits) and their Arrow tables."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class NotACorpus(StoreError):
 
 
 class StoreRefused(StoreError):
-    """An object store refused a request: credentials, clocks, permission, room, or it is away."""
+    """An object store refused a request (credentials, clock, permission, room), or cannot be reached."""
 
 
 class NewerCorpus(StoreError):
@@ -60,7 +60,7 @@ class DiskFull(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """One modality of a corpus, and what made its vectors.
+    """One modality of a corpus, and the encoder that made its vectors.
 
     `fingerprint` names encoder, weights and clip settings; vectors with different fingerprints are never
     compared. `dimension` is the width D, 0 for a stream without vectors. `settings` (JSON values) are for
@@ -87,13 +87,13 @@ class VideoRecord:
     """The ledger's row of one video.
 
     - `streams`: each finished stream with its fingerprint.
-    - `stream_times`: when each stream was finished, in seconds since 1970; none from earlier versions.
+    - `stream_times`: when each stream was finished, in seconds since 1970; earlier versions stored none.
     - `modified_ns`, `size`, `content_hash`: the indexed file; 0, -1 and "" while its clips are being written,
       so that a row left by a crash matches no file.
     - `words`: the source of its words; `words_signature`: a summary of its subtitle files.
-    - `shots`: seconds at which a shot starts (None: never looked for).
+    - `shots`: seconds at which a shot starts (None: never looked for). `duration`: seconds.
     - `state`: "gone" if the file was missing when its folder was indexed; the video can still be searched.
-    - `damage`: what could not be read. `indexed_at`: seconds since 1970.
+    - `damage`: the parts that could not be read. `indexed_at`: seconds since 1970.
     """
 
     video_id: str
@@ -119,23 +119,30 @@ class VideoRecord:
     def __post_init__(self) -> None:
         check_video_id(self.video_id)
 
+    def check_start(self, seconds: float) -> None:
+        """Raise UsageError if a moment that starts there is after the video's end."""
+        if self.duration is not None and seconds >= self.duration:
+            raise UsageError(
+                f"{seconds:g} s is after the end of {self.video_id}, which lasts {self.duration:.3f} s"
+            )
+
     @property
     def is_gone(self) -> bool:
-        """Whether its file is missing; on object stores whether the last index run missed it."""
+        """Whether the file is missing; on object stores, whether the last index run missed it."""
         return self.state == "gone" or not (self.path.startswith(SCHEME) or Path(self.path).exists())
 
     @property
     def language(self) -> str:
-        """The language of its words (ISO 639-1; "mul": several), "" if unknown.
+        """The language of the video's words (ISO 639-1; "mul": several), "" if unknown.
 
-        It is kept in the metadata, so that it can be shown, filtered and corrected like them.
+        It is stored in the metadata, so that it can be shown, filtered and corrected like other metadata.
         """
         language = self.metadata.get("language")
         return language if isinstance(language, str) else ""
 
 
 EXTRA_COLUMNS = ("box", "recognised")
-"""Optional columns of a table of clips, added once its stream gives some."""
+"""Optional columns of a table of clips, added when a video's clips first have them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -190,7 +197,7 @@ class ClipColumns:
 class ClipHits:
     """Clips that answer a query, best first; ties by video id, then index.
 
-    All columns have length n. `score` is the cosine (`nearest`) or BM25 (`match_text`).
+    All columns have length n; times are in seconds. `score` is the cosine (`nearest`) or BM25 (`match_text`).
     """
 
     video_ids: list[str]
@@ -294,7 +301,7 @@ def _number_key(digits: str) -> str:
 
 
 def clip_id(video_id: str, stream: str, index: int) -> str:
-    """The id of a clip, the same each time the video is indexed.
+    """The id of a clip, from its video, stream and number.
 
     >>> clip_id("dinner", "words", 7)
     'dinner/words/000007'
@@ -325,8 +332,8 @@ def unit_query(vector: ArrayLike, dimension: int, stream: str) -> NDArray[np.flo
 def video_id_for(path: Path, content_hash_hex: str, taken: Collection[str] = ()) -> str:
     """The id of a new video: its file's name and eight digits of its content hash.
 
-    The digits distinguish videos with one name. An id stays when the content changes, so the id of earlier
-    content may be `taken`: then a number is added.
+    The digits distinguish videos with one name. A video keeps its id when its content changes, so the id may
+    be `taken`: then a number is added.
 
     >>> video_id_for(Path("My holiday?.mp4"), "00ff" * 8)
     'My_holiday-00ff00ff'
@@ -353,9 +360,9 @@ def _name(path: Path) -> str:
 
 
 class VideoNames:
-    """Names of the videos of a corpus: id, path, file name, or file name without its ending.
+    """Finds the videos of a corpus by id, path, file name, or file name without its ending.
 
-    If no exact name matches, Unicode form and letter case are ignored.
+    If no name matches exactly, Unicode form and letter case are ignored.
     """
 
     def __init__(self, paths: Iterable[tuple[str, str]]) -> None:
@@ -398,7 +405,7 @@ def unambiguous(path: Path | str) -> str:
 
 
 def description_schema() -> Any:
-    """Schema of table `corpus`: facts by key, and the writer's lease on an object store."""
+    """Schema of table `corpus`: facts by key (JSON), and the writer's lease (`owner`, `expires`)."""
     import pyarrow as pa
 
     return pa.schema(
@@ -408,11 +415,11 @@ def description_schema() -> Any:
 
 _ALWAYS_THERE = ("video_id", "path", "size", "modified_ns", "kind", "state", "streams", "metadata")
 _LATE = "stream_times"
-"""Tables of earlier versions lack this column until they are next written; then their rows hold null."""
+"""Ledgers of earlier versions lack this column; the next write adds it, with null in old rows."""
 
 
 def ledger_schema() -> Any:
-    """Schema of table `videos`: one row per video. Paths are bytes, because file names are."""
+    """Schema of table `videos`: one row per video. Paths are bytes, because file names are bytes."""
     import pyarrow as pa
 
     text = (
@@ -435,7 +442,7 @@ def ledger_schema() -> Any:
 
 
 def clips_schema(dimension: int, extra: Sequence[str] = ()) -> Any:
-    """Schema of a table of clips: half-precision vectors of width `dimension`, no column for 0.
+    """Schema of a table of clips: half-precision vectors of width `dimension`, no vector column for 0.
 
     `extra` are the EXTRA_COLUMNS that the table has.
     """
@@ -469,9 +476,7 @@ def vector_field(dimension: int) -> Any:
 
 
 def printable(text: str) -> str:
-    """Text that a table can hold: bytes that are not UTF-8 (from file names) become replacement
-    characters.
-    """
+    """The text with a replacement character for each byte that is not UTF-8 (in file names)."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
@@ -495,7 +500,7 @@ def _ledger_row(record: VideoRecord) -> dict[str, Any]:
 
 
 def records_of(table: Any) -> list[VideoRecord]:
-    """An Arrow table of ledger rows as records, in order of their video id."""
+    """An Arrow table of ledger rows as records, by video id. Raises StoreError for damaged rows."""
     if _LATE not in table.schema.names:
         table = table.append_column(_LATE, [["{}"] * table.num_rows])
     for name in ledger_schema().names:
@@ -536,7 +541,7 @@ def _read_object(row: Mapping[str, Any], column: str) -> dict[str, Any]:
 
 
 def _times(row: Mapping[str, Any]) -> dict[str, float]:
-    """The dates of streams, without those that no calendar has; rows of earlier versions have none."""
+    """When each stream was finished, without invalid times; rows of earlier versions have none."""
     times = _read_object(row, _LATE) if row[_LATE] else {}
     return {name: at for name, at in times.items() if isinstance(at, int | float) and 0 <= at < _LAST_DATE}
 

@@ -1,4 +1,4 @@
-"""Which frames and which sound a stream reads of a file."""
+"""The settings by which a stream samples frames and sound of a file."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FrameSettings:
-    """The frames that a stream reads: one per clip of `clip_seconds`, short side of `size` pixels.
+    """The frames that a stream reads: one per clip of `clip_seconds`, with a short side of `size` pixels.
 
-    It is the one nearest to the share `at` of the clip: 0 is its beginning, 0.5 its middle.
+    The frame nearest to the position `at` of the clip is taken: 0 is the clip's beginning, 0.5 its middle.
     """
 
     clip_seconds: float

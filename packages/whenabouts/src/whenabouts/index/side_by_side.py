@@ -1,7 +1,7 @@
-"""Several corpora searched as one, for example one per year or per folder, on different disks or stores.
+"""Searches several corpora as one, for example one per year or per folder, on different disks or stores.
 
-Results are merged exactly: nearest clips, words by counts over all tables (`word_statistics.py`), the ledger,
-and facts. Each corpus is written by itself.
+Results are merged exactly: nearest clips, words by counts over all tables (`word_statistics.py`), ledgers and
+facts. Each corpus is written by itself.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _ScoredRows = list[tuple[NDArray[np.uint64], NDArray[np.float32]]]
 
 
 class SideBySide(Store):
-    """Some stores, read as one. `kept` are facts about all of them, which last as long as this object.
+    """Several stores, read as one. `kept` are facts about all of them together, in memory only.
 
-    If a video is in several, by id or by content, the first store answers for it. Raises EncoderMismatch if
+    A video that is in several stores, by id or by content, is taken from the first. Raises EncoderMismatch if
     two stores made a stream with different encoders.
     """
 
@@ -165,7 +165,7 @@ class SideBySide(Store):
 
     @property
     def doubles(self) -> dict[str, int]:
-        """How many videos of each place are hidden, because an earlier corpus has them too."""
+        """The number of videos of each place that are hidden, because an earlier corpus has them too."""
         hidden = self._together()[1]
         return {store.place: len(ids) for store, ids in zip(self.stores, hidden, strict=True) if ids}
 
@@ -192,7 +192,7 @@ class SideBySide(Store):
         return self._together()[1][self.stores.index(store)]
 
     def _own(self, store: Store, video_ids: Sequence[str] | None) -> Sequence[str] | None:
-        """The videos that a store may answer with; None: all that it has."""
+        """The videos among `video_ids` (None: all) that a store may answer with; None: all it has."""
         hidden = self._hidden(store)
         if not hidden:
             return video_ids
@@ -324,7 +324,7 @@ class SideBySide(Store):
         k: int,
         narrowings: Sequence[Narrowing],
     ) -> ClipHits:
-        """The results of `lookup.match` over several tables."""
+        """The k clips of all tables that match best, as `lookup.match` finds them in one table."""
         words, joined = searched
         if not words:
             return no_hits()
@@ -339,7 +339,7 @@ class SideBySide(Store):
         return summed_hits(lists[0], lists[1], k) if joined else lists[0]
 
     def _words_of_all_languages(self, stream: str, stores: Sequence[Store]) -> WordsByLanguage | None:
-        """The words of a stream in all tables by language, as `Store` counts those of one table."""
+        """Word statistics of a stream by language, over all tables; None for corpora in one language."""
         if len(self.ledger().languages) < 2:
             return None
         hidden = [self._hidden(store) for store in stores]
@@ -352,7 +352,7 @@ class SideBySide(Store):
         return kept[1]
 
     def _table_words(self, stream: str, store: Store) -> TableWords:
-        """Word counts of one table, counted again when it has changed."""
+        """Word counts of one table, counted again when the table has changed."""
         hidden = self._hidden(store)
         key, state = (stream, self.stores.index(store)), (store.state_of(stream), hidden)
         kept = self._words.get(key)
@@ -428,7 +428,7 @@ class SideBySide(Store):
 
 
 def _merged(first: Any, second: Any) -> Any:
-    """Two facts merged: maps and lists are united, of other values the first is kept."""
+    """Two facts merged: maps and lists are united; of other values the first counts."""
     if isinstance(first, dict) and isinstance(second, dict):
         return {**second, **{key: _merged(value, second.get(key)) for key, value in first.items()}}
     if isinstance(first, list) and isinstance(second, list):
@@ -437,7 +437,7 @@ def _merged(first: Any, second: Any) -> Any:
 
 
 def _hits(stream: str, stores: Sequence[Store], scored: _ScoredRows, k: int) -> ClipHits:
-    """Rows of several tables as the best k hits."""
+    """The best k hits among scored rows of several tables."""
     reads = [store._rows_of(stream) for store in stores]
     lists = [
         read(rows, score, len(rows))
@@ -451,7 +451,7 @@ def _hits(stream: str, stores: Sequence[Store], scored: _ScoredRows, k: int) -> 
 def _order(
     names: Sequence[str], ids_of: Sequence[Sequence[str]], blocks: Sequence[ClipBlock]
 ) -> NDArray[np.int64]:
-    """The rows of consecutive blocks in the order of the videos' names."""
+    """The rows of consecutive blocks (one per list of `ids_of`) in the order of `names`."""
     first, rows = 0, dict[str, NDArray[np.int64]]()
     for ids, block in zip(ids_of, blocks, strict=True):
         for position, name in enumerate(ids):
@@ -467,7 +467,7 @@ def _joined(
     blocks: Sequence[ClipBlock],
     order: NDArray[np.int64],
 ) -> ClipBlock:
-    """Blocks of several stores as one, in the order of the names."""
+    """Blocks of several stores as one block, with the clips in `order`, that of `names`."""
     counts = {
         name: int(block.offsets[at + 1] - block.offsets[at])
         for ids, block in zip(ids_of, blocks, strict=True)

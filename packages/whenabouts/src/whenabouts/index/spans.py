@@ -1,4 +1,4 @@
-"""Time ranges of videos that may answer."""
+"""Sets of time ranges in videos: union, complement, intersection, and tests of clips against them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WHOLE = np.array([[0.0, np.inf]])
 """The range of a whole video."""
 
 _LEAST_SHARED = 0.05
-"""Least overlap in seconds: borders of neighbouring clips are equal up to rounding."""
+"""Least overlap in seconds: borders of neighbouring clips may differ by rounding."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +27,7 @@ class Spans:
 
     @classmethod
     def of(cls, video_ids: Sequence[str], start: ArrayLike, end: ArrayLike) -> Spans:
-        """Ranges given one by one, in any order; those that touch or overlap are merged."""
+        """Ranges given one by one, in any order and in seconds; those that touch or overlap are merged."""
         starts, ends = np.asarray(start, np.float64), np.asarray(end, np.float64)
         ids, owner = np.unique(np.asarray(video_ids, object).astype(str), return_inverse=True)
         order = np.lexsort((starts, owner))
@@ -40,7 +40,7 @@ class Spans:
         return cls(by_video)
 
     def with_whole(self, video_ids: Iterable[str]) -> Spans:
-        """These ranges, and the whole of some videos."""
+        """The union with the whole of some videos."""
         return Spans({**self.by_video, **dict.fromkeys(video_ids, WHOLE)})
 
     def outside(self, video_ids: Iterable[str]) -> Spans:
@@ -62,7 +62,7 @@ class Spans:
         return Spans({video_id: spans for video_id, spans in both.items() if len(spans)})
 
     def touch(self, video_ids: Sequence[str], start: Floats, end: Floats) -> NDArray[np.bool_]:
-        """(n,) which clips overlap a range of their video."""
+        """Whether each of n clips overlaps a range of its video, (n,)."""
         ids, owner = np.unique(np.asarray(video_ids, object).astype(str), return_inverse=True)
         touched = np.zeros(len(start), np.bool_)
         for place, video_id in enumerate(ids.tolist()):
@@ -71,7 +71,7 @@ class Spans:
         return touched
 
     def touch_in(self, video_id: str, start: Floats, end: Floats) -> NDArray[np.bool_]:
-        """(n,) which clips of one video overlap one of its ranges."""
+        """Whether each of n clips of one video overlaps one of the video's ranges, (n,)."""
         spans = self.by_video.get(video_id)
         if spans is None:
             return np.zeros(len(start), np.bool_)
@@ -83,7 +83,7 @@ class Spans:
         return touched
 
     def cut(self, moment: Moment) -> Moment | None:
-        """A moment clipped to its first and last range; None without any."""
+        """A moment from the first to the last range that it overlaps, clipped to these; None if to none."""
         spans = self.by_video.get(moment.video_id)
         if spans is None:
             return None

@@ -1,4 +1,4 @@
-"""Stems of words in the language of the file, by Snowball's stemmers.
+"""Stems words in the language of their video, by Snowball's stemmers.
 
 The full-text index stems every word as English. So English words are indexed as they are, and words of other
 languages as their stems, which English stemming hardly changes. One index thus serves all languages. A query
@@ -21,7 +21,7 @@ _NAMES = (
 _ALGORITHMS = dict(pair.split() for pair in _NAMES.split(", "))
 _COMPOUNDING = frozenset({"da", "de", "et", "fi", "hu", "is", "nb", "nl", "nn", "no", "sv"})
 LEAST_PART = 5
-"""Least letters of a word that is searched at the ends of longer ones: shorter ones match too many."""
+"""Least letters of a word that is searched at both ends of longer words: shorter ones match too many."""
 
 LEAST_OF_TWO = 4
 """Least letters of each half of a compound whose halves are searched separately."""
@@ -32,14 +32,12 @@ _one_at_a_time = threading.Lock()
 
 
 def has_stems(language: str) -> bool:
-    """Whether words of a language (ISO 639-1) are stemmed here; English is left to the index."""
+    """Whether words of a language (ISO 639-1) are stemmed here; the index stems English."""
     return language in _ALGORITHMS
 
 
 def makes_compounds(language: str) -> bool:
-    """Whether a language writes nouns together ("Donaudampfschifffahrt"), so that their parts are
-    searched.
-    """
+    """Whether a language writes nouns together ("Donaudampfschifffahrt"), so that parts are searched too."""
     return language in _COMPOUNDING
 
 
@@ -58,7 +56,7 @@ def stemmed(word: str, language: str) -> str:
 
 @lru_cache(maxsize=1 << 15)
 def as_indexed(word: str) -> str:
-    """A word about as the index stores it: two words equal here count once in a query."""
+    """A word stemmed as English, about as the index stores it; equal results count once in a query."""
     with _one_at_a_time:
         return str(_stemmer("").stemWord(word[:_LONGEST]))
 

@@ -1,13 +1,13 @@
-"""A corpus on disk (or on an object store), read and written: LanceDB tables behind typed values.
+"""Writes a corpus on disk or on an object store: LanceDB tables behind typed values.
 
-`handle.py` opens it, `reads.py` reads and searches, this file changes it.
+`handle.py` opens a corpus, `reads.py` reads and searches it, this file changes it.
 
 A put is safe against crashes: the ledger row is first written without a description of its file, then the
 clips are replaced, then the row is completed. After a crash in between, the file counts as changed and is
 indexed again. Clips always have a ledger row, and ids are the same each time.
 
-Erasing (`erase`) takes many steps. It first puts a mark with all that is to go, in one commit with the facts
-that change. Whoever writes next finishes a marked erasing before anything else.
+Erasing (`erase`) takes many steps. It first stores a mark that lists everything to erase, in one commit with
+the facts that change. If a process dies half-way, the next writer finishes a marked erasing first.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Store(Reads):
     _just_erased: Erasing | None = None
 
     def holding(self, video_id: str) -> Store:
-        """The store that a video is written to: of several side by side, the one that has it."""
+        """The store that has a video: this one, or one of several side by side."""
         return self
 
     def _describe(self, key: str, value: Mapping[str, Any]) -> None:
@@ -147,9 +147,9 @@ class Store(Reads):
                 table.add(rows, on_bad_vectors="null")
 
     def add_stream(self, info: StreamInfo) -> None:
-        """Declare a stream; a declared one with the same fingerprint is left as it is.
+        """Declare a stream; for a declared one with the same fingerprint only the description changes.
 
-        A stream without vectors (dimension 0) accepts the first encoder. Any other change raises
+        A stream without vectors (dimension 0) accepts the first encoder. Another change of encoder raises
         `EncoderMismatch`; call `remove_stream` first.
         """
         if self._streams.get(info.name) == info:
@@ -194,14 +194,14 @@ class Store(Reads):
         command: str = "",
         answer: Any = None,
     ) -> int:
-        """Erase the clips with some texts from streams, and put facts; returns the number of clips.
+        """Erase the clips with some texts (`labels`: texts by stream), and put facts; returns their number.
 
-        `videos` (by id) and `dropped` streams go too. The streams in `labels` are rewritten without all that
-        is deleted, and all older versions and indices are deleted at once, those of the facts too. A deletion
-        alone leaves vectors in the files as long as most rows of a file stay.
+        `videos` (by id) and `dropped` streams are erased too. The streams in `labels` are rewritten without
+        the deleted rows, and all older versions and indices are deleted at once, those of the facts too. A
+        deletion alone leaves vectors in the files as long as most rows of a file stay.
 
-        After a crash the next writer finishes the work first; then `finished_erasing(command)` is `answer`,
-        or else the number of clips.
+        After a crash the next writer finishes the work first; then `finished_erasing(command)` returns
+        `answer`, or the number of clips if `answer` is None.
         """
         gone = {stream: sorted(some) for stream, some in labels.items() if some}
         with self.writing(), speaking(self.place, "erase clips"):
@@ -223,14 +223,12 @@ class Store(Reads):
                 self._describe_all(marks)
 
     def finished_erasing(self, command: str) -> Any:
-        """The answer of an erasing that was cut short and that this block of `writing` has finished; None if
-        there was none of that command.
-        """
+        """The answer of an interrupted erasing by `command` that this `writing` block finished, or None."""
         mark = self._just_erased
         return None if mark is None or mark.command != _digest(command) else mark.answer
 
     def _finish_erasing(self) -> Erasing | None:
-        """Do all that is marked to be erased, then erase the mark; returns it. Every step may be repeated."""
+        """Erase everything that is marked, then the mark, and return it. Every step may be repeated."""
         mark, rewriting = self.erasing, self.facts(_REWRITING)
         for stream in mark.dropped if mark else ():
             self._drop_stream(stream)
@@ -249,7 +247,7 @@ class Store(Reads):
         if rewriting:
             self._forget(f"fact:{key}" for key in rewriting)
         if mark is not None:
-            # The mark may hold names. It loses them, then the older versions of the table that have them go.
+            # The mark may hold names: they are removed, then the older versions of the table.
             self._describe(f"fact:{ERASING}", {"command": mark.command, "answer": mark.answer})
             tidy(self._description, self.place)
             self._forget([f"fact:{ERASING}"])
@@ -265,7 +263,7 @@ class Store(Reads):
         )
         self._forget([f"stream:{name}", f"index:{name}", f"fact:calibration:{name}"])
         self._db.drop_table(f"clips_{name}", ignore_missing=True)
-        if not is_remote(self.place):  # what a dropping that was cut short has left is no table any more
+        if not is_remote(self.place):  # an interrupted drop may leave files that are no table any more
             shutil.rmtree(own_file(folder_of(self.place), f"clips_{name}.lance"), ignore_errors=True)
         self._tables.pop(f"clips_{name}", None)
 
@@ -318,9 +316,9 @@ class Store(Reads):
     def put_videos(self, entries: Iterable[tuple[VideoRecord, Mapping[str, ClipColumns]]]) -> None:
         """Write videos: first their clips, which replace existing ones, then their ledger rows.
 
-        Clips of streams that a record's `streams` does not name, and that are not given, are removed. For two
-        entries with one id the last counts. Raises `DiskFull`, `CorpusBusy`, and before any change
-        `UsageError` (an undeclared stream, vectors of another width).
+        Clips are removed from streams that neither `clips` nor the record's `streams` names. For two entries
+        with one id the last counts. Raises `DiskFull`, `CorpusBusy`, and before any change `UsageError` (an
+        undeclared stream, vectors of another width).
         """
         batch = {record.video_id: (record, clips) for record, clips in entries}
         if not batch:
@@ -360,7 +358,7 @@ class Store(Reads):
     def _stale(
         self, name: str, batch: Mapping[str, tuple[VideoRecord, Mapping[str, ClipColumns]]]
     ) -> list[str]:
-        """The videos whose clips in a stream must be deleted; empty if the stream has none of them."""
+        """The videos whose clips in a stream must be deleted; empty if the stream has no clips of them."""
         going = [
             video_id
             for video_id, (record, clips) in batch.items()
@@ -393,7 +391,7 @@ class Store(Reads):
                 self._upsert_ledger(list(rows.values()))
 
     def remove_videos(self, video_ids: Sequence[str]) -> int:
-        """Remove videos with all their clips; returns how many there were."""
+        """Remove videos with all their clips; returns the number of removed videos."""
         if not video_ids:
             return 0
         with self.writing(), speaking(self.place, "remove videos"):
@@ -419,8 +417,8 @@ class Store(Reads):
     def optimize(self, *, force: bool = False) -> None:
         """Merge small fragments, update indices, delete old versions; call at the end of a run.
 
-        Does only what is due, unless `force`. Readers whose version is deleted meanwhile read again from the
-        newest.
+        Only tables that are due are changed, unless `force` is true. Readers whose version is deleted
+        meanwhile read again from the newest one.
         """
         with self.writing(), speaking(self.place, "optimize"):
             self._finish_erasing()
@@ -434,9 +432,9 @@ class Store(Reads):
         )
 
     def measure_effort(self, stream: str, queries: NDArray[np.float32] | None) -> None:
-        """Choose how hard the vector index of a stream is searched (`effort.py`).
+        """Choose how much of a stream's vector index a search probes, by sample queries (`effort.py`).
 
-        `queries` (N, D) are samples; None: clips of the stream.
+        `queries` are (N, D); None: clips of the stream.
         """
         with self.writing(), speaking(self.place, "measure the vector index"):
             index = with_effort(self._clips(stream), self._indices[stream], queries)
@@ -454,7 +452,7 @@ class Store(Reads):
             tidy(self._description, self.place)
 
     def _optimize_table(self, name: str, index: str, vectors: Distance | None, due: Schedule) -> None:
-        """Upkeep of one table; `index` is the key of its vector index."""
+        """Merge and index one table if that is due; `index` is the key of its vector index."""
         table = self._table(name)
         if not due.is_due(state_of(table)):
             return
@@ -471,7 +469,7 @@ def _upsert(table: Any, key: str, rows: Any) -> None:
 
 
 def _digest(command: str) -> str:
-    """A command without the names that it has."""
+    """A hash of a command, which may contain names of people."""
     return hashlib.blake2b(command.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 

@@ -1,10 +1,10 @@
-"""Corpora that this user did not write: a process of its own reads them whole before they are opened here.
+"""Checks corpora that this user did not write: a separate process reads them whole before they are opened.
 
 LanceDB ends the whole process for some damaged files: a length of 64 GB is enough, because Rust ends a
-process that gets no memory. So a stranger's corpus could end a server. What this user wrote, or has read
-without harm, is noted outside the corpus, where no stranger writes: `$XDG_STATE_HOME/whenabouts/corpora` has
-an empty file for each state. Names, sizes and times of files tell states apart, so a copy that keeps times is
-known too.
+process that gets no memory. So a stranger's corpus could end a server. A corpus that this user wrote, or has
+read without harm, is noted outside the corpus, where no stranger writes: `$XDG_STATE_HOME/whenabouts/corpora`
+has an empty file for each state. A state is the names, sizes and times of the files, so a copy that keeps
+times is known too.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ from whenabouts.intake.notes import Notes
 
 _NOTES = Notes("corpora", most=1_000)
 _ROOM_BYTES = 2 << 30
-# The fewest bytes that a disk reads in a second; LanceDB needs a second to start.
+# Time limit of a check: bytes a second of a very slow disk, and seconds to start (LanceDB needs one).
 _SLOWEST_BYTES, _START_SECONDS = 10 << 20, 60
 _TOO_LARGE, _LACKING = 3, 4
 
 
 def check(place: str, folder: Path) -> None:
-    """Raise StoreError if LanceDB could not read the corpus without ending the process."""
+    """Raise StoreError if LanceDB could not read an unknown corpus without ending the process.
+
+    That includes corpora that take too long, or that unpack to more than a hundred times their size.
+    """
     files = list(table_files(folder))
     if not files or _NOTES.has(_state(files)) or _NOTES.has(_being_written(folder)):
         return
@@ -69,7 +72,7 @@ def _being_written(folder: Path) -> str:
 
 
 def _harm(folder: Path, stored: int) -> str:
-    """What ends a process that reads the corpus, and how; "" if nothing does."""
+    """The table or index whose reading ends a process, and how it ends; "" if none does."""
     # -P: a module of the current folder, which may be a stranger's, is not imported.
     command = [sys.executable, "-P", "-m", __name__, str(folder), str(stored)]
     seconds = _START_SECONDS + stored / _SLOWEST_BYTES
@@ -96,7 +99,7 @@ def _last(steps: bytes) -> str:
 
 
 def _read(folder: str, stored: int) -> int:
-    """Read all tables and indices of a corpus, and say before each step what is read."""
+    """Read all tables and indices of a corpus, naming each before it is read; returns the exit status."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     most = _ROOM_BYTES + 2 * stored
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -120,7 +123,7 @@ def _read(folder: str, stored: int) -> int:
                 print(f"the index {index.name!a} of its table {name}", flush=True)
                 table.prewarm_index(index.name)
         except BaseException as error:
-            # Whoever opens the corpus meets it again, and says what is damaged.
+            # Opening the corpus raises this error again, with the place of the damage.
             if not isinstance(error, LANCE_ERRORS) and not is_panic(error):
                 raise
     return 0

@@ -1,4 +1,4 @@
-"""What a stream declares: what it reads of a file, its clips, encoder, moments and evidence."""
+"""The base class of streams, and the types they use: reads of a file, costs, options, clips and moments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from whenabouts.times import format_time
 from whenabouts.types import Evidence
 
 ShotBorders = Callable[[], tuple[NDArray[np.float64], NDArray[np.int64]]]
-"""Starts of the shots of a block's videos: seconds (B,), and each video's offset in these (V + 1,)."""
+"""Returns the starts of the shots of a block's videos: seconds (B,), and offsets of the videos (V + 1,)."""
 
 QueryKind = Literal["text", "picture", "moment"]
 """The kinds of query: words, a picture, a moment of the corpus."""
@@ -29,10 +29,10 @@ QueryKind = Literal["text", "picture", "moment"]
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What a stream reads of a file.
+    """The parts of a file that a stream reads.
 
-    `frames`: sampled in the one pass that decodes them for all streams. `sound`: mono, in pieces. `cues`:
-    subtitles, or else recognised speech. For clips of other streams see `Stream.reads_clips_of`.
+    `frames` are sampled in one pass for all streams. `sound` is mono, in pieces. `cues` are subtitles, or
+    else recognised speech. For clips of other streams see `Stream.reads_clips_of`.
     """
 
     frames: FrameSettings | None = None
@@ -76,7 +76,7 @@ class Option:
 
 
 class QueryEncoder(Protocol):
-    """Encodes the words of queries. One for pictures has `encode_images` as well, or only that."""
+    """Encodes the words of queries. An encoder of pictures also has `encode_images`, or only that."""
 
     def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """(N, D) unit vectors."""
@@ -99,8 +99,8 @@ class Encoders(Protocol):
 class Setup:
     """The corpus's and the user's settings of a stream for one index run.
 
-    `info` describes the stream in the corpus, None for a new one. `options` are by keyword and hold only
-    those that were given. `notes` collects messages for the user.
+    `place` names the corpus. `info` describes the stream in the corpus, None for a new one. `options` holds
+    the given options by keyword. `notes` collects messages for the user.
     """
 
     place: str
@@ -114,8 +114,8 @@ class Setup:
 class StreamRun:
     """A stream as one index run makes it. `encoder` is None if clips get no vectors.
 
-    `reader` reads frames or sound beside an encoder; `made_with` names it and its settings, so that clips are
-    made again if it differs.
+    `reader` reads frames or sound beside an encoder. `made_with` names further settings (such as those of the
+    reader), so that clips are made again if they differ.
     """
 
     stream: Stream
@@ -132,7 +132,7 @@ class StreamRun:
 
     @property
     def fingerprint(self) -> str:
-        """Identifies what made its clips; clips with another fingerprint are made again."""
+        """Identifies encoder and settings; clips with another fingerprint are made again."""
         return " ".join(filter(None, (self.info.fingerprint, self.made_with)))
 
 
@@ -140,21 +140,20 @@ class Stream:
     """One modality of a corpus. A stream's module derives from it and sets `name`.
 
     - `title`: display name of its clips, as in "words added". `order`: position in lists and in an index run.
-    - `encoder_kind`: the kind of encoder that made its vectors: of sentences, of images and sentences in one
-      space, of pictures alone, of sound.
+    - `encoder_kind`: the kind of encoder that made its vectors: of sentences ("text"), of images and
+      sentences in one space ("images"), of pictures alone ("pictures"), of sound ("sound").
     - `has_words`: its clips have text for full-text search; None: decided by the clips.
-    - `transcript`: that text is what is said in the video.
+    - `transcript`: the text is what is said in the video.
     - `parts_of_words`: words are also found by parts of them (its `StreamInfo.settings` say so too).
     - `meets`: the kinds of query that its clips can be compared with: "text" by words or an encoder of
       sentences, "picture" by an encoder of images, "moment" by the vectors of clips.
     - `reads_clips_of`: names of streams whose clips it reads.
     - `filter_key`: the text of its clips is a person's label, and a condition KEY=NAME narrows a search to
-      their times. `is_personal`: its vectors identify people, so removed ones leave the disk at once.
-    - `remedy`: how to get the stream. `unsearched_for`: (" for …") what cannot be searched without it.
-    - `absent`: why a moment may lack its clips. `letters_only`: what to do if its clips have words but no
-      vectors.
+      the person's times. `is_personal`: its vectors identify people, so removed ones leave the disk at once.
+    - `remedy`: for messages, how to get the stream. `unsearched_for`: (" for …") what it would search.
+    - `absent`: why a moment may lack its clips. `letters_only`: the remedy if its clips have no vectors.
 
-    The base class serves streams that are not installed here: nothing can be indexed, all can be searched.
+    The base class serves streams that are not installed: these can be searched, but not indexed.
     """
 
     name: str = ""
@@ -179,22 +178,20 @@ class Stream:
         self.name = name or self.name
 
     def holds(self, record: VideoRecord) -> bool:
-        """Whether it has clips of a video: it is finished there, and a transcript needs words."""
+        """Whether the stream was made of a video; a transcript also needs words in the video."""
         return self.name in record.streams and (bool(record.words) or not self.transcript)
 
     def could_hold(self, record: VideoRecord) -> bool:
-        """Whether a video surely has content for the stream, so that a search without the stream is
-        incomplete.
-        """
+        """Whether a video surely has content for the stream, so that a search without it is incomplete."""
         return "picture" in self.meets and record.has_picture
 
     # Into the corpus -----------------------------------------------------------------------------
 
     def setup(self, setup: Setup) -> StreamRun | None:
-        """The stream's settings for an index run, with its encoder open; None if it is not made.
+        """The stream's settings for an index run, with its encoder open; None if the run leaves it out.
 
         Raises EncoderUnavailable, EncoderMismatch, UsageError before anything is read. The run then stops if
-        the user asked for the stream; else only this stream is left out.
+        the user asked for the stream; else it leaves out only this stream.
         """
         return None
 
@@ -234,7 +231,7 @@ class Stream:
         return encoder.encode_text(texts)
 
     def picture_vector(self, picture: NDArray[np.uint8], encoder: Any) -> NDArray[np.float32]:
-        """(D,) a picture (H, W, 3) encoded for comparison with the clips' vectors."""
+        """The vector (D,) of a picture (H, W, 3) to compare with the clips' vectors."""
         vector: NDArray[np.float32] = encoder.encode_images([picture])[0]
         return vector
 
@@ -246,7 +243,7 @@ class Stream:
         """Moments on the curve of each video of a block, best first; `scores` (n,) has one per clip.
 
         Words use peaks, because the score of a passage already includes the minute around it. Other streams
-        use segments snapped to shots, because a frame is one glance, so that moments gain by lasting.
+        use segments snapped to shots: a single frame says little, so longer moments score more.
         """
         if self.shows_words(block):
             return moments_at_peaks(block, scores)
@@ -260,12 +257,12 @@ class Stream:
 
 
 def label_in(label: str, video_id: str) -> str:
-    """A label that is unique in one video, made unique in the corpus."""
+    """A label that is unique in one video, with the video's id, so that it is unique in the corpus."""
     return f"{label} ({video_id})"
 
 
 def moments_at_peaks(block: ClipBlock, scores: NDArray[np.float64]) -> Moments:
-    """Moments around the peaks of smooth curves, best first; a moment scores as its peak."""
+    """Moments around the peaks of smooth curves, best first; a moment has the score of its peak."""
     peaks = find_peaks(scores, block.start, block.end, block.offsets)
     edges = np.stack([peaks.first, peaks.last + 1], axis=1).ravel()
     ends = np.maximum.reduceat(np.append(block.end, -np.inf), edges)[::2] if len(peaks) else np.zeros(0)

@@ -1,7 +1,7 @@
-"""Recognised speech, and subtitles in languages that are not searched, kept with the corpus.
+"""Stores recognised speech, and the subtitle tracks of videos with several, with the corpus.
 
-The table `transcripts` has one row for the content of a file and a model (or a track). A rename, another
-sentence encoder or a failed run thus needs no second recognition, which takes hours.
+The table `transcripts` has one row per content of a file and model (or track). So a rename, another sentence
+encoder or a failed run needs no second recognition, which takes hours.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from whenabouts.video.speech import PartialTranscript
 
 _TABLE = "transcripts"
 _MOST_FRAGMENTS = 64
-# Prefixes in the column `model`: of a track's source, and of a model that is not done with a file.
+# Prefixes in the column `model`: of a track's source, and of a model that has only begun a file.
 _TRACK, _PART = "track:", "part:"
 # Separates a model's name from the sound track that it heard.
 _SOUND = "#sound:"
@@ -45,7 +45,7 @@ class Transcripts:
         self._with_tracks: set[str] | None = None
 
     def find(self, content_hash: str, model: str = "", sound_track: str = "") -> CueTrack | None:
-        """The transcript that `model` made of this content ("": the latest one)."""
+        """The transcript that `model` ("": the latest) made of this content's `sound_track`, or None."""
         if self._table() is None:
             return None
         rows = [row for row in self._rows(content_hash) if not row["model"].startswith((_TRACK, _PART))]
@@ -61,7 +61,7 @@ class Transcripts:
         return [_track_of(row) for row in sorted(rows, key=lambda row: str(row["source"]))]
 
     def languages_of_tracks(self) -> dict[str, dict[str, str]]:
-        """Per content with several subtitle tracks, the language of each by its source ("": unnamed)."""
+        """For each content with several subtitle tracks, their languages by source ("": unnamed)."""
         if self._table() is None:
             return {}
         with speaking(self._place, "read transcripts"):
@@ -73,7 +73,7 @@ class Transcripts:
         return tracks
 
     def _tracked(self) -> set[str]:
-        """Contents whose subtitle tracks are stored; cached, because only the lock's holder writes."""
+        """Content hashes with stored subtitle tracks; cached, because only the lock's holder writes."""
         if self._with_tracks is None:
             self._with_tracks = set()
             if self._table() is not None:
@@ -91,7 +91,7 @@ class Transcripts:
         return rows
 
     def keep(self, content_hash: str, model: str, track: CueTrack) -> None:
-        """Store a transcript in place of the one of the same model."""
+        """Store a transcript in place of an earlier or partial one of the same model."""
         self._write([_row(content_hash, model, track)])
         with speaking(self._place, "write transcripts"), uninterrupted():
             self._table().delete(f"id = {literal(f'{content_hash}:{_PART}{model}')}")
@@ -180,9 +180,9 @@ class Recognise(Protocol):
         keep: Callable[[PartialTranscript], None] | None = None,
         sound_track: str = "",
     ) -> CueTrack:
-        """The words of a file whose sound is marked as a language; `progress` counts its seconds.
+        """The words of a file; `marked_as` is the language that the file states for its sound.
 
-        It continues from the `earlier` part, and passes partial transcripts to `keep`.
+        `progress` gets the seconds done. Continues from `earlier`, and passes partial transcripts to `keep`.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Keeping tables fast: when to merge and index, how indices are made, and what is deleted."""
+"""Keeps tables fast: decides when to merge and index, makes indices, and deletes old versions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INDEX_ROWS = 50_000
 PARTITION_ROWS = 1_000
 """Clips per partition. At 1 M clips and recall@200 of 0.98: 6 ms with 1,000 a partition, 12 ms with 2,500."""
 
-# An index is trained again when the stream has grown by this factor; until then new clips join partitions.
+# An index is trained again when the stream has grown by this factor; until then partitions take new clips.
 _RETRAIN_GROWTH = 2
 # Readers hold no lock: if their version is deleted, they read again from the newest. Zero would do the same,
 # but LanceDB warns of it.
@@ -28,7 +28,7 @@ _ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """Rows, fragments, and rows that the id index does not cover yet."""
+    """The numbers of rows, of fragments, and of rows that the id index does not cover yet."""
 
     rows: int
     fragments: int
@@ -37,7 +37,7 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When upkeep is due: by the number of fragments, or of rows (and their share) outside the indices.
+    """The limits from which upkeep is due: `fragments`, or `rows` and `share` of rows outside the id index.
 
     Compaction rewrites a table of up to a million rows whole. During an index run it therefore waits until a
     share of the table is new, so that the total work is proportional to the size of the corpus.
@@ -70,7 +70,7 @@ def state_of(table: Any) -> TableState:
 
 
 def index_ids(table: Any) -> None:
-    """Index `video_id`, unless that is done."""
+    """Index the column `video_id`, unless it is indexed."""
     if not has_index(table, "video_id"):
         from lancedb.index import BTree
 
@@ -78,14 +78,14 @@ def index_ids(table: Any) -> None:
 
 
 def index_kinds(table: Any) -> None:
-    """Index `kind`, a small number."""
+    """Index the column `kind`, small numbers."""
     from lancedb.index import Bitmap
 
     table.create_index("kind", config=Bitmap())
 
 
 def index_words(table: Any) -> None:
-    """Index the words of clips, unless that is done.
+    """Index the words of clips (the column `context`), unless they are indexed.
 
     ICU segments text without spaces (Chinese, Japanese, Thai). Stop words are kept, because "to be or not to
     be" is a question too.
@@ -100,7 +100,7 @@ def index_words(table: Any) -> None:
 def index_vectors(
     table: Any, trained: VectorIndex | None, distance: Distance = "cosine"
 ) -> VectorIndex | None:
-    """Train the vector index once it pays, and again when the stream has outgrown it; else None."""
+    """Train the vector index if the table is large enough and has outgrown `trained`; else None."""
     rows = table.count_rows()
     if rows < INDEX_ROWS or (trained is not None and rows < _RETRAIN_GROWTH * trained.rows):
         return None
@@ -109,8 +109,8 @@ def index_vectors(
         return None
     from lancedb.index import IvfSq
 
-    # Not `num_partitions`: updating the index keeps partitions between 1/4 and 4 times the target size, and
-    # there is no target if a number was given: 60 partitions of 1,000 became 4.
+    # Not `num_partitions`: updating the index keeps partitions between 1/4 and 4 times the target size. With
+    # a number there is no target, and 60 partitions of 1,000 became 4.
     config = IvfSq(
         distance_type=distance, target_partition_size=PARTITION_ROWS, sample_rate=64, max_iterations=15
     )
@@ -119,7 +119,7 @@ def index_vectors(
 
 
 def rewrite(table: Any, place: str) -> None:
-    """Rewrite a table and its id index, so that deleted rows leave the disk with the older versions.
+    """Rewrite a table and its id index, and delete older versions, so that deleted rows leave the disk.
 
     Compaction alone keeps files of which less than a tenth was deleted.
     """
@@ -140,7 +140,7 @@ def tidy(table: Any, place: str) -> None:
     cannot be lost; on an object store LanceDB keeps them for seven days. Raises NotACorpus for a folder with
     links, because one may have been added since the corpus was opened.
 
-    On an object store the lease is renewed meanwhile, in the table that is merged last; the merge is then
+    A renewal of the writer's lease changes table `corpus` and may conflict with its merge, which is then
     tried again, as LanceDB asks.
     """
     refuse_links(place)

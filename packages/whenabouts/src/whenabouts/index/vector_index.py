@@ -1,4 +1,4 @@
-"""How the vectors of a table are compared, how its index was trained, and how hard it is searched."""
+"""Facts about a table's vector index: how vectors are compared, its training, and its search effort."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Literal
 from whenabouts.types import UsageError
 
 Distance = Literal["cosine", "dot", "l2"]
-"""How vectors are compared. "l2" orders unit vectors as the cosine does, at the same cost. Its distances from
-an index's 8 bits are correct; those of "cosine" come out twice as large."""
+"""How vectors are compared. "l2" orders unit vectors as the cosine does, at the same cost. Distances computed
+from an index's 8 bits are correct for "l2", but twice as large as they should be for "cosine"."""
 
 MOST_REFINE = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How hard an index is searched: `share` of its partitions for up to `answers` hits, more for more.
+    """How much of an index is searched: `share` of its partitions for up to `answers` hits, else more.
 
-    `refine` times as many candidates are scored with their stored vectors; None: with the index's 8 bits.
+    `refine` times as many candidates as hits are scored with their stored vectors; None: candidates are
+    scored with the index's 8 bits. Raises UsageError for numbers out of range.
     """
 
     share: float
@@ -35,9 +36,8 @@ class Effort:
 class VectorIndex:
     """The last training of a table's vector index: number of rows and of partitions.
 
-    `distance` is "cosine", or "dot" for vectors whose length counts. `effort` was chosen on sample queries,
-    and found the share `recall` of their nearest clips (`effort.py`); None if none was chosen since then.
-    `by_clips`: these queries were clips.
+    `effort` was chosen on sample queries, and found the share `recall` of their nearest clips (`effort.py`);
+    None if none was chosen since the training. `by_clips`: the sample queries were clips.
     """
 
     rows: int

@@ -1,11 +1,9 @@
-"""BM25 over several tables as over one, and over some videos of a table as over a table of their own.
+"""BM25 scores over several tables as if they were one, and by language as if each had a table of its own.
 
-How often words stand in all of the tables decides what they count in each.
-
-LanceDB scores the clips of a table by the counts of that table alone. So of each table the best clips by
-its own counts are read and scored anew by those of all, with LanceDB's formula and constants: on a table of
-its own the scores are LanceDB's to 2e-6. A clip that was not read cannot be among the best where even the
-largest change of its score leaves it below them; until that is sure, more are read.
+LanceDB scores the clips of a table by the word counts of that table alone. So the best clips of each table by
+these scores are read, and scored again by the counts over all tables, with LanceDB's formula and constants
+(for a single table the scores equal LanceDB's to 2e-6). More clips are read until no unread clip can be among
+the best, even if its score changed by the largest possible factor.
 """
 
 from __future__ import annotations
@@ -27,18 +25,18 @@ from whenabouts.index.stemming import as_indexed, has_stems
 _K1, _B = 1.2, 0.75
 # The index leaves out longer words.
 _LONGEST_WORD = 40
-# So many times the clips are read of a table where the first were not surely enough.
+# Factor by which more clips are read of a table, if those read may not include all of the best.
 _WIDER = 4
 
 
 @lru_cache(maxsize=1 << 17)
 def term_of(word: str) -> str:
-    """A word of a clip's context as the index writes it: its English stem, without accents."""
+    """The term that the index stores for a word: its English stem, without accents."""
     term = as_indexed(word)
     if term.isascii():
         return term
-    apart = unicodedata.normalize("NFKD", term)
-    return unicodedata.normalize("NFKC", "".join(sign for sign in apart if not unicodedata.combining(sign)))
+    signs = unicodedata.normalize("NFKD", term)
+    return unicodedata.normalize("NFKC", "".join(sign for sign in signs if not unicodedata.combining(sign)))
 
 
 def terms_of(context: str) -> list[str]:
@@ -48,10 +46,10 @@ def terms_of(context: str) -> list[str]:
 
 @dataclass(eq=False)
 class TableWords:
-    """One table in one state: how many clips have words, how many words, and in how many clips each is.
+    """Word counts of one table in one state: `clips` with words, `words` in these, and clips by word.
 
-    `hidden` are videos that another table has too: their clips are in `clips` and `words`, from which LanceDB
-    scores, and not in what the table counts for among several.
+    Videos that another table has too are hidden. Their clips are in `clips` and `words`, because LanceDB's
+    scores include them; counts over several tables leave out `hidden_clips` and `hidden_words`.
     """
 
     table: Any
@@ -64,7 +62,7 @@ class TableWords:
 
     @classmethod
     def of(cls, table: Any, hidden: Collection[str] = ()) -> TableWords:
-        """Count them: one pass over the words of all clips."""
+        """Count the words of all clips in one pass; `hidden` are ids of videos."""
         columns = ["context", "video_id"] if hidden else ["context"]
         contexts = table.search().where("context != ''").limit(None).select(columns).to_arrow()
         texts = contexts["context"].to_pylist()
@@ -81,13 +79,13 @@ class TableWords:
         return cls(table, len(lengths), sum(lengths), len(doubles), sum(map(len, doubles)), counts)
 
     def clips_with(self, word: str) -> int:
-        """In how many clips a word stands: solved from what the best of them scores for it alone."""
+        """The number of clips with a word, computed from the BM25 score of the best clip for it alone."""
         if word not in self._counts:
             self._counts[word] = self._solved(word)
         return self._counts[word]
 
     def shown_with(self, word: str) -> int:
-        """In how many clips a word stands, without the hidden ones."""
+        """The number of clips with a word, without hidden ones."""
         return max(0, self.clips_with(word) - self._hidden_with.get(term_of(word), 0))
 
     def _solved(self, word: str) -> int:
@@ -96,12 +94,12 @@ class TableWords:
             return 0
         [terms] = self.terms_at(rows)
         weight = _saturated(terms.count(term_of(word)), len(terms), self.words / self.clips)
-        if weight == 0:  # taken apart in another way than here
+        if weight == 0:  # the index splits this word in another way than `term_of`
             return int(self.table.count_rows())
         return max(1, round((self.clips + 1) / math.exp(float(score[0]) / weight) - 0.5))
 
     def terms_at(self, rows: NDArray[np.uint64]) -> list[list[str]]:
-        """The terms of some clips, by their numbers in the table."""
+        """The terms of some clips, given by row id."""
         read = self.table.take_row_ids(rows.tolist()).with_row_id().select(["context"]).to_arrow()
         texts = dict(zip(read["_rowid"].to_pylist(), read["context"].to_pylist(), strict=True))
         return [terms_of(texts[row]) for row in rows.tolist()]
@@ -109,45 +107,45 @@ class TableWords:
 
 @dataclass(frozen=True)
 class UnitedWords:
-    """Several tables as one."""
+    """Several tables, searched as if they were one."""
 
     tables: Sequence[TableWords]
 
     def best(
         self, words: Sequence[str], k: int, narrowings: Sequence[Narrowing]
     ) -> list[tuple[NDArray[np.uint64], NDArray[np.float32]]]:
-        """Of each table those clips that are among the best `k` of all, by number, with their scores."""
-        counts = {word: sum(own.shown_with(word) for own in self.tables) for word in words}
+        """For each table its clips among the best `k` of all (ties included): row ids and scores."""
+        counts = {word: sum(table.shown_with(word) for table in self.tables) for word in words}
         scored = [
-            self._of_table(own, counts, k, narrowing)
-            for own, narrowing in zip(self.tables, narrowings, strict=True)
+            self._of_table(table, counts, k, narrowing)
+            for table, narrowing in zip(self.tables, narrowings, strict=True)
         ]
         every = np.concatenate([score for _, score in scored])
         least = np.partition(every, len(every) - k)[len(every) - k] if len(every) > k else -math.inf
         return [(rows[score >= least], score[score >= least]) for rows, score in scored]
 
     def _of_table(
-        self, own: TableWords, counts: dict[str, int], k: int, narrowing: Narrowing
+        self, table_words: TableWords, counts: dict[str, int], k: int, narrowing: Narrowing
     ) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
-        """Clips of one table with their scores among all, at least those that may be among the best `k`."""
+        """Row ids and overall scores of clips of one table, including all that may be among the best `k`."""
         if narrowing.impossible:
             return _nothing()
         clips = sum(table.clips - table.hidden_clips for table in self.tables)
         mean = sum(table.words - table.hidden_words for table in self.tables) / max(clips, 1)
         weights = {word: _rarity(clips, count) for word, count in counts.items()}
-        widest = max(1.0, mean * own.clips / max(own.words, 1))
+        widest = max(1.0, mean * table_words.clips / max(table_words.words, 1))
         change = max(
             (
-                widest * weights[word] / _rarity(own.clips, there)
+                widest * weights[word] / _rarity(table_words.clips, having)
                 for word in counts
-                if (there := own.clips_with(word))
+                if (having := table_words.clips_with(word))
             ),
             default=0.0,
         )
         deep = k
         while True:
-            rows, local = matching(own.table, list(counts), deep, narrowing) if change else _nothing()
-            score = _scores(own.terms_at(rows), weights, mean) if len(rows) else local
+            rows, local = matching(table_words.table, list(counts), deep, narrowing) if change else _nothing()
+            score = _scores(table_words.terms_at(rows), weights, mean) if len(rows) else local
             if len(rows) < deep:
                 return rows, score
             if np.partition(score, len(score) - k)[len(score) - k] >= change * local.min():
@@ -157,12 +155,12 @@ class UnitedWords:
 
 @dataclass(frozen=True, eq=False)
 class WordsByLanguage:
-    """The clips of tables, in one state, whose words count by language as if each were a table of its own.
+    """The clips of tables in one state, scored by language as if each language had a table of its own.
 
-    A word is as rare as it is in the videos of a language, so that what is said in another one changes no
-    score. Columns (N,) hold table after table, each in the order of `rows`, the numbers of its clips; clips
-    of `tables[i]` are at `offsets[i]` up to `offsets[i + 1]`. They are words of each clip, the row of its
-    video in `videos`, and of its language in `languages`, -1 of videos that an earlier table has too.
+    The rarity of a word is that in the videos of one language, so that other languages change no score.
+    The columns (N,) hold the clips of table after table; those of `tables[i]` are at `offsets[i]` up to
+    `offsets[i + 1]`, in order of their row ids `rows`. `length` is the number of words of a clip, `video` its
+    index in `videos`, `language` its index in `languages`, -1 for videos that an earlier table has too.
     """
 
     tables: Sequence[Any]
@@ -180,8 +178,8 @@ class WordsByLanguage:
     ) -> WordsByLanguage:
         """Count the words of all clips of tables (one or more).
 
-        `language_of` has the language of each video by its id, `hidden` for each table the videos that an
-        earlier one has too.
+        `language_of` gives the language of a video by its id; `hidden` has, for each table, the ids of videos
+        that an earlier table has too.
         """
         clips = [_clips_with_words(table) for table in tables]
         names = [np.array(own["video_id"].to_pylist(), np.str_) for own in clips]
@@ -206,10 +204,10 @@ class WordsByLanguage:
         k: int,
         video_ids: Sequence[str] | None = None,
     ) -> list[tuple[NDArray[np.uint64], NDArray[np.float32]]]:
-        """Of each table those clips that are among the best `k` of a language by BM25, with their scores.
+        """For each table its clips among the best `k` of a language by BM25: row ids and scores.
 
-        `lists` has the words of the query in each language, in lists with what a word of each counts; of the
-        videos `video_ids` alone (None: all).
+        `lists` has, for each language, lists of the query's words with their weight (`by_language`). Only
+        clips of the videos `video_ids` count (None: all).
         """
         allowed = np.ones(len(self.videos), bool) if video_ids is None else np.isin(self.videos, video_ids)
         occurrences: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
@@ -235,7 +233,7 @@ class WordsByLanguage:
         return [(self.rows[own], score[own].astype(np.float32)) for own in of_each]
 
     def _first(self, score: NDArray[np.float64], own: NDArray[np.bool_], k: int) -> NDArray[np.int64]:
-        """The places of the best `k` that match, and of what scores as much as the last of these."""
+        """The places of the best `k` matching clips of `own`, with ties of the last."""
         places = np.flatnonzero(own & (score > 0))
         if len(places) <= k:
             return places
@@ -244,9 +242,9 @@ class WordsByLanguage:
         return kept
 
     def _times(self, word: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The places of the clips that have a word, and how often they do: solved from their scores."""
-        there = [self._times_in(number, word) for number in range(len(self.tables))]
-        places, times = zip(*there, strict=True)
+        """The places of the clips with a word, and how often it occurs in each, computed from BM25 scores."""
+        of_tables = [self._times_in(number, word) for number in range(len(self.tables))]
+        places, times = zip(*of_tables, strict=True)
         return np.concatenate(places), np.concatenate(times)
 
     def _times_in(self, number: int, word: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -261,7 +259,7 @@ class WordsByLanguage:
 
 
 def by_language(query: str, languages: Sequence[str]) -> dict[str, list[tuple[Sequence[str], float]]]:
-    """The words of a query in each language, and its joined words with what one of these counts."""
+    """For each language two lists of the query's words, single and joined ones, each with its weight."""
     lists: dict[str, list[tuple[Sequence[str], float]]] = {}
     for language in languages:
         alone, joined = words_searched(query, [language] if has_stems(language) else [])
@@ -270,13 +268,13 @@ def by_language(query: str, languages: Sequence[str]) -> dict[str, list[tuple[Se
 
 
 def _clips_with_words(table: Any) -> Any:
-    """The video, the words and the number of each clip that has words, as an Arrow table in order."""
+    """Video id, context and row id of each clip that has words, as an Arrow table in order of row ids."""
     query = table.search().where("context != ''").limit(None).select(["video_id", "context"])
     return query.with_row_id(True).to_arrow().sort_by("_rowid")
 
 
 def _lengths(clips: Any) -> NDArray[np.float64]:
-    """How many words each clip has, without those that the index leaves out."""
+    """The number of words of each clip (n,), without words that are too long for the index."""
     import pyarrow.compute as pc
 
     longer = pc.count_substring_regex(clips["context"], f"[^ ]{{{_LONGEST_WORD + 1},}}")
@@ -304,7 +302,7 @@ def _saturated(times: Any, length: Any, mean: float) -> Any:
 
 
 def _scores(clips: Sequence[Sequence[str]], weights: dict[str, float], mean: float) -> NDArray[np.float32]:
-    """BM25 of clips by their terms."""
+    """The BM25 score of each clip (n,), given its terms; `weights` are by word, `mean` is the mean length."""
     by_term: dict[str, float] = defaultdict(float)
     for word, weight in weights.items():
         by_term[term_of(word)] += weight

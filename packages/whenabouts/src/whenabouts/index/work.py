@@ -1,4 +1,4 @@
-"""One file that an index run reads."""
+"""The unit of work of an index run: one file, with what to read of it and which streams to make."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from whenabouts.index.records import VideoRecord
 from whenabouts.video.files import SourceFile
 
 WHOLE = frozenset({"new", "changed", "retry"})
-"""The reasons for which nothing of an earlier run is kept."""
+"""Reasons to read a file whole; only the video's id and metadata of an earlier run are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """One file to read: the task, the reasons, the streams to make, and its ledger row if it has one.
 
-    `words_signature` describes the subtitle files beside it; `supersedes` are ids of subtitle files that were
-    indexed alone before their recording was found.
+    `words_signature` describes the subtitle files beside the file; `supersedes` are ids of subtitle files
+    that were indexed alone before their recording was found.
     """
 
     task: ReadTask
@@ -32,5 +32,5 @@ class Work:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the whole file is read, keeping only the video's id."""
+        """Whether the whole file is read, keeping only the video's id and metadata."""
         return not WHOLE.isdisjoint(self.reasons)

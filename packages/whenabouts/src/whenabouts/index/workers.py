@@ -1,11 +1,11 @@
-"""Reader processes: each works on one file at a time, and a crash loses that file only.
+"""Runs tasks in reader processes: each works on one file at a time, and a crash loses that file only.
 
 A decoder is C code fed with untrusted files: it may crash, hang, or be killed for memory. So files are read
 in separate processes. Each has one pipe; a full pipe blocks its reader, so memory is bounded by the number of
 readers, not by the length of a video.
 
-They are plain interpreters and not `multiprocessing` children, because those run the caller's main module
-again: a short script without `if __name__ == "__main__"` could not index anything.
+The readers are plain interpreters and not `multiprocessing` children, because those run the caller's main
+module again: a short script without `if __name__ == "__main__"` could not index anything.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ _BOOTSTRAP = (
 
 
 def available_cores() -> int:
-    """How many cores this process may use."""
+    """The number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class Task(Protocol):
-    """A reader's task: anything that pickles, with a number and a measure of its size."""
+    """A reader's task: anything that pickles, with a number and the longest silence to expect."""
 
     @property
     def number(self) -> int: ...
 
     @property
     def quiet_seconds(self) -> float:
-        """How long its reader may be silent before it is killed."""
+        """Seconds that the task's reader may be silent before it is killed."""
         ...
 
 
@@ -141,14 +141,14 @@ def _answer(connection: Connection[Any, Any], reader: Reader, task: Task) -> Non
 
 
 def _lack(error: BaseException) -> str | None:
-    """What the machine lacks; None for memory if only the reader's own limit was reached."""
+    """The machine's lack that an error shows, or None; the reader's own memory limit does not count."""
     lack = lack_of(error)
     is_own_limit = lack is not None and "memory" in lack and not _is_memory_limited()
     return None if is_own_limit else lack
 
 
 def _is_memory_limited() -> bool:
-    """Whether whoever started this program limits its address space."""
+    """Whether this program was started with a limit of its address space."""
     return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 
 
@@ -172,7 +172,7 @@ class _Worker:
 
     @property
     def patience(self) -> float:
-        """Seconds left until it counts as hanging."""
+        """Seconds left until the reader counts as hanging."""
         assert self.task is not None
         return self.last_message + self.task.quiet_seconds - time.monotonic()
 
@@ -219,7 +219,7 @@ class ReaderPool:
             [sys.executable, "-c", _BOOTSTRAP, *where],
             stdin=subprocess.DEVNULL,
             pass_fds=(descriptor,),
-            # Ctrl-C in the terminal must not reach it while it starts.
+            # Ctrl-C in the terminal must not reach the reader while it starts.
             process_group=0,
         )
         theirs.close()
@@ -258,7 +258,7 @@ class ReaderPool:
         try:
             worker.connection.send(task)
         except (BrokenPipeError, ConnectionResetError):
-            # It died idle, so this file is not to blame.
+            # The reader died while idle, so this file is not to blame.
             self._bury(worker)
             self._give(self._start(), task)
 
@@ -275,7 +275,7 @@ class ReaderPool:
         except (EOFError, ConnectionResetError):
             cause = self._bury(worker)
             code = worker.process.returncode
-            # With little memory, decoders crash on files that are well.
+            # With little memory, decoders crash on intact files.
             lack = _is_memory_limited() and code < 0
             message = Failed(number, cause, again=code not in _CRASHES, lack=lack)
         if not isinstance(message, Part):

@@ -1,1 +1,1 @@
-"""Moments from a curve of scores, and score fusion; NumPy only, nothing is trained."""
+"""Finds moments in curves of clip scores, and fuses the scores of words and vectors, without training."""

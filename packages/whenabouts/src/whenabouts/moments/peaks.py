@@ -1,4 +1,4 @@
-"""Moments of speech: the peaks of a fused curve, each with the nearly equally high range around it.
+"""Finds moments of speech: the peaks of a fused curve, each with its neighbours of nearly the same height.
 
 A passage's score already includes the minute around it (its context and its blended vector), so its curve is
 smooth and a peak locates the moment. Segments of the curve, which suit pictures (`zero_shot.py`), absorb
@@ -30,10 +30,10 @@ class Config:
       the titled part from 0.16 to 0.30.
     - `reach_seconds`: largest distance of a moment's border from the middle of its peak.
     - `max_gap_seconds`: no moment spans a longer silence.
-    - `apart_seconds`, `apart_share`: least distance between the middles of two peaks of one video, at most
-      that share of the video's length (for short videos). At 0, 45, 90 and 180 s, 76.8, 78.0, 78.7 and 77.4 %
-      are among the first five: a topic's second-best half minute is not a new answer.
-    - `count`: number of moments over all videos.
+    - `apart_seconds`: least distance between the middles of two peaks of one video. At 0, 45, 90 and 180 s,
+      76.8, 78.0, 78.7 and 77.4 % are among the first five: a topic's second-best half minute is not a new
+      answer. `apart_share` limits the distance to a share of the video's length, for short videos.
+    - `count`: greatest number of moments over all videos.
     """
 
     share: float = 0.8
@@ -55,7 +55,7 @@ class Config:
 
 @dataclass(frozen=True, eq=False)
 class Peaks:
-    """M moments, best first: rows of the peak clip, and first and last (inclusive) clip of the moment."""
+    """M moments, best first: rows (M,) of the peak clip, the first and the last clip (inclusive) of each."""
 
     peak: Indices
     first: Indices
@@ -68,7 +68,7 @@ class Peaks:
 def find_peaks(
     score: ArrayLike, start: ArrayLike, end: ArrayLike, offsets: ArrayLike, config: Config | None = None
 ) -> Peaks:
-    """The moments of V videos with N clips together, best first; ties in order of the clips.
+    """At most `config.count` moments of V videos with N clips together, best first; ties by row.
 
     `score`, `start`, `end` (N,): fused curves and seconds, video after video, each in order of start; video v
     has the clips `offsets[v]` to `offsets[v + 1]` (V + 1,). Moments of a video share no clip. Raises
@@ -89,10 +89,10 @@ def find_peaks(
 
 @dataclass(frozen=True, eq=False)
 class _Line:
-    """Curves in progress.
+    """The state of a search for peaks.
 
-    `left` (N,): scores of possible peaks, else -inf. `free` (N,): not yet in a moment. `middle` (N,): of
-    the clips. `least_distance`: of two peaks, by the first row of a video.
+    `left` (N,): scores of clips that may still be peaks, else -inf. `free` (N,): clips not yet in a moment.
+    `middle` (N,): middles of the clips. `least_distance`: between two peaks of a video, by its first row.
     """
 
     score: Floats
@@ -123,17 +123,17 @@ class _Line:
         return self.offsets[video], self.offsets[video + 1]
 
     def stretch(self, peak: int) -> tuple[int, int]:
-        """First and last row around a peak that are nearly as high, near, free, and not past a silence."""
+        """First and last row of the moment around a peak, by the limits of `config`; its clips are free."""
         low, high = self.video_of(peak)
         config, middle = self.config, self.middle[peak]
         reach = config.reach_seconds
-        enough = self.free[low:high] & (self.score[low:high] >= config.share * self.score[peak])
+        may_join = self.free[low:high] & (self.score[low:high] >= config.share * self.score[peak])
         first = last = peak
-        while first > low and enough[first - 1 - low] and middle - self.start[first - 1] <= reach:
+        while first > low and may_join[first - 1 - low] and middle - self.start[first - 1] <= reach:
             if self.start[first] - self.end[first - 1] > config.max_gap_seconds:
                 break
             first -= 1
-        while last + 1 < high and enough[last + 1 - low] and self.end[last + 1] - middle <= reach:
+        while last + 1 < high and may_join[last + 1 - low] and self.end[last + 1] - middle <= reach:
             if self.start[last + 1] - self.end[last] > config.max_gap_seconds:
                 break
             last += 1
@@ -143,8 +143,8 @@ class _Line:
         """Exclude a moment's clips, and peaks too near to its peak, from the search."""
         low, high = self.video_of(peak)
         if low not in self.least_distance:
-            lasts = self.end[low:high].max() - self.start[low]
-            self.least_distance[low] = min(self.config.apart_seconds, self.config.apart_share * lasts)
+            seconds = self.end[low:high].max() - self.start[low]
+            self.least_distance[low] = min(self.config.apart_seconds, self.config.apart_share * seconds)
         is_near = np.abs(self.middle[low:high] - self.middle[peak]) < self.least_distance[low]
         self.left[low:high][is_near] = -np.inf
         self.left[first : last + 1] = -np.inf

@@ -1,4 +1,4 @@
-"""All maximal-scoring segments of many number sequences at once.
+"""Finds all maximal-scoring segments of many number sequences at once.
 
 W. L. Ruzzo and M. Tompa, "A linear time algorithm for finding all maximal scoring subsequences", ISMB 1999,
 define them: take the contiguous segment with the largest sum, then search left and right of it, until nothing
@@ -30,7 +30,7 @@ class Segments:
 
 @dataclass(slots=True)
 class _Runs:
-    """Runs of values above 0, or of at most 0: start, sum, sign, and whether each opens a sequence."""
+    """Alternating runs of values above 0 and other values, (R,): `opens` if a run starts a sequence."""
 
     first: Indices
     total: Floats
@@ -68,7 +68,7 @@ def maximal_segments(values: Floats, opens: Flags) -> Segments:
 
 
 def _runs_of(values: Floats, opens: Flags) -> _Runs:
-    """Runs of values above 0, and of values of at most 0."""
+    """The runs of some sequences."""
     positive = values > 0
     starts = opens.copy()
     starts[0] = True

@@ -1,4 +1,4 @@
-"""The zero-shot localizer: from the clip scores of candidate videos to moments, without training.
+"""The zero-shot localizer: finds moments in the clip scores of candidate videos, without training.
 
 A *curve* has the scores of one query in every clip of one video: a cosine for pictures, a fused score for
 words. Curves of several videos are processed together, as concatenated arrays with array operations; no
@@ -8,10 +8,10 @@ result depends on the other videos in the batch.
 2. The curve is smoothed lightly, and the video's mean level (and its slow drift, in long videos) is
    subtracted, so that borders follow changes of the video and not differences to the corpus.
 3. At several heights between that level and the video's peak, all maximal-scoring segments of
-   `curve - height` are candidates (`segments.py`). Half-way between the mean inside and the mean outside
-   are the most likely borders of a box in white noise.
-4. A candidate weighs `mean * clips ** evidence_exponent`; 0.5 would be the likelihood ratio in white
-   noise. The heaviest survive non-maximum suppression in seconds (`overlap.py`).
+   `curve - height` are candidates (`segments.py`). For a box in white noise, the height half-way between the
+   means inside and outside gives the most likely borders.
+4. The weight of a candidate is `mean * clips ** evidence_exponent`; an exponent of 0.5 would give the
+   likelihood ratio in white noise. The heaviest survive non-maximum suppression in seconds (`overlap.py`).
 5. The score that orders moments of all videos is `mean * seconds ** extent_exponent`, with the mean
    relative to the background of the query.
 
@@ -50,14 +50,14 @@ class Config:
     - `smoothing`: weight of each neighbouring clip in the smoothed curve; 0 for none, at most 1/3.
     - `own_level`: share of the video's level that is subtracted before borders are sought.
     - `drift_seconds`: window of the slow drift that is subtracted in longer videos; 0 for never.
-    - `evidence_exponent`, `extent_exponent`: see the module.
+    - `evidence_exponent`, `extent_exponent`: see steps 4 and 5 above.
     - `soft_borders`: true puts a border between two clip middles, where the curve crosses half of the
       moment's mean: for pictures, whose clips are cut blindly. False keeps the borders of clips: for passages
       of sentences.
     - `max_gap_seconds`: no moment spans a longer gap between clips.
     - `moments_per_video`: most moments of a video.
     - `min_share`: moments of a video that weigh less than this share of its heaviest are dropped.
-    - `nms_iou`: largest intersection over union of two moments of a video; 0: none.
+    - `nms_iou`: largest intersection over union of two moments of a video; at 0 they never overlap.
     - `snap_seconds`: largest distance by which `snap` moves a border.
     """
 
@@ -106,7 +106,7 @@ class Curves:
     query, one number or one per video.
 
     Raises UsageError for arrays that do not fit together, non-finite values, and clips that are empty,
-    reversed, or out of order.
+    reversed or out of order, or a spread of 0 or less.
     """
 
     score: Floats
@@ -222,7 +222,7 @@ class ZeroShotLocalizer:
     def localize(self, curves: Curves) -> Moments:
         """Moments of every video, best first; each video with clips yields one or more.
 
-        A flat curve yields its highest stretch, with its low score.
+        A flat curve yields one moment: its highest clips, with their low score.
         """
         parts = [self._localize(curves, low, high) for low, high in _blocks(curves)]
         merged = {f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Moments)}
@@ -344,7 +344,7 @@ def snap(moments: Moments, borders: ArrayLike, offsets: ArrayLike, snap_seconds:
     `snap_seconds`, and never to or past the moment's middle, so that no moment vanishes; of two equally close
     borders the earlier is taken. Scores and clips stay; the moments are sorted again.
 
-    Raises UsageError for borders that are NaN, do not fit the offsets or the moments, or descend.
+    Raises UsageError for borders that are not finite, do not fit the offsets or the moments, or descend.
     """
     times = _finite("borders", borders)
     bounds = checked_offsets(offsets, len(times), "borders")
@@ -363,7 +363,10 @@ def snap(moments: Moments, borders: ArrayLike, offsets: ArrayLike, snap_seconds:
 
 
 def checked_offsets(offsets: ArrayLike, count: int, noun: str) -> Indices:
-    """(V + 1,) where each video's values begin, and the last end. Raises UsageError for invalid offsets."""
+    """Offsets (V + 1,) of the values of V videos, as int64. Raises UsageError if they are invalid.
+
+    Video v has the values `offsets[v]` to `offsets[v + 1]`; `count` is the number of all values.
+    """
     bounds = np.asarray(offsets, dtype=np.int64)
     if bounds.ndim != 1 or not len(bounds) or bounds[0] != 0 or bounds[-1] != count:
         raise UsageError(f"offsets {bounds!r} do not run from 0 to the number of {noun}, {count}")
@@ -409,7 +412,10 @@ def _lined_up(curves: Curves, low: int, high: int, max_gap_seconds: float) -> _L
 
 
 def _smoothed(line: _Line, share: float) -> Floats:
-    """Each clip with `share` of each neighbour in its piece; at an end, of itself instead."""
+    """The weighted mean of each clip and its two neighbours (weight `share` each), (N,).
+
+    Where a video or a gap leaves no neighbour, the clip stands in for it.
+    """
     height = line.height
     if not share:
         return height
@@ -427,11 +433,10 @@ def _video_mean(line: _Line, values: Floats) -> Floats:
 
 
 def _drift(line: _Line, curve: Floats, usual: Flags, window_seconds: float) -> Floats:
-    """Mean difference of the usual clips around each clip from the video's level, in long videos; else 0.
-    (N,).
+    """The slow drift of `curve` around the video's level at each clip, (N,); 0 in short videos.
 
-    The window is that many seconds, at the video's mean clip length. Other clips count as at the video's
-    level, so that a window with few usual clips has little effect.
+    It is the mean over a window of `window_seconds` (at the video's mean clip length). Clips that are not
+    `usual` count as 0, so that a window with few usual clips has little effect.
     """
     drift = np.zeros(len(curve))
     last = line.begin + line.count - 1
@@ -451,7 +456,7 @@ def _drift(line: _Line, curve: Floats, usual: Flags, window_seconds: float) -> F
 
 
 def _grown(line: _Line, curve: Floats, spans: _Spans, min_seconds: float, max_seconds: float) -> _Spans:
-    """The spans; those below `min_seconds` are extended by neighbouring clips, the higher one first."""
+    """The spans, of which those below `min_seconds` are extended by neighbouring clips, higher ones first."""
     first, last = spans.first.copy(), spans.last.copy()
     size = len(curve)
     opens = np.append(line.opens, True)

@@ -1,1 +1,1 @@
-"""People who speak and who are seen, across the videos of a corpus."""
+"""People who speak or are seen in a corpus: linked across videos, listed, named, merged and forgotten."""

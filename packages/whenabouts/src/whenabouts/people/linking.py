@@ -16,14 +16,14 @@ from whenabouts.index.stream import label_in
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelVectors:
-    """For a label: the sum (D,) of its clips' unit vectors, and its videos."""
+    """The vectors of one label: the sum (D,) of its clips' unit vectors, and the ids of its videos."""
 
     total: NDArray[np.float64]
     videos: frozenset[str]
 
 
 def label_vectors(store: Store, stream: str) -> dict[str, LabelVectors]:
-    """The labels of a stream in natural order; read in blocks of videos."""
+    """The vectors and videos of each label of a stream, in natural order of the labels."""
     sums: dict[str, NDArray[np.float64]] = {}
     videos = defaultdict[str, set[str]](set)
     ids = [record.video_id for record in store.ledger().listed if stream in record.streams]
@@ -43,10 +43,11 @@ def label_vectors(store: Store, stream: str) -> dict[str, LabelVectors]:
 
 
 def join_labels(vectors: Mapping[str, LabelVectors], names: dict[str, str], least: float) -> int:
-    """Give each unnamed label the name of the nearest person; returns how many labels were named.
+    """Give each label that is not in `names` a person's name in it; returns how many labels were named.
 
-    `least` is the threshold of the cosine for one person. A label that its source names is a person of that
-    name; the others come in order, so that the same videos give the same people.
+    A label made for one video ("voice 2 (talk-00ff00ff)") gets the nearest person with a cosine of at least
+    `least`, or becomes a new person. A name that the source gave is the person's name. Labels are named in
+    the order of `vectors`, so that the same videos give the same people.
     """
     people = _People(vectors)
     for label in vectors:
@@ -66,7 +67,7 @@ def join_labels(vectors: Mapping[str, LabelVectors], names: dict[str, str], leas
 
 
 class _People:
-    """The people so far: their names, sums of vectors, and videos."""
+    """The people named so far: for each name, the sum of the labels' vectors, and the videos."""
 
     def __init__(self, vectors: Mapping[str, LabelVectors]) -> None:
         self._vectors = vectors

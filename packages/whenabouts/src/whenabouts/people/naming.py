@@ -1,9 +1,9 @@
-"""People: which labels of a stream are one person across videos; naming, merging and forgetting them.
+"""People of a corpus: maps the labels of a stream to people across videos; names, merges and forgets them.
 
 A stream with a `filter_key` labels its clips: by a name if its source gives one ("CMP"), else by a label
-unique to the video ("voice 2 (talk-00ff00ff)"). The map label -> name is a small fact of the corpus that
-survives indexing again. If clips have vectors, labels of new videos are joined to the person with the nearest
-mean vector, if it is near enough (`linking.py`). Names given by hand are never changed.
+unique to the video ("voice 2 (talk-00ff00ff)"). The map label -> name is stored with the corpus and survives
+indexing again. If clips have vectors, labels of new videos are joined to the person with the nearest mean
+vector above a threshold (`linking.py`). Linking never changes names given by hand.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KEPT_CHANGES = 20
 _SHOWN_NAMES = 20
 
 Names = dict[str, dict[str, str]]
-"""By stream: the person's name of each label; a label that is missing is its own name."""
+"""The person's name by stream and label. A label without an entry serves as the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,8 @@ class People:
     def allowed(self, condition: Condition, records: Iterable[VideoRecord]) -> tuple[Spans, str]:
         """The ranges of some videos that a condition on people allows, and a note if it matches nobody.
 
-        A video whose metadata match the condition (`--meta speaker=Ada`) is allowed as a whole.
+        With "=", a video whose metadata match (`--meta speaker=Ada`) is allowed as a whole. Raises UsageError
+        for operators other than = and !=.
         """
         stream = self.streams[condition.key]
         records = list(records)
@@ -185,8 +186,8 @@ class People:
 
         def change(names: Names) -> int:
             same = self._with(person)
-            taken = [p.stream for p in self.listed() if p.name == name and p.name != person]
-            if doubled := sorted({person.stream for person in same} & set(taken)):
+            used = [] if same[0].name == name else [p.stream for p in self.listed() if p.name == name]
+            if doubled := sorted({person.stream for person in same} & set(used)):
                 raise NameTaken(
                     f"{name!r} is already a name in {' and '.join(doubled)}; if it is the same person: "
                     f"whenabouts people merge {name!r} {person!r}"
@@ -196,13 +197,16 @@ class People:
         return self._changed(f"name {person!r} {name!r}", change)
 
     def merge(self, person: str, other: str) -> int:
-        """Give the clips of `other` to `person`; returns the number of changed streams."""
+        """Give the clips of `other` to `person`; returns the number of changed streams.
+
+        Raises NoSuchPerson, and UsageError if both names mean one person.
+        """
 
         def change(names: Names) -> int:
-            self._with(person)
-            if person == other:
+            kept, others = self._with(person)[0].name, self._with(other)
+            if others[0].name == kept:
                 raise UsageError(f"{person!r} cannot be merged with itself; name two people")
-            return _rename(names, self._with(other), person)
+            return _rename(names, others, kept)
 
         return self._changed(f"merge {person!r} {other!r}", change)
 
@@ -228,11 +232,11 @@ class People:
         return str(last["what"])
 
     def forget(self, person: str) -> int:
-        """Erase a person with all vectors; returns the number of clips. It cannot be undone.
+        """Erase a person with all vectors; returns the number of erased clips. It cannot be undone.
 
-        When this returns, no file of the corpus holds the vectors. Earlier changes cannot be undone either,
-        because that would keep the name. If it is cut short, readers see the person no more, and the next
-        writer, such as the same command, finishes it.
+        When this returns, no file of the corpus holds the vectors. Earlier changes of names can no longer be
+        undone, because their record holds the name. If the process dies half-way, readers no longer see the
+        person, and the next writer finishes (the same command does). Raises NoSuchPerson.
         """
         command = f"forget {person}"
         with self._store.writing():
@@ -251,14 +255,17 @@ class People:
             return self._store.erase(erased, {_FACT: {"names": names, "changes": []}}, command=command)
 
     def names_without(self, stream: str) -> dict[str, Any]:
-        """The facts that forget all names given in a stream, which is to be erased with them."""
+        """The facts to store when a stream is erased: all names but its own; {} if it has no names."""
         names = self._names()
         if names.pop(stream, None) is None:
             return {}
         return {_FACT: {"names": names, "changes": []}}
 
     def _with(self, person: str) -> list[Person]:
-        """The people of that name, one per stream. Raises NoSuchPerson without any."""
+        """The people of that name, one per stream, ignoring case if that leaves one name.
+
+        Raises NoSuchPerson if there are none.
+        """
         people = self.listed()
         same = [each for each in people if each.name == person]
         if not same:
@@ -276,7 +283,7 @@ class People:
         return {stream: dict(names) for stream, names in fact.get("names", {}).items()}
 
     def _changed(self, what: str, change: Callable[[Names], int]) -> int:
-        """Change the names under the writer's lock, undoably."""
+        """Change the names under the writer's lock, so that `undo` can restore them."""
         with self._store.writing():
             names, before = self._names(), self._names()
             count = change(names)
@@ -299,10 +306,10 @@ class People:
     # Linking -------------------------------------------------------------------------------------
 
     def link(self) -> int:
-        """Join new labels to the nearest people; returns the number of labels.
+        """Join new labels to the nearest people; returns the number of new labels.
 
-        For streams whose clips have vectors. Two labels of one video are never joined, because the stream
-        already distinguished them. A label that is near nobody becomes a new person.
+        Only streams whose clips have vectors are linked. Two labels of one video are never joined, because
+        the stream already distinguished them. A label that is near nobody becomes a new person.
         """
         joined = 0
         with self._store.writing():

@@ -1,1 +1,1 @@
-"""A corpus over HTTP: REST routes and the page. They parse requests, ask the corpus and show the answers."""
+"""Serves a corpus over HTTP: the page, and REST routes that parse requests, ask the corpus and answer."""

@@ -1,4 +1,4 @@
-"""The folders of `serve --allow`: all that a page may list and index.
+"""The folders of `--allow`, which are all that clients may list and index.
 
 Clients name a place by the allowed folder's name and the path below it, such as "talks/2024/a.mp4". They
 neither send nor see absolute paths. Links are resolved before a place is checked.
@@ -132,10 +132,10 @@ def _shown(name: str) -> str | None:
     return name
 
 
-def _unused(name: str, taken: Mapping[str, str]) -> str:
+def _unused(name: str, used: Mapping[str, str]) -> str:
     shown = _shown(name) or "files"
-    numbered = (shown, *(f"{shown} ({number})" for number in range(2, len(taken) + 3)))
-    return next(each for each in numbered if each not in taken)
+    numbered = (shown, *(f"{shown} ({number})" for number in range(2, len(used) + 3)))
+    return next(each for each in numbered if each not in used)
 
 
 def _nowhere(place: str) -> ServerError:

@@ -25,7 +25,7 @@ _HIDDEN = "the model gave no usable answer"
 
 @dataclass(frozen=True, slots=True)
 class AnswerModels:
-    """The models that the server's owner chose; None where none was chosen."""
+    """The reranker and the rewriter that the server's owner chose; None without one."""
 
     reranker: Reranker | None = None
     rewriter: Rewriter | None = None
@@ -47,7 +47,7 @@ class AnswerModels:
         )
 
     def options_for(self, search: SearchRequest) -> dict[str, Any]:
-        """Options of a search that asks for them. Raises ServerError where there is none, or no words."""
+        """The models that a search asks for, as its options. Raises ServerError without model or words."""
         if search.rerank and self.reranker is None:
             problem = "this server does not rerank moments; start it with --rerank to allow that"
             raise ServerError(404, "no_reranker", problem, field="rerank")

@@ -53,7 +53,7 @@ class Application:
 
 
 class Counted:
-    """Counts and times requests by route, not by address, of which there are infinitely many."""
+    """Counts and times requests by route; by address there would be unboundedly many counters."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics

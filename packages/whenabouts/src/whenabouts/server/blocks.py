@@ -1,4 +1,4 @@
-"""Batch what waiting questions have in common, such as encoding their queries.
+"""Prepares waiting questions in one batch, for example by encoding their queries together.
 
 No question waits for others to arrive: an idle thread takes it at once. While all threads are busy a queue
 forms, and the next question's thread also prepares what those behind it need. Each question is still answered
@@ -37,7 +37,7 @@ class _Question(Generic[Shared]):
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody has begun to prepare for it."""
+        """Whether this question can still join a batch."""
         return bool(self.query) and self.shared is None and not self.answer.cancelled()
 
 
@@ -89,7 +89,7 @@ class BlockExecutor(BoundedExecutor, Generic[Shared]):
             question.answer.set_exception(error)
 
     def _next(self) -> tuple[_Question[Shared], list[_Question[Shared]]]:
-        """The next question, and the batch to prepare for; empty if that is done or begun."""
+        """The next question, and the batch to prepare with it; empty if another thread prepares it."""
         with self._line_lock:
             question = self._line.popleft()
             if not question.is_open:

@@ -80,7 +80,7 @@ class ItemChange(Strict):
 
 
 class ItemMove(Strict):
-    """The id of the moment to put it before; null moves it to the end."""
+    """The id of the moment before which the moved one goes; null: it goes to the end."""
 
     before: str | None = Field(default=None, max_length=40)
 
@@ -104,7 +104,10 @@ class ItemBody(BaseModel):
 
 
 class CollectionLine(BaseModel):
-    """A collection in the list. `changed`: seconds since 1970; `seconds`: total length."""
+    """A collection in the list. `changed`: seconds since 1970; `seconds`: total length.
+
+    `problem`: why an invalid one cannot be opened, and what to do; empty for a valid one.
+    """
 
     id: str
     name: str
@@ -112,6 +115,7 @@ class CollectionLine(BaseModel):
     changed: float
     count: int
     seconds: float
+    problem: str = ""
 
 
 class CollectionsBody(BaseModel):
@@ -133,7 +137,7 @@ class ListParameters(Strict):
 
 
 class NewSearch(Strict):
-    """A question to keep: the page's parameters, and the moments it finds now."""
+    """A search to save: the page's parameters, and the names of the moments that the user has seen."""
 
     name: _Name
     question: dict[str, str] = Field(max_length=40)
@@ -141,12 +145,16 @@ class NewSearch(Strict):
 
 
 class SavedSearchBody(BaseModel):
-    """A saved search. `moments` are those of its last run."""
+    """A saved search. `moments` are the names of those seen at the time `saved` (seconds since 1970).
+
+    `problem` says why an invalid search cannot be used; "" for a valid one.
+    """
 
     name: str
     question: dict[str, str]
     saved: float
     moments: list[str]
+    problem: str = ""
 
 
 class SavedSearchesBody(BaseModel):
@@ -198,7 +206,7 @@ def _item(corpus: Corpus, item: Item) -> ItemBody:
 
 @router.get("/collections", responses=problems(), summary="All collections")
 async def collections(request: Request, _: Annotated[NoParameters, Query()]) -> CollectionsBody:
-    """Most recently changed first."""
+    """Lists all collections, most recently changed first."""
     service = service_of(request)
     return await service.read(service.reads, request, _listed)
 
@@ -211,7 +219,7 @@ def _listed(corpus: Corpus) -> CollectionsBody:
 async def create(
     request: Request, body: NewCollection, _: Annotated[NoParameters, Query()]
 ) -> CollectionBody:
-    """It starts empty."""
+    """Creates an empty collection."""
     return await _done(request, lambda corpus: corpus.collections.create(body.name, body.note))
 
 
@@ -219,7 +227,7 @@ async def create(
 async def collection(
     request: Request, collection: CollectionId, _: Annotated[NoParameters, Query()]
 ) -> CollectionBody:
-    """By id or name, with its moments in order."""
+    """Returns a collection, by id or name, with its moments in order."""
     return await _done(request, lambda corpus: corpus.collections.get(collection))
 
 
@@ -227,7 +235,7 @@ async def collection(
 async def describe(
     request: Request, collection: CollectionId, body: CollectionChange, _: Annotated[NoParameters, Query()]
 ) -> CollectionBody:
-    """Change its name, its note, or both."""
+    """Changes a collection's name, its note, or both."""
     return await _done(
         request, lambda corpus: corpus.collections.describe(collection, new_name=body.name, note=body.note)
     )
@@ -237,7 +245,7 @@ async def describe(
 async def delete(
     request: Request, collection: CollectionId, _: Annotated[NoParameters, Query()]
 ) -> CollectionsBody:
-    """The videos stay. Returns the remaining collections."""
+    """Deletes a collection; the videos stay. Returns the remaining collections."""
     service = service_of(request)
 
     def write(corpus: Corpus) -> CollectionsBody:
@@ -252,12 +260,12 @@ async def delete(
 async def add(
     request: Request, collection: CollectionId, body: NewItems, _: Annotated[NoParameters, Query()]
 ) -> CollectionBody:
-    """Appends them in the given order."""
+    """Appends moments to a collection, in the given order."""
 
     def change(corpus: Corpus) -> Collection:
         moments = [moment_of(name, "moments") for name in body.moments]
         for moment in moments:
-            record_of(corpus, moment.video_id)
+            record_of(corpus, moment.video_id).check_start(moment.start)
         return corpus.collections.add(collection, moments, query=body.query)
 
     return await _done(request, change)
@@ -273,9 +281,16 @@ async def change(
     body: ItemChange,
     _: Annotated[NoParameters, Query()],
 ) -> CollectionBody:
-    """Change its times, note or tags."""
-    new = body.model_dump()
-    return await _done(request, lambda corpus: corpus.collections.change(collection, item, **new))
+    """Changes a moment's times, note or tags."""
+
+    def write(corpus: Corpus) -> Collection:
+        if body.start is not None:
+            moved = [each for each in corpus.collections.get(collection).items if each.id == item]
+            for record in filter(None, (corpus.record(each.video_id) for each in moved)):
+                record.check_start(body.start)
+        return corpus.collections.change(collection, item, **body.model_dump())
+
+    return await _done(request, write)
 
 
 @router.post(
@@ -288,7 +303,7 @@ async def move(
     body: ItemMove,
     _: Annotated[NoParameters, Query()],
 ) -> CollectionBody:
-    """Before another moment, or to the end."""
+    """Moves a moment before another one, or to the end."""
     return await _done(request, lambda corpus: corpus.collections.move(collection, item, body.before))
 
 
@@ -298,7 +313,7 @@ async def move(
 async def remove(
     request: Request, collection: CollectionId, item: ItemId, _: Annotated[NoParameters, Query()]
 ) -> CollectionBody:
-    """The later moments move up."""
+    """Removes a moment; later ones move up."""
     return await _done(request, lambda corpus: corpus.collections.remove(collection, [item]))
 
 
@@ -312,7 +327,7 @@ async def remove(
 async def export_collection(
     request: Request, collection: CollectionId, parameters: Annotated[ListParameters, Query()]
 ) -> Response:
-    """A download with the content of `whenabouts export --collection`."""
+    """Sends a collection as `whenabouts export --collection` writes it."""
     service = service_of(request)
     check_format(parameters.format)
 
@@ -342,7 +357,7 @@ async def export_collection(
     summary="A collection as one film",
 )
 async def film(request: Request, collection: CollectionId, _: Annotated[NoParameters, Query()]) -> Response:
-    """Its moments one after the other, re-encoded as MP4; at most an hour."""
+    """Joins the moments of a collection in one MP4 file, re-encoded; at most an hour."""
     service = service_of(request)
 
     def read(corpus: Corpus) -> tuple[str, list[tuple[Any, Moment]]]:
@@ -372,7 +387,7 @@ async def film(request: Request, collection: CollectionId, _: Annotated[NoParame
 
 
 def _filled(corpus: Corpus, name: str) -> Collection:
-    """A collection that has moments. Raises ServerError."""
+    """A collection with moments whose videos are here. Raises ServerError if it has none or too many."""
     with _refusals():
         kept = corpus.collections.get(name)
     if not any(corpus.record(item.video_id) for item in kept.items):
@@ -386,8 +401,8 @@ def _filled(corpus: Corpus, name: str) -> Collection:
 
 def _join(service: Service, parts: Sequence[tuple[Any, Moment]], out: FilePath) -> None:
     """Write a film."""
-    with contextlib.ExitStack() as held:
-        places = [held.enter_context(service.folders.held(record)) for record, _ in parts]
+    with contextlib.ExitStack() as stack:
+        places = [stack.enter_context(service.folders.held(record)) for record, _ in parts]
         cuts = tuple(
             (place, moment.start, moment.end) for place, (_, moment) in zip(places, parts, strict=True)
         )
@@ -397,7 +412,7 @@ def _join(service: Service, parts: Sequence[tuple[Any, Moment]], out: FilePath) 
 
 @router.get("/saved-searches", responses=problems(), summary="Saved searches")
 async def saved_searches(request: Request, _: Annotated[NoParameters, Query()]) -> SavedSearchesBody:
-    """By name."""
+    """Lists all saved searches, by name."""
     service = service_of(request)
     return await service.read(service.reads, request, _saved)
 
@@ -406,7 +421,11 @@ def _saved(corpus: Corpus) -> SavedSearchesBody:
     return SavedSearchesBody(
         data=[
             SavedSearchBody(
-                name=each.name, question=dict(each.question), saved=each.saved, moments=sorted(each.moments)
+                name=each.name,
+                question=dict(each.question),
+                saved=each.saved,
+                moments=sorted(each.moments),
+                problem=each.problem,
             )
             for each in corpus.saved_searches.listed()
         ]
@@ -417,7 +436,7 @@ def _saved(corpus: Corpus) -> SavedSearchesBody:
 async def save_search(
     request: Request, body: NewSearch, _: Annotated[NoParameters, Query()]
 ) -> SavedSearchesBody:
-    """Replaces one of the same name. Returns all saved searches."""
+    """Saves a search, in place of one with the same name. Returns all saved searches."""
     service = service_of(request)
 
     def write(corpus: Corpus) -> SavedSearchesBody:
@@ -433,7 +452,7 @@ async def delete_search(
     name: Annotated[str, Path(max_length=LONGEST_NAME)],
     _: Annotated[NoParameters, Query()],
 ) -> SavedSearchesBody:
-    """Returns the remaining saved searches."""
+    """Deletes a saved search. Returns the remaining ones."""
     service = service_of(request)
 
     def write(corpus: Corpus) -> SavedSearchesBody:

@@ -1,8 +1,8 @@
 """Probe files, and make thumbnails and clips, in processes with bounded memory.
 
-A decoder is C code reading a file that somebody sent. If it crashes, the server must live on; if it is
-greedy, other requests must keep their memory. A process (`index.workers`) serves one request after another
-and lives as long as the server.
+A decoder is C code that reads untrusted files. It may crash or take much memory, which must harm neither the
+server nor other requests. A process (`index.workers`) serves one request after another and lives as long as
+the server.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Task(Protocol):
 
     @property
     def number(self) -> int:
-        """For the pool's bookkeeping; each pool here runs one task at a time."""
+        """The pool's number for the task; always 0, because each pool here runs one task at a time."""
         ...
 
     @property
@@ -58,39 +58,39 @@ class Task(Protocol):
         ...
 
     def make(self) -> Any:
-        """Do it, in a process that may die of it. The result is sent back."""
+        """Do the work, in a decoder process that it may crash. The result is sent back."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeTask:
-    """What a file contains."""
+    """Probe a file: its streams, size and length."""
 
     path: Path
     number: int = 0
     quiet_seconds: float = 60.0
 
     def make(self) -> Probe:
-        """Probe the file."""
+        """The facts of the file."""
         return probe(self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceTask:
-    """What an exported list says about a file."""
+    """Read the facts of a file that exported lists need."""
 
     path: str
     number: int = 0
     quiet_seconds: float = 600.0
 
     def make(self) -> Source:
-        """Read the file."""
+        """The facts of the file."""
         return read_source(self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class ThumbnailTask:
-    """Write a picture of one instant to `out`."""
+    """Write the frame at a time in seconds to `out`, as JPEG of a width in pixels."""
 
     path: Path
     at: float
@@ -106,7 +106,7 @@ class ThumbnailTask:
 
 @dataclass(frozen=True, slots=True)
 class FrameTask:
-    """A JPEG picture of one instant."""
+    """Read the frame at a time in seconds, as JPEG of a width in pixels."""
 
     path: Path
     at: float

@@ -1,4 +1,4 @@
-"""Errors as answers: a status, a code for programs, a message for users."""
+"""Turns errors into answers: a status, a code for programs, a message for users."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Paths(Protocol):
     """Which paths a message may show (`server.paths.Paths`)."""
 
     def without_folders(self, text: str) -> str:
-        """The message, with folder names removed if they are hidden."""
+        """The message with folders removed and file names kept."""
 
     def unless_hidden(self, text: str, instead: str) -> str:
         """The message, or `instead` if paths are hidden."""
@@ -81,7 +81,7 @@ class ServerError(Exception):
 
 
 def busy(kind: str, seconds: int) -> ServerError:
-    """429: too many requests of one kind."""
+    """The error 429 for too many requests of one kind; `seconds` until a retry may succeed."""
     return ServerError(
         429,
         "busy",
@@ -91,7 +91,7 @@ def busy(kind: str, seconds: int) -> ServerError:
 
 
 def no_video(video_id: str) -> ServerError:
-    """404: no video has this id."""
+    """The error 404 for an unknown video id."""
     return ServerError(
         404, "no_such_video", f"this corpus has no video {video_id[:100]!r}; /api/videos lists them"
     )
@@ -99,7 +99,7 @@ def no_video(video_id: str) -> ServerError:
 
 @contextlib.contextmanager
 def safe_errors(path: Path, out: Path) -> Iterator[None]:
-    """Turn errors of reading `path` and writing `out` into ServerError, without paths."""
+    """Turn errors of reading `path` and writing `out` into a ServerError whose message has no folders."""
     try:
         yield
     except (OSError, WhenaboutsError) as error:
@@ -208,7 +208,7 @@ def of_whenabouts(error: WhenaboutsError, paths: Paths) -> ServerError:
 
 
 def _of_validation(error: RequestValidationError) -> ServerError:
-    """The first error of a request."""
+    """The answer for the first invalid parameter of a request."""
     first = error.errors()[0]
     place = [str(part) for part in first["loc"][1:] if not isinstance(part, int)]
     field = place[-1] if place else None

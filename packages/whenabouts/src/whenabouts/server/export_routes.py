@@ -40,7 +40,7 @@ _DOWNLOAD: dict[int | str, dict[str, Any]] = {
     summary="Moments as a list for editors and players",
 )
 async def export_list(request: Request, parameters: Annotated[ExportParameters, Query()]) -> Response:
-    """The moments that answer a query, or the named ones, to download as `whenabouts export` writes them."""
+    """Sends the moments that answer a query, or named ones, as `whenabouts export` writes them."""
     service = service_of(request)
     if (parameters.query is None) == (parameters.moments is None):
         raise ServerError(400, "invalid", "give either a query or moments", field="query")

@@ -47,13 +47,13 @@ def content_type(path: Path | str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A regular file open for reading. Its holder closes it."""
+    """A regular file open for reading; the caller closes it."""
 
     descriptor: int
     status: os.stat_result
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
         os.close(self.descriptor)
 
 
@@ -175,6 +175,6 @@ class _OpenFileResponse(FileResponse):
             self.release()
 
     def release(self) -> None:
-        """Close the file."""
+        """Close the file and call `done`."""
         self._opened.close()
         self._done()

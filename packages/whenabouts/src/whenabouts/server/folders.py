@@ -1,4 +1,4 @@
-"""Which files may be served: those in folders chosen by whoever starts the server.
+"""Decides which files may be served: those in folders that the server's owner chose.
 
 The ledger says where a video lies, but anyone who can write to a corpus can write any path there. So the file
 is opened, and its real path, with links resolved, decides.
@@ -26,7 +26,7 @@ from whenabouts.video.objects import ObjectPath, source_path
 
 @dataclass(frozen=True, slots=True)
 class ServedFolders:
-    """Folders and single files, by real path."""
+    """The folders and single files that are served, as real paths."""
 
     places: frozenset[str]
 
@@ -34,7 +34,7 @@ class ServedFolders:
     def of(
         cls, corpus: Corpus, named: Iterable[Path] = (), added: frozenset[str] = frozenset()
     ) -> ServedFolders:
-        """The named places, else those that were indexed into a corpus; and `added`.
+        """The named places; if none are named, those that were indexed into a corpus, and `added`.
 
         A corpus of an earlier version does not record what was indexed; then the folders of its files
         are used. Raises UsageError for a named place that does not exist.

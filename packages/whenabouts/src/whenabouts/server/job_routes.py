@@ -1,4 +1,4 @@
-"""Routes that add videos: list allowed folders, queue jobs, watch folders.
+"""Routes that add and remove videos: list allowed folders, queue jobs, watch folders.
 
 A server without `serve --allow` answers 404 to all of them and names that option.
 """
@@ -175,7 +175,7 @@ def _refusals() -> Iterator[None]:
 
 
 def _runner(service: Service) -> Runner:
-    """Raises ServerError (404) without `--allow`."""
+    """The runner of the queue. Raises ServerError 404 without `--allow`."""
     if service.runner is None:
         raise ServerError(
             404,
@@ -202,7 +202,7 @@ async def _done(request: Request, work: Callable[[Corpus, Runner], Answer]) -> A
 
 @router.get("/folders", responses=problems(404), summary="List folders that may be added")
 async def folders(request: Request, parameters: Annotated[FolderParameters, Query()]) -> FolderBody:
-    """The folders of `serve --allow`, or the subfolders, recordings and transcripts of one."""
+    """Lists the folders of `serve --allow`, or the subfolders, recordings and transcripts of one."""
 
     def read(_: Corpus, runner: Runner) -> FolderBody:
         listing = runner.allowed.listed(parameters.place)
@@ -219,14 +219,14 @@ async def folders(request: Request, parameters: Annotated[FolderParameters, Quer
 
 @router.get("/jobs", responses=problems(404), summary="The queue")
 async def queue(request: Request, _: Annotated[NoParameters, Query()]) -> QueueBody:
-    """All jobs, and the folders that are watched."""
+    """Lists all jobs and the watched folders."""
     service = service_of(request)
     return await _done(request, lambda corpus, runner: _queue(service, corpus, runner))
 
 
 @router.get("/jobs/offer", responses=problems(404), summary="What a job may use")
 async def offer(request: Request, _: Annotated[NoParameters, Query()]) -> OfferBody:
-    """The models are on the server's machine; no request of a page downloads one."""
+    """Lists models on the server's machine, for a new job. No request downloads a model."""
 
     def read(corpus: Corpus, _: Runner) -> OfferBody:
         models = {
@@ -243,7 +243,7 @@ async def offer(request: Request, _: Annotated[NoParameters, Query()]) -> OfferB
 
 @router.post("/jobs", responses=problems(404), summary="Plan to index folders and files")
 async def plan(request: Request, body: NewJob, _: Annotated[NoParameters, Query()]) -> JobBody:
-    """Return a job that is being planned. Once it is `planned`, `start` puts it into the queue."""
+    """Creates a job and plans it. Once it is `planned`, `start` puts it into the queue."""
     service = service_of(request)
 
     def write(_: Corpus, runner: Runner) -> JobBody:
@@ -255,7 +255,7 @@ async def plan(request: Request, body: NewJob, _: Annotated[NoParameters, Query(
 
 @router.post("/jobs/retry", responses=problems(404), summary="Retry failed files")
 async def retry(request: Request, _: Annotated[NoParameters, Query()]) -> JobBody:
-    """Covers all failed files in allowed folders."""
+    """Queues a job that reads all failed files in allowed folders again."""
     service = service_of(request)
 
     def write(_: Corpus, runner: Runner) -> JobBody:
@@ -266,7 +266,7 @@ async def retry(request: Request, _: Annotated[NoParameters, Query()]) -> JobBod
 
 @router.post("/jobs/remove", responses=problems(404), summary="Remove videos from the corpus")
 async def remove(request: Request, body: Removal, _: Annotated[NoParameters, Query()]) -> JobBody:
-    """Their files stay. They are indexed again only with `--again`."""
+    """Queues a job that removes videos. Their files stay, and are indexed again only with `--again`."""
     service = service_of(request)
 
     def write(corpus: Corpus, runner: Runner) -> JobBody:
@@ -278,7 +278,7 @@ async def remove(request: Request, body: Removal, _: Annotated[NoParameters, Que
 
 @router.get("/jobs/failed", responses=problems(404), summary="Files that could not be indexed")
 async def failed(request: Request, _: Annotated[NoParameters, Query()]) -> FailuresBody:
-    """Their state when they were last read, with reason and remedy."""
+    """Lists the files that failed when they were last read, with reason and remedy."""
     service = service_of(request)
 
     def read(corpus: Corpus, runner: Runner) -> FailuresBody:
@@ -291,7 +291,7 @@ async def failed(request: Request, _: Annotated[NoParameters, Query()]) -> Failu
 
 @router.get("/jobs/{job}", responses=problems(404), summary="A job")
 async def job_by_id(request: Request, job: JobId, _: Annotated[NoParameters, Query()]) -> JobBody:
-    """With its plan, progress and result."""
+    """Returns a job with its plan, progress and result."""
     service = service_of(request)
 
     return await _done(request, lambda _, runner: _job(service, runner, runner.get(job)))
@@ -299,14 +299,14 @@ async def job_by_id(request: Request, job: JobId, _: Annotated[NoParameters, Que
 
 @router.post("/jobs/{job}", responses=problems(404, 409), summary="Start, pause, continue or stop a job")
 async def ask(request: Request, job: JobId, body: WishBody, _: Annotated[NoParameters, Query()]) -> JobBody:
-    """A job told to pause or stop first finishes the files it is reading, and keeps finished files."""
+    """A paused or stopped job keeps finished files, and begins unfinished ones anew if it continues."""
     service = service_of(request)
     return await _done(request, lambda _, runner: _job(service, runner, runner.jobs.ask(job, body.do)))
 
 
 @router.delete("/jobs/{job}", responses=problems(404, 409), summary="Remove a job from the list")
 async def forget(request: Request, job: JobId, _: Annotated[NoParameters, Query()]) -> QueueBody:
-    """Only a job that neither waits nor runs. The videos it indexed stay."""
+    """Removes a job that neither waits nor runs. The videos that it indexed stay."""
     service = service_of(request)
 
     def write(corpus: Corpus, runner: Runner) -> QueueBody:
@@ -318,7 +318,7 @@ async def forget(request: Request, job: JobId, _: Annotated[NoParameters, Query(
 
 @router.post("/watched", responses=problems(404), summary="Watch a folder, or stop watching it")
 async def watch(request: Request, body: WatchBody, _: Annotated[NoParameters, Query()]) -> QueueBody:
-    """Follows files that appear, change, move or go, like `whenabouts watch`."""
+    """Starts or stops indexing files that appear, change, move or go, like `whenabouts watch`."""
     service = service_of(request)
 
     def write(corpus: Corpus, runner: Runner) -> QueueBody:
@@ -355,7 +355,7 @@ def _queue(service: Service, corpus: Corpus, runner: Runner) -> QueueBody:
 
 
 def _watched(service: Service, corpus: Corpus, runner: Runner, watched: Watched) -> WatchedBody | None:
-    """None for a folder outside this server's allowed folders."""
+    """A watched folder for clients; None if it is outside this server's allowed folders."""
     place = runner.allowed.place(watched.path)
     if place is None or not runner.allowed.hold(watched.path):
         return None

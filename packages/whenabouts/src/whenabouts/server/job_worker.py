@@ -1,4 +1,4 @@
-"""The process that does one job of the queue, so that it cannot harm the server's memory and searches.
+"""The process of one job of the queue, separate so that the job cannot harm the server's memory and searches.
 
 It is started as `python -m whenabouts.server.job_worker`. It reads the job as a line of JSON on standard
 input, and writes lines of JSON to standard output: {"progress": …}, {"plan": …}, {"change": …} of a watched
@@ -189,7 +189,7 @@ def _shown_summary(summary: Summary) -> dict[str, Any]:
 
 
 def _message(error: Exception) -> str:
-    """What happened and how to fix it."""
+    """An error in words: what happened, and how to fix it."""
     if isinstance(error, WhenaboutsError):
         return str(error)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -224,7 +224,7 @@ def _first_line(descriptor: int) -> bytes:
 
 
 def main() -> int:
-    """Do the job given on standard input."""
+    """Do the job given on standard input; returns 0."""
     # A server started in the background may have left SIGINT ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with contextlib.suppress(OSError):

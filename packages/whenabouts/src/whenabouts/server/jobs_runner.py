@@ -1,4 +1,4 @@
-"""Runs the job queue of a corpus: one job at a time, each in its own process, on one of several servers.
+"""Runs the job queue of a corpus: one job at a time, each in its own process, by one of several servers.
 
 The queue is stored in the corpus (`workplace.jobs`), so it outlives the server. The server process that holds
 the lock `jobs/queue.lock` runs it. If that process dies, the system releases the lock, and the next holder
@@ -79,12 +79,12 @@ class Worker:
         return "interrupted", {} if self.is_stopping else {"message": _KILLED}
 
     def stop(self) -> None:
-        """Ask it to finish its current write and end."""
+        """Ask the process to finish its current write and end."""
         self.is_stopping = True
         self._close_input()
 
     def close(self, seconds: float) -> None:
-        """Wait for its end; kill it after `seconds`."""
+        """Wait until the process ends; kill it after `seconds`."""
         self._thread.join(seconds)
         self._process.kill()
         self._thread.join(_END_SECONDS)
@@ -161,7 +161,7 @@ class Runner:
         self._wake.set()
 
     def close(self) -> None:
-        """End the worker. The next server resumes an unfinished job."""
+        """End the worker processes. The next server resumes an unfinished job."""
         self._over.set()
         self._wake.set()
         if self._thread.is_alive():
@@ -185,13 +185,13 @@ class Runner:
         raise NoSuchJob(job_id)
 
     def places(self, job: Job) -> list[str]:
-        """The folders and files of a job under their names for clients; another may have written the job."""
+        """The folders and files of a job, by their names for clients; its task is not trusted."""
         paths = job.task.get("paths")
         places = (self.allowed.place(str(path)) for path in paths) if isinstance(paths, list) else ()
         return [place or "a folder outside --allow" for place in places]
 
     def plan(self, places: Iterable[str], models: Mapping[str, str]) -> Job:
-        """Create a job. Raises ServerError like `Allowed.path`, UsageError like `check_offered`."""
+        """Create an index job. Raises ServerError like `Allowed.path`, UsageError like `check_offered`."""
         paths = list(dict.fromkeys(map(self.allowed.path, places)))
         return self.jobs.plan({"paths": paths, **check_offered(models)})
 
@@ -199,16 +199,17 @@ class Runner:
 
     def _lead(self) -> None:
         while not self._over.is_set():
-            held = self._held()
-            if held is None:
+            lock = self._locked()
+            if lock is None:
                 self._over.wait(_IDLE_SECONDS)
                 continue
             try:
                 self._run()
             finally:
-                held.release()
+                lock.release()
 
-    def _held(self) -> locking.HeldFolder | None:
+    def _locked(self) -> locking.HeldFolder | None:
+        """The lock of the queue; None if another server has it or the folder cannot be used."""
         folder = self._place / "jobs"
         try:
             folder.mkdir(exist_ok=True)

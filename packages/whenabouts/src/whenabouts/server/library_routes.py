@@ -28,7 +28,7 @@ _WAIT_SECONDS = 5.0
 
 @router.get("/facets", responses=problems(), summary="Values that videos share, with counts")
 async def facets(request: Request, parameters: Annotated[LibraryParameters, Query()]) -> FacetsBody:
-    """Corpora, folders (if paths are shown), streams, languages, states, and metadata with few values."""
+    """Counts videos by corpus, folder (if shown), stream, language, state and metadata with few values."""
     service = service_of(request)
     service.paths.check_conditions(parameters.where)
     chosen = make_filter((), parameters.after, parameters.before, parameters.where)
@@ -55,7 +55,7 @@ async def relocate(
     body: RelocationRequest,
     _: Annotated[NoParameters, Query()],
 ) -> VideoBody:
-    """The file must be in a served folder and have the indexed content. Only if paths are shown."""
+    """The file must be in a served folder and have the indexed content. Refused if paths are hidden."""
     service = service_of(request)
     if not service.paths.are_shown:
         hidden = "this server does not show file paths; `whenabouts index` finds the moved file"

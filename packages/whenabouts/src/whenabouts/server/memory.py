@@ -1,4 +1,4 @@
-"""A bound on the server's memory: divided by a measurement at the start, enforced by refusing requests.
+"""Bounds the server's memory: divides it after a measurement at the start, and refuses requests beyond it.
 
 A limit of the system (`ulimit -d`) would end the process whenever a native library gets no memory. So a
 request is admitted only if the memory in use, plus the most that all running requests may add, stays below
@@ -33,7 +33,7 @@ _FROM_START_TO_START = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Bytes a server holds once it has answered, and bytes a request may add."""
+    """Bytes that a server has in use after its first answers (`held`), and bytes that a request may add."""
 
     held: int
     request: int
@@ -143,15 +143,15 @@ class MemoryBound:
         All bodies together get half of the free memory, so that requests without one are still
         answered. Raises like `check`.
         """
-        held = _COPIES_OF_BODY * length
+        reserved = _COPIES_OF_BODY * length
         with self._lock:
-            self._check(self._bodies + 2 * held)
-            self._bodies += held
+            self._check(self._bodies + 2 * reserved)
+            self._bodies += reserved
         try:
             yield
         finally:
             with self._lock:
-                self._bodies -= held
+                self._bodies -= reserved
 
     def drop(self) -> None:
         """Drop caches and return their memory to the system."""

@@ -24,7 +24,7 @@ _CHUNK_BYTES = 256 << 10
 
 @dataclass(frozen=True, slots=True)
 class OpenObject:
-    """An object open for reading. Its holder closes it."""
+    """An object of a store, open for reading; the caller closes it."""
 
     reader: BinaryIO
     status: os.stat_result
@@ -35,7 +35,7 @@ class OpenObject:
         return cls(open_source(path), path.stat())
 
     def close(self) -> None:
-        """Close it."""
+        """Close the object."""
         self.reader.close()
 
     @property

@@ -1,4 +1,4 @@
-"""Which clients may see paths of the server's files, and what others see instead."""
+"""Hides paths of the server's files from clients that may not see them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Paths:
             )
 
     def of_stats(self, numbers: Mapping[str, Any]) -> dict[str, Any]:
-        """The statistics of a corpus, without hidden paths of the corpus, its files and encoders."""
+        """The statistics of a corpus without its location and hidden paths; `failed` becomes a number."""
         seen = {key: value for key, value in numbers.items() if key != "corpus"}
         seen["failed"] = len(numbers["failed"])
         seen["gone"] = [path if self.are_shown else Path(path).name for path in numbers["gone"]]

@@ -39,7 +39,7 @@ _WAIT_SECONDS = 2.0
 
 @router.get("/people", responses=problems(), summary="Who speaks and who is seen")
 async def people(request: Request, _: Annotated[NoParameters, Query()]) -> PeopleBody:
-    """By stream, longest heard or seen first, at most 1,000. `where` is the filter KEY=NAME for a search."""
+    """Lists at most 1,000 people, by stream, the longest present first. `where` filters a search by one."""
     service = service_of(request)
 
     def read(corpus: Corpus) -> PeopleBody:
@@ -136,7 +136,7 @@ async def _changed(request: Request, change: Callable[[People], ChangeBody]) -> 
 async def turns(
     request: Request, video_id: Annotated[str, Path(max_length=300)], _: Annotated[NoParameters, Query()]
 ) -> TurnsBody:
-    """The turns and sightings in a video, by stream and start; empty if nobody was indexed."""
+    """Lists the turns and sightings in a video, by stream and start; none if nobody was indexed."""
     service = service_of(request)
 
     def read(corpus: Corpus) -> TurnsBody:

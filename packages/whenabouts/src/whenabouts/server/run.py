@@ -40,8 +40,8 @@ _OBJECTS_A_COLLECTION = (20_000, 20, 20)
 def serve(corpus: Corpus, settings: Settings, say: Callable[[str], None], processes: int = 1) -> None:
     """Serve a corpus until SIGINT or SIGTERM, then finish the running requests.
 
-    `say` gets the address once it answers; further `processes` join as soon as they have started. Raises
-    UsageError if the address is unavailable, or if the corpus exceeds the memory bound.
+    `say` gets the address once the server answers; further `processes` join as soon as they have started.
+    Raises UsageError if the address is unavailable, or if the corpus exceeds the memory bound.
     """
     if not 1 <= processes <= _MOST_PROCESSES:
         raise UsageError(f"--processes {processes}: give 1 to {_MOST_PROCESSES}")

@@ -1,12 +1,20 @@
-"""Bodies of requests and answers. The OpenAPI description is made from these classes."""
+"""The bodies of requests and answers, from which the OpenAPI description is made."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, Base64Bytes, BaseModel, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    Base64Bytes,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+)
 
 from whenabouts.export.transcript import TranscriptFormat
 from whenabouts.index.filters import Condition
@@ -28,7 +36,7 @@ MOST_MOMENTS = 200
 
 
 def _read_by(parse: Callable[[str], object]) -> AfterValidator:
-    """Refuse a text that `parse` refuses, with its message."""
+    """A validator that refuses a text if `parse` raises UsageError, with the same message."""
 
     def check(text: str) -> str:
         try:
@@ -86,9 +94,17 @@ SegmentSeconds = Annotated[float, Field(ge=0.1, le=3600, allow_inf_nan=False)]
 
 
 class Strict(BaseModel):
-    """Parameters; unknown ones are refused."""
+    """Parameters; unknown ones are refused, and so are true and false where a number is expected."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_as_number(cls, value: Any, info: ValidationInfo) -> Any:
+        kind = cls.model_fields[info.field_name or ""].annotation
+        if isinstance(value, bool) and bool not in (kind, *get_args(kind)):
+            raise ValueError("neither true nor false is accepted here")
+        return value
 
 
 class NoParameters(Strict):
@@ -181,7 +197,7 @@ class VerdictBody(BaseModel):
 
 
 class CheckBody(BaseModel):
-    """Which model checked how many moments; `line` says how often it is wrong.
+    """The model that checked the first moments, and their number; `line` says how often it is wrong.
 
     `counts`: whether its verdict changed confidence and order. `rates`: its error rates measured on this
     corpus, null if there are none.
@@ -195,7 +211,7 @@ class CheckBody(BaseModel):
 
 
 class RerankBody(BaseModel):
-    """Which model put how many moments in order; `line` says it for people."""
+    """The model that reordered the first moments, and their number; `line` says so in words."""
 
     model: str
     moments: int
@@ -203,7 +219,7 @@ class RerankBody(BaseModel):
 
 
 class RewriteBody(BaseModel):
-    """Which model wrote which other queries, that were searched as well."""
+    """The model that wrote further queries, and these queries, which were searched as well."""
 
     model: str
     queries: list[str]
@@ -242,7 +258,7 @@ class VideosParameters(LibraryParameters, PageParameters):
 
 
 class SearchBodyParameters(SearchParameters):
-    """The same, with an example picture."""
+    """A search, and which page of its answer to return; the example may be a picture."""
 
     picture: PictureBytes | None = None
 
@@ -314,7 +330,7 @@ class WhyParameters(Strict):
 
 
 class ExplainParameters(WhyParameters):
-    """The same, and the trained system to explain it."""
+    """A query, a moment that should answer it, and the trained system to explain."""
 
     model: Name
 
@@ -390,7 +406,7 @@ class PageInfo(BaseModel):
 
 
 class SearchPool(BaseModel):
-    """How much was searched: number of videos and total seconds."""
+    """The videos of the corpus: their number and total seconds."""
 
     total_count: int
     total_duration: float
@@ -763,7 +779,7 @@ class ExplainBody(BaseModel):
 
 
 class HealthBody(BaseModel):
-    """The server answers."""
+    """The server's status and version."""
 
     status: Literal["ok"]
     version: str

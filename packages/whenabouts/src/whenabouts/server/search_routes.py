@@ -1,4 +1,4 @@
-"""Routes for a query: search, explain (why), curves."""
+"""Routes that take a query: search, why a moment was or was not found, match curves."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ router = APIRouter(prefix="/api")
     "/search", responses=problems(404, 409), summary="Ranked moments for a sentence or an example moment"
 )
 async def search(request: Request, parameters: Annotated[SearchParameters, Query()]) -> SearchBody:
-    """At most `k` moments, best first, page by page, and whether any of them answers the query."""
+    """Returns at most `k` moments, best first, page by page, and whether any of them answers the query."""
     return await _search(request, parameters)
 
 
 @router.post("/search", responses=problems(404, 409), summary="The same, with a JSON body")
 async def search_by_body(request: Request, parameters: SearchBodyParameters) -> SearchBody:
-    """For queries too long for an address, and for pictures."""
+    """Searches as GET does; for queries too long for an address, and for pictures."""
     return await _search(request, parameters)
 
 
@@ -152,7 +152,7 @@ def _result(service: Service, result: SearchResult, rank: int, scored: ScoredMom
 
 @router.get("/why", responses=problems(404, 409), summary="Why a moment was or was not found")
 async def why(request: Request, parameters: Annotated[WhyParameters, Query()]) -> dict[str, Any]:
-    """The content of `whenabouts doctor why --json`."""
+    """Returns the content of `whenabouts doctor why --json`."""
     service = service_of(request)
     moment = moment_of(parameters.moment, "moment")
 
@@ -174,7 +174,7 @@ async def curves(
     video_id: Annotated[str, Path(max_length=300)],
     parameters: Annotated[CurvesParameters, Query()],
 ) -> dict[str, Any]:
-    """The match curve of each stream, and the moments found on it."""
+    """Returns the match curve of each stream, and the moments found on it."""
     service = service_of(request)
 
     def read(corpus: Corpus) -> dict[str, Any]:

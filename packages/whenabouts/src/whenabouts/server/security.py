@@ -1,4 +1,4 @@
-"""Which requests are admitted: by token and scope, host name, originating site, and size."""
+"""Admits or refuses requests by their token and scope, host name, originating site and size."""
 
 from __future__ import annotations
 
@@ -143,11 +143,11 @@ class Guard:
             await send(message)
 
         body: Receive | None = None
-        with ExitStack() as held:
+        with ExitStack() as reserved:
             try:
                 answer = self._answer(scope)
                 if answer is None and scope["method"] not in ("GET", "HEAD"):
-                    held.enter_context(self._memory().body(self._length(scope)))
+                    reserved.enter_context(self._memory().body(self._length(scope)))
                     body = await self._body(scope, receive)
             except ServerError as error:
                 is_page = any("text/html" in accepted for accepted in _values(scope, b"accept"))
@@ -163,7 +163,7 @@ class Guard:
             await self._app(scope, receive if body is None else body, send_guarded)
 
     def _answer(self, scope: Scope) -> Response | None:
-        """The answer to a request that is not passed on; None if it is."""
+        """The answer to a request that is not passed on; None for one to pass on. Raises ServerError."""
         self._check_host(scope)
         _check_site(scope)
         self._check_length(scope)

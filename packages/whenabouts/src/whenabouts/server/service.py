@@ -1,4 +1,4 @@
-"""What the routes share: the corpus with bounded executors, the file cache, the metrics."""
+"""`Service`, which all routes share: the corpus, bounded executors, the file cache, the metrics."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ class RecentValues(OrderedDict[tuple[str, ...], Result]):
 class Readers:
     """`count` handles on a corpus (see `Corpus.beside`), each lent to one thread at a time.
 
-    If another corpus replaces it on disk, all handles are reopened; `replaced` is called first.
+    If another corpus replaces it on disk, `replaced` is called once, and each handle is reopened when it is
+    next lent.
     """
 
     def __init__(self, corpus: Corpus, count: int, replaced: Callable[[], None] = lambda: None) -> None:
@@ -117,7 +118,7 @@ def _identity(corpus: Corpus) -> tuple[int, ...]:
 
 
 class Service:
-    """One corpus being served."""
+    """One served corpus, with all that its answers need."""
 
     def __init__(self, corpus: Corpus, settings: Settings) -> None:
         limits = settings.limits
@@ -207,7 +208,7 @@ class Service:
             corpus.search_with_models(_QUESTION, options, picture=self._picture)
 
     def divide(self, parts: Parts) -> None:
-        """Keep to these parts of the memory from now on."""
+        """Apply a division of the memory from now on."""
         self.memory = MemoryBound(parts.server, self._drops, parts.request)
         self._keep_at_most(parts.kept)
         self.decoders = Decoders(parts.decoders, parts.decoder)
@@ -266,7 +267,7 @@ class Service:
     def search(
         self, corpus: Corpus, search: SearchRequest, encoded: EncodedTexts | None = None
     ) -> SearchResult:
-        """The whole answer to a search request. All pages of an answer are cut from one search."""
+        """The whole answer to a search request; later pages reuse the cached answer. Raises ServerError."""
         if not corpus.streams:
             raise ServerError(
                 409, "corpus_empty", "this corpus is empty; put something in with `whenabouts index`"
@@ -339,7 +340,7 @@ class Service:
         return replace(looked_at, notes=(*result.notes, *dict.fromkeys(new_notes)))
 
     def _picture(self, record: VideoRecord, at: float) -> bytes:
-        """A frame for the checker, if the file is served and unchanged since indexing."""
+        """A JPEG for a checker or reranker. Raises MediaError if the file is not served or has changed."""
         try:
             with self.folders.held(record) as path:
                 picture = self.decoders.run(FrameTask(path, at, PIXELS_WIDE))
@@ -390,13 +391,13 @@ class Service:
             raise ServerError(409, "no_segments", f"{problem}; {remedy}", field="segments")
 
     def records(self, corpus: Corpus) -> list[VideoRecord]:
-        """All videos by id."""
+        """The ledger rows of all readable videos; also updates the metric of their number."""
         records = corpus.records()
         self.metrics.videos.set(len(records))
         return records
 
     def pool(self, corpus: Corpus) -> tuple[int, float]:
-        """How many videos are searched, and their total seconds."""
+        """The number of videos in the corpus, and their total seconds."""
 
         def count() -> tuple[int, float]:
             records = self.records(corpus)

@@ -28,14 +28,14 @@ async def health(_: Annotated[NoParameters, Query()]) -> HealthBody:
 
 @router.get("/api/access", responses=problems(), summary="What the token may do")
 async def access(request: Request, _: Annotated[NoParameters, Query()]) -> AccessBody:
-    """The scopes of the client. Without guests everybody has all."""
+    """Returns the client's name and scopes. Without guests everybody has all scopes."""
     guest = request.scope["guest"]
     return AccessBody(name=guest.name, scopes=in_order(guest.scopes))
 
 
 @router.get("/api/stats", responses=problems(), summary="Statistics of the corpus")
 async def stats(request: Request, _: Annotated[NoParameters, Query()]) -> dict[str, Any]:
-    """`whenabouts stats --json` without paths, plus models, checker, reranker, rewriter and `adds`."""
+    """Returns `whenabouts stats --json` without hidden paths, and which models the server offers."""
     service = service_of(request)
     numbers = (await service.read(service.reads, request, lambda corpus: corpus.stats())).to_json()
     return service.paths.of_stats(numbers) | {
@@ -54,7 +54,7 @@ async def stats(request: Request, _: Annotated[NoParameters, Query()]) -> dict[s
     summary="Counters in Prometheus' text format",
 )
 async def metrics(request: Request, _: Annotated[NoParameters, Query()]) -> Response:
-    """Requests, latencies, cache, running work."""
+    """Counts requests, their times, files of the cache, and running work."""
     return Response(service_of(request).measured(), headers={"Content-Type": Metrics.content_type})
 
 

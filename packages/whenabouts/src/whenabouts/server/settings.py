@@ -25,14 +25,13 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is done at once; further requests are refused (429).
+    """How much the server does at once; further requests are refused (429, for lack of memory 503).
 
     - `searches`, `reads`, `thumbnails`, `clips` and `checks` may run at a time; `…_waiting` more may
       wait, for at most `wait_seconds`.
     - `files`: video files sent at a time; `clips_a_minute`: new clips begun in a minute.
     - `job_seconds`: the most a search or read may take; `check_seconds`: the most a check may take.
-    - `memory_bytes`: memory of the process with its decoder processes; requests that could exceed it are
-      refused.
+    - `memory_bytes`: memory of the process with its decoder processes.
     - `body_bytes`: size of a request's body; `picture_bytes`: that of a search, which may hold a picture.
     - `head_seconds`, `stall_seconds`: how long a client may take to send its request, or stop reading its
       answer; `graceful_seconds`: how long running requests may take when the server stops.

@@ -1,8 +1,8 @@
 """Divide connections evenly between processes that accept from one socket.
 
-The system gives a connection to whichever process asks first. One of two may then get most of 50 clients,
-whose requests take longer. So each process publishes how many connections it has, and a process with more
-than another briefly leaves the next connection to that one.
+The system gives a connection to whichever process asks first. Of two processes, one may then get most of 50
+clients and answer them more slowly. So each process publishes how many connections it has, and a process with
+more than another briefly leaves the next connection to that one.
 """
 
 from __future__ import annotations

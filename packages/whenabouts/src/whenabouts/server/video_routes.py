@@ -1,4 +1,4 @@
-"""Routes for videos: list, record, words, file, thumbnails and clips."""
+"""Routes for videos: their list, and the record, words, file, thumbnails and clips of each."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from whenabouts.server.schemas import (
 from whenabouts.server.service import Service, left, record_of, service_of, stream_titles
 from whenabouts.shown import indexed_at, lines_of
 from whenabouts.streams import stream as stream_named
-from whenabouts.types import Moment
+from whenabouts.types import LONGEST_SECONDS, Moment
 
 router = APIRouter(prefix="/api/videos")
 VideoId = Annotated[str, Path(max_length=300)]
@@ -62,7 +62,7 @@ def title_of(record: VideoRecord) -> str:
 
 
 def urls_of(record: VideoRecord, at: float) -> tuple[str | None, str | None]:
-    """Addresses of a video's file and of a thumbnail of an instant; None for what it lacks."""
+    """The addresses of a video's file and of its thumbnail at a time in seconds; None for what it lacks."""
     if record.kind != "media":
         return None, None
     base = f"/api/videos/{quote(record.video_id, safe='')}"
@@ -71,7 +71,7 @@ def urls_of(record: VideoRecord, at: float) -> tuple[str | None, str | None]:
 
 @router.get("", responses=problems(), summary="The videos of the corpus")
 async def videos(request: Request, parameters: Annotated[VideosParameters, Query()]) -> VideosBody:
-    """Sorted, filtered and paged. Unreadable files are listed only by `where=video.state=unreadable`."""
+    """Lists videos, page by page. Unreadable files are listed only with `where=video.state=unreadable`."""
     service = service_of(request)
     service.paths.check_conditions(parameters.where)
     if parameters.page_token and parameters.skip:
@@ -150,7 +150,7 @@ def facts_of(service: Service, corpus: Corpus, record: VideoRecord, words: str =
 
 @router.get("/{video_id}", responses=problems(404), summary="The record of a video")
 async def video(request: Request, video_id: VideoId, _: Annotated[NoParameters, Query()]) -> VideoDetails:
-    """Its record, plus facts from its file if that is unchanged since indexing."""
+    """Returns the record of a video, with facts from its file if that is unchanged since indexing."""
     service = service_of(request)
 
     def read(corpus: Corpus) -> VideoDetails:
@@ -203,7 +203,7 @@ def _details(service: Service, record: VideoRecord) -> dict[str, Any]:
 async def cues(
     request: Request, video_id: VideoId, parameters: Annotated[SpanParameters, Query()]
 ) -> CuesBody:
-    """All its spoken passages, or those that overlap [start, end)."""
+    """Returns all spoken passages of a video, or those that overlap [start, end) in seconds."""
     service = service_of(request)
     start, end = parameters.start or 0.0, parameters.end
 
@@ -226,7 +226,7 @@ async def cues(
 
 @router.get("/{video_id}/texts", responses=problems(404), summary="The text on the screen of a video")
 async def texts(request: Request, video_id: VideoId, _: Annotated[NoParameters, Query()]) -> TextsBody:
-    """Text read from slides, captions and signs, by stream and start; empty if none was read."""
+    """Returns the text of slides, captions and signs, by stream and start; none if none was read."""
     service = service_of(request)
 
     def read(corpus: Corpus) -> TextsBody:
@@ -263,7 +263,7 @@ async def texts(request: Request, video_id: VideoId, _: Annotated[NoParameters, 
 async def video_transcript(
     request: Request, video_id: VideoId, parameters: Annotated[TranscriptParameters, Query()]
 ) -> Response:
-    """Its spoken passages as a subtitle or text file, for download."""
+    """Returns the spoken passages of a video as a subtitle or text file, for download."""
     service = service_of(request)
 
     def read(corpus: Corpus) -> tuple[VideoRecord, bytes]:
@@ -280,7 +280,7 @@ async def video_transcript(
 
 
 def _length(record: VideoRecord) -> float:
-    return record.duration if record.duration is not None else 31 * 86_400.0
+    return record.duration if record.duration is not None else LONGEST_SECONDS
 
 
 def _span(record: VideoRecord, start: float, end: float) -> Moment:
@@ -306,7 +306,7 @@ def _binary(*types: str) -> dict[int | str, dict[str, Any]]:
 )
 @router.head("/{video_id}/file", include_in_schema=False)
 async def file(request: Request, video_id: VideoId, _: Annotated[NoParameters, Query()]) -> Response:
-    """The whole file, or one requested range; several ranges get the whole file."""
+    """Sends the file, or one requested range of it; several ranges are answered with the whole file."""
     service = service_of(request)
     record = await service.record(request, video_id)
     service.downloads.acquire()
@@ -342,7 +342,7 @@ async def file(request: Request, video_id: VideoId, _: Annotated[NoParameters, Q
 async def video_thumbnail(
     request: Request, video_id: VideoId, parameters: Annotated[ThumbnailParameters, Query()]
 ) -> Response:
-    """The picture at `at` seconds, made once and cached."""
+    """Sends the picture at `at` seconds, made once and cached."""
     service = service_of(request)
     record = await service.record(request, video_id)
     service.folders.open(record).close()
@@ -368,7 +368,7 @@ async def video_thumbnail(
 async def clip(
     request: Request, video_id: VideoId, parameters: Annotated[ClipParameters, Query()]
 ) -> Response:
-    """[start, end) in seconds, re-encoded to begin and end at exact frames; cached."""
+    """Cuts [start, end) in seconds, re-encoded to begin and end at exact frames, and caches the file."""
     service = service_of(request)
     record = await service.record(request, video_id)
     service.folders.open(record).close()

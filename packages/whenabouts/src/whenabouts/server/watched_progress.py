@@ -1,4 +1,4 @@
-"""The progress of each watched folder, for the page: files being copied, waiting, being read, done."""
+"""Reports the progress of each watched folder: how many files are being copied, wait, are read, are done."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_NAMES = 5
 
 @dataclass(slots=True)
 class _Folder:
-    """Files of a folder: still being written, total of this run, being read, done."""
+    """The files of a folder that are being copied, are being read, and are done; `total` is for this run."""
 
     copying: list[Path] = field(default_factory=list)
     total: int = 0

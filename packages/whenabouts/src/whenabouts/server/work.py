@@ -29,14 +29,14 @@ _FIRST_GUESS_SECONDS, _NEWEST_WEIGHT = 0.2, 0.2
 
 
 class ClientGone(ServerError):
-    """The client left while its job waited. Nobody reads this answer."""
+    """The client left before its job was done. Nobody reads this answer."""
 
     def __init__(self) -> None:
         super().__init__(499, "client_gone", "the client went away")
 
 
 async def stays() -> None:
-    """A client that never leaves."""
+    """Never return: stands for a client that never leaves."""
     await asyncio.Event().wait()
 
 
@@ -152,7 +152,7 @@ class RateLimit:
 
 
 class ConnectionLimit:
-    """How many answers of one kind may be sent at one time; nothing waits."""
+    """Limits how many answers of one kind are sent at one time; further ones are refused, not queued."""
 
     def __init__(self, kind: str, most: int) -> None:
         self.kind, self._most, self.open = kind, most, 0

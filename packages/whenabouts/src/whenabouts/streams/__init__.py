@@ -1,4 +1,4 @@
-"""Streams of a corpus: one file per stream; the folder is the registry.
+"""The registry of streams (words, pictures, sounds, people, …): one module of this folder per stream.
 
 Every module here whose name does not begin with an underscore defines one stream as `STREAM`, an
 `index.stream.Stream` named after its file. A new stream needs only a new file; plugins (`whenabouts.streams`)
@@ -42,7 +42,7 @@ def _built_in() -> dict[str, Stream]:
 
 
 def all_streams() -> dict[str, Stream]:
-    """All installed streams by name; one that reads another's clips comes after it."""
+    """All installed streams by name; a stream that reads the clips of others comes after them."""
     waiting = {**_built_in(), **_registered}
     ordered: dict[str, Stream] = {}
     while waiting:
@@ -56,7 +56,7 @@ def all_streams() -> dict[str, Stream]:
 def stream(name: str) -> Stream:
     """The stream of that name.
 
-    A corpus may hold a stream that is not installed here: it is searched by its words and vectors.
+    A corpus may hold a stream that is not installed: a plain `Stream` searches its words and vectors.
     """
     return _registered.get(name) or _built_in().get(name) or Stream(name)
 
@@ -77,7 +77,7 @@ def frame_stream(names: Iterable[str]) -> str | None:
 
 
 def index_options() -> tuple[Option, ...]:
-    """The options of `index` for all streams."""
+    """The options that all installed streams add to `index`."""
     return tuple(option for stream in all_streams().values() for option in stream.options)
 
 

@@ -1,4 +1,4 @@
-"""What streams choose when they are set up: encoder and seconds; the corpus's choice once it has clips."""
+"""Chooses a stream's encoder and seconds between frames, from the options and the corpus's earlier choice."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from whenabouts.intake.lacks import MachineLack
 from whenabouts.types import UsageError
 
 LETTERS = "letters"
-"""In place of an encoder's name if words are searched by letter only: no vectors, width 0."""
+"""Stands for an encoder's name if words are searched by letter only: no vectors, width 0."""
 
 _MOST_SECONDS = 600
 
 
 def own_encoder(setup: Setup, keyword: str, opens: Callable[[str], Any], default: str = "") -> Any:
-    """The encoder of a stream without words: as the option names or gives it, else the corpus's, or None.
+    """The encoder of a stream without words: the option's, else the corpus's, else None.
 
-    An option that is a switch (True) means the corpus's encoder, or else the `default`.
+    `keyword` names the option, whose value is an encoder or a name for `opens`. A switch (True) means the
+    corpus's encoder, or else the `default`.
     """
     choice, info = setup.options.get(keyword), setup.info
     if choice is True:
@@ -32,9 +33,9 @@ def own_encoder(setup: Setup, keyword: str, opens: Callable[[str], Any], default
 
 
 def text_encoder(setup: Setup, words: str) -> TextEncoder | None:
-    """The sentence encoder of a stream with words: the named one, the corpus's, or the offline default.
+    """The sentence encoder of a stream with words: the option's, the corpus's, or the offline default.
 
-    None if there is no encoder; a note names the content, `words`, that then is searched by letter only.
+    None if there is no encoder; a note says that `words` (the content) are searched by letter only.
     """
     choice, info = setup.options.get("text"), setup.info
     if choice is None and info is not None and info.dimension:
@@ -61,7 +62,7 @@ def frame_seconds(
     """The seconds between frames: as in the corpus, else as `option` gives them, else `default`.
 
     `setting` is the key in the stream's settings. `done` describes the work in messages. `switch` is the
-    option that makes the stream, if that is another one.
+    option that turns the stream on, if there is one.
 
     Raises UsageError for a number out of range, or given without the switch for a new stream; EncoderMismatch
     for another number than the corpus has.

@@ -1,4 +1,4 @@
-"""Clustering of voice or face vectors into people."""
+"""Groups voice or face vectors into people, by agglomerative clustering."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 _MOST = 2000
-"""Vectors compared pair by pair (2 s). Beyond that an even sample is clustered, and the others join the
-nearest cluster."""
+"""Most vectors compared pair by pair (2 s). Of more, an even sample is clustered; the others join the nearest
+cluster."""
 
 
 def clusters(vectors: NDArray[np.float32], least: float) -> NDArray[np.int64]:
-    """(n,) the person of each of n unit vectors, numbered from 0 by first appearance.
+    """The person of each of n unit vectors, (n,), numbered from 0 by first appearance.
 
     Agglomerative clustering with average linkage: two groups merge while their mean cosine is at least
     `least`.

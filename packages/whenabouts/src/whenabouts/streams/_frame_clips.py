@@ -1,4 +1,4 @@
-"""Clips that are one encoded frame each, on an even grid."""
+"""Makes clips of one encoded frame each, on an even grid."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ EncodedFrames = tuple[tuple[int, ...], NDArray[np.float32]]
 
 
 def encoded_frames(batch: FrameBatch | SoundBatch, run: StreamRun) -> EncodedFrames:
-    """Encode frames; returns the indices of their clips and the vectors."""
+    """Encode the frames of a batch."""
     assert isinstance(batch, FrameBatch)
     return batch.clips, run.encoder.encode_images(batch.images)
 
 
 def frame_clips(video: ReadVideo, batches: Sequence[EncodedFrames], seconds: float) -> ClipColumns:
-    """One row per clip of `seconds`; without a new frame, a clip repeats the picture before."""
+    """One row per clip of `seconds`; a clip without a frame repeats the vector before it."""
     if not batches:
         return ClipColumns(np.zeros(0), np.zeros(0), [], None)
-    taken = [clip for clips, _ in batches for clip in clips]
+    encoded = [clip for clips, _ in batches for clip in clips]
     vectors = np.concatenate([vectors for _, vectors in batches])
-    grid = ClipGrid(seconds, max(video.end, taken[-1] * seconds + SHORTEST_SECONDS))
-    clips = np.arange(taken[0], len(grid))
-    shown = np.searchsorted(np.asarray(taken), clips, side="right") - 1
-    starts = grid.bounds(taken[0])[0] + seconds * np.arange(len(clips), dtype=np.float64)
+    grid = ClipGrid(seconds, max(video.end, encoded[-1] * seconds + SHORTEST_SECONDS))
+    clips = np.arange(encoded[0], len(grid))
+    shown = np.searchsorted(np.asarray(encoded), clips, side="right") - 1
+    starts = grid.bounds(encoded[0])[0] + seconds * np.arange(len(clips), dtype=np.float64)
     ends = np.minimum(starts + seconds, grid.bounds(len(grid) - 1)[1])
     return ClipColumns(starts, ends, [""] * len(clips), vectors[shown])

@@ -1,4 +1,4 @@
-"""Cues become passages, the rows of the subtitle stream. Linear in the number of cues.
+"""Makes passages from cues: the rows of the subtitle stream, in time linear in the number of cues.
 
 A passage is some fifteen seconds of speech, cut at the end of a sentence or in a pause. Its `text` is shown
 to users. The words of a question seldom fall into one sentence, so a passage is found by more than its text:
@@ -34,13 +34,12 @@ CONTEXT_LENGTHS = 4.0
 """The context is this many passages long (a minute, less in short videos). Measured at 30 to 180 s."""
 
 PAUSE_SECONDS = 4.0
-"""A pause of this length starts a new passage, however short the one before."""
+"""A longer pause starts a new passage, however short the one before."""
 
-# A passage ends at the first end of a sentence after this share of the target, and at any piece after the
-# other.
+# Shares of the target length: after the first, a passage ends with its sentence; the second is its limit.
 _EARLY, _LATE = 0.75, 1.6
 
-# Encoders read at most 256 word pieces; a longer piece of speech lacks punctuation.
+# In letters (`weight_of`). Encoders read at most 256 word pieces; longer pieces of speech lack punctuation.
 _PIECE_WEIGHT = 300
 _PASSAGE_WEIGHT = 900
 _NEIGHBOURS = 16
@@ -64,7 +63,7 @@ class TimedText(Protocol):
 
 
 class Piece(NamedTuple):
-    """A sentence, or the part of one in a cue. Times in seconds; `closes`: the sentence ends here."""
+    """A sentence of a cue, or a part of one; times in seconds. `closes`: the sentence ends with it."""
 
     start: float
     end: float
@@ -76,8 +75,8 @@ class Piece(NamedTuple):
 class Passage:
     """A row of the subtitle stream: half-open [start, end) in seconds.
 
-    `text` is shown; `context` is for the full-text index (`search_words` of the words around it); `minute` is
-    the number of the group of neighbouring passages, about a minute long, that it belongs to.
+    `text` is shown; `context` is for the full-text index: `search_words` of the text and the words around it.
+    `minute` numbers groups of neighbouring passages, each about a minute long.
     """
 
     start: float
@@ -97,8 +96,8 @@ def passages_of(
     """The passages of one video, by start; empty without speech.
 
     `duration` is the video's length in seconds, if known: a short video is cut finer, down to single cues.
-    Cues may overlap, come in any order, lack punctuation, be empty or far too long; those without finite
-    times are skipped. `language` is that of the words.
+    Cues may overlap, come in any order, lack punctuation or be far too long. Cues without text or finite
+    times and cues that end before 0 are skipped. `language` is the code of the words' language.
 
     >>> from types import SimpleNamespace as Cue
     >>> cues = [Cue(start=0.0, end=1.0, text="Hildy!"), Cue(start=1.0, end=2.0, text="How are you?")]
@@ -126,11 +125,10 @@ def passage_vectors(
 ) -> NDArray[np.float32]:
     """(N, D) unit vectors of the passages of one video.
 
-    `encode` turns texts into unit vectors; it is called once, for all passages and all their minutes (twice
-    the words). A passage's vector is the normalised sum of two unit vectors: the mean of its text's and its
-    two neighbours' vectors, and the vector of its minute. Because a cosine is linear in the vector, this adds
-    several scores at the price of one (54.6 % of titles found first instead of 51.5 %), and needs no
-    smoothing at query time.
+    `encode` turns texts into unit vectors; it is called once, for all passages and all their minutes. A
+    passage's vector is the normalised sum of two unit vectors: the mean of its text's and its two neighbours'
+    vectors, and the vector of its minute. Because a cosine is linear in the vector, this adds several scores
+    at the price of one (54.6 % of titles found first instead of 51.5 %), without smoothing at query time.
     """
     minutes = [passage.minute for passage in passages]
     words = [""] * (max(minutes, default=-1) + 1)
@@ -228,10 +226,9 @@ def _is_full(last: Piece, piece: Piece, lasted: float, weight: int, target: floa
 def _contexts(
     bounds: Sequence[tuple[float, float]], texts: Sequence[str], seconds: float, language: str
 ) -> list[str]:
-    """For each passage the search words of all passages whose middle lies within half of `seconds` of its
-    middle.
+    """For each passage the search words of all passages within `seconds` around its middle.
 
-    At most `_NEIGHBOURS` on either side, so that contexts stay short if lines overlap.
+    At most `_NEIGHBOURS` on either side count, so that contexts stay short if lines overlap.
     """
     middles = [(start + end) / 2 for start, end in bounds]
     contexts = []

@@ -1,4 +1,4 @@
-"""Which part of a picture changed since text was last read in it, so that unchanged text is read once.
+"""Finds the part of a picture that changed since its text was read, so that unchanged text is read once.
 
 Pictures are compared in cells. Only a strip around the changes is read again: a slide stays unchanged beside
 a moving speaker.
@@ -26,9 +26,9 @@ _LARGEST_STRIP = 0.6
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """Rows of cells to read in a picture, over its full width.
+    """The rows of cells to read in a picture, `top` to `bottom` (exclusive) of `rows`, over its full width.
 
-    It renews the lines whose middle lies from row `first` to row `last`; lines at its edges may be cut.
+    Lines whose middle lies from row `first` to row `last` are replaced; lines at the edges may be cut.
     """
 
     top: int

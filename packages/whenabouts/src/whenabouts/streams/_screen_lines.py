@@ -1,9 +1,9 @@
-"""Readings of a video's frames become texts with the time that each is on the screen.
+"""Turns readings of a video's frames into texts with the time that each is on the screen.
 
-A line is tracked from reading to reading: it is the same line if text and place are similar, or if the text
-is equal and the line has moved. Its text is the reading with the highest total score. Lines that appear and
-disappear together form one text. Lines shown nearly throughout (a channel's logo) form a separate text, so
-that their words are not found wherever something else is shown.
+Lines are tracked from reading to reading: two are the same line if text and place are similar, or if the text
+is equal and the line has moved. A line's text is the reading with the highest total score. Lines that appear
+and disappear together form one text. Lines shown nearly throughout (a channel's logo) form a separate text,
+so that their words are not found wherever something else is shown.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from difflib import SequenceMatcher
 
 from whenabouts.video.text_reader import Box, TextLine
 
-# Least similarity of two readings of a line; less is enough at the same place if it was hard to read.
+# Least similarity of two readings of a line; the second holds at the same place if either is unsure.
 _ALIKE, _ALIKE_IF_UNSURE = 0.85, 0.6
 _SAME_PLACE = 0.5
 # Readings that may miss a visible line: in moving film about every fourth is blurred.
@@ -38,7 +38,7 @@ _DENSE = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The lines read in a frame; valid from frame `first` to frame `last` (inclusive)."""
+    """The lines read in frame `first`, shown until frame `last` (inclusive)."""
 
     first: int
     last: int
@@ -47,7 +47,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class ScreenText:
-    """Lines shown from frame `first` to frame `last` (inclusive), in reading order, and where.
+    """Lines shown from frame `first` to frame `last` (inclusive), in reading order, with their box.
 
     `sure` in [0, 1] is the reader's certainty of the lines, weighted by letters. `others` are alternative
     readings of the same lines, some of which may be right (a line that moves through the picture is read in
@@ -65,7 +65,7 @@ class ScreenText:
 
 @dataclass(slots=True, eq=False)
 class _Line:
-    """A tracked line: its readings, and the number of the last one."""
+    """A tracked line: its readings with text and box, and the number of the last reading."""
 
     sightings: list[tuple[Reading, TextLine]] = field(default_factory=list)
     reading: int = 0
@@ -84,12 +84,12 @@ class _Line:
 
     @property
     def frames(self) -> int:
-        """In how many frames it was seen."""
+        """The number of frames with the line."""
         return sum(reading.last - reading.first + 1 for reading, _ in self.sightings)
 
     @property
     def texts(self) -> list[str]:
-        """Its readings, highest total score (certainty times length) first."""
+        """The distinct texts read, highest total score (certainty times length) first."""
         votes: defaultdict[str, float] = defaultdict(float)
         for _, line in self.sightings:
             votes[line.text] += line.score * len(line.text)
@@ -97,16 +97,16 @@ class _Line:
 
     @property
     def sure(self) -> float:
-        """The best certainty of the winning text."""
+        """The greatest certainty of the first of `texts`."""
         return max(line.score for _, line in self.sightings if line.text == self.texts[0])
 
     def box_at(self, frame: int) -> Box:
-        """Its place in the reading nearest to a frame."""
+        """The line's box in the reading nearest to a frame."""
         return min(self.sightings, key=lambda seen: abs(seen[0].first + seen[0].last - 2 * frame))[1].box
 
 
 def screen_texts(readings: Sequence[Reading]) -> list[ScreenText]:
-    """The texts of one video, by start; `readings` are consecutive, without gaps."""
+    """The texts of one video, by start; `readings` are in order of time, without gaps."""
     frames = readings[-1].last - readings[0].first + 1 if readings else 0
     lines = _joined_throughout(_followed(readings), frames)
     groups: list[list[_Line]] = []
@@ -154,7 +154,7 @@ def _around(text: ScreenText, texts: Iterable[ScreenText]) -> str:
 
 
 def in_reading_order(placed: Iterable[tuple[Box, str]]) -> list[tuple[Box, str]]:
-    """Lines row by row from the top, each row from the left; rows are determined by the lines' middles."""
+    """Lines row by row from the top, each row from the left; a line whose middle is level joins the row."""
     rows: list[list[tuple[Box, str]]] = []
     for box, text in sorted(placed, key=lambda line: (line[0][1] + line[0][3], line)):
         above = rows[-1][0][0] if rows else None
@@ -191,7 +191,7 @@ def _followed(readings: Sequence[Reading]) -> list[_Line]:
 def _joined_throughout(lines: Sequence[_Line], frames: int) -> list[_Line]:
     """The lines, with one line for each logo: the same text in the same place most of the time.
 
-    A logo is missed in some readings, and would otherwise be many texts.
+    Without this a logo that some readings miss would become many texts.
     """
     joined: list[_Line] = []
     by_text: defaultdict[str, list[_Line]] = defaultdict(list)
@@ -208,12 +208,12 @@ def _joined_throughout(lines: Sequence[_Line], frames: int) -> list[_Line]:
 
 
 def _is_text(line: TextLine) -> bool:
-    """Whether a reading is more than a stroke that resembles a letter."""
+    """Whether a line has two letters or digits, or a Chinese, Japanese or Korean one; others are noise."""
     return sum(letter.isalnum() for letter in line.text) >= _LEAST_LETTERS or bool(_DENSE.search(line.text))
 
 
 def _sameness(before: TextLine, now: TextLine) -> float:
-    """Similarity of a line to an earlier one, 0 if they differ."""
+    """Similarity of a line to an earlier one in [0, 3]: 0 if they differ, 2 or more if the text is equal."""
     overlap = _overlap(before.box, now.box)
     if before.text == now.text:
         return 2 + overlap
@@ -228,7 +228,7 @@ def _sameness(before: TextLine, now: TextLine) -> float:
 
 
 def _numbers_differ(first: str, second: str) -> bool:
-    """Whether two texts have equally many digits, some different. A digit misread as a letter is ignored."""
+    """Whether two texts have equally many digits, but not the same ones in the same order."""
     digits, others = _DIGITS.findall(first), _DIGITS.findall(second)
     return len(digits) == len(others) and digits != others
 

@@ -1,4 +1,4 @@
-"""Overlapping clips of frames, each encoded as soon as its last frame is there."""
+"""Encodes overlapping clips of frames as video, each clip as soon as its last frame has been read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Window:
 class Watched:
     """The vectors of clips from number `first` on, and the frames that later clips need.
 
-    `numbers` are those of the frames, each shown until the next. `next` is the first clip not yet encoded.
+    `numbers` (of `frames`) count frames of the video. `next` is the number of the first clip to encode.
     """
 
     first: int
@@ -48,12 +48,12 @@ class Watched:
     next: int
 
     def settled(self) -> Watched:
-        """Without the frames, which the next batch has taken over."""
+        """The same without the frames, which the next batch has taken over."""
         return replace(self, numbers=(), frames=())
 
 
 def watched(batch: FrameBatch | SoundBatch, window: Window, encoder: Any, last: Watched | None) -> Watched:
-    """Encode the clips whose frames are complete; `last` is the result for the frames before."""
+    """Encode the clips whose frames are complete; `last` is the result for the batch before."""
     assert isinstance(batch, FrameBatch)
     numbers, frames = batch.clips, batch.images
     following = _first_clip(window, numbers[0])

@@ -1,6 +1,6 @@
-"""Who is seen: given models find, distinguish and track faces. A clip's text is the person's label.
+"""The stream of faces: models that the user names find and compare faces. A clip's text is a person's label.
 
-A stream, loaded by name in `streams/__init__.py`. Off unless models are named. Faces are personal data:
+Loaded by name in `streams/__init__.py`. The stream is off unless models are named. Faces are personal data:
 docs/people.md says whose consent is needed.
 """
 
@@ -21,12 +21,12 @@ from whenabouts.video.faces import Face, FaceFinder, FacesUnavailableError
 
 FRAME_SECONDS = 1.0
 SAME_FACE = 0.363
-"""OpenCV's threshold of the cosine for two faces of one person with SFace; not measured here."""
+"""Least cosine of two faces of one person: OpenCV's threshold for SFace, not measured by this project."""
 
 _FRAME_SIZE = 480
 # Sightings of one person at most this many frames apart are merged.
 _SAME_SIGHTING = 2
-# Measured on one core with tiny models (benchmarks/people.py): 40 s; the cost of real ones is a guess.
+# For an hour of video. One core takes 40 s with tiny models (benchmarks/people.py); the rest is a guess.
 _COST = Cost(seconds=300.0, bytes=0.5e6)
 
 
@@ -38,7 +38,7 @@ class _Seen(NamedTuple):
 
 
 class FaceStream(Stream):
-    """The people who are seen."""
+    """The people who are seen, by their faces."""
 
     name = "face"
     title = "faces"
@@ -96,7 +96,7 @@ class FaceStream(Stream):
         ]
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
-        """A clip per sighting of a person, from its first frame to the end of its last one."""
+        """A clip per sighting of a person, from its first frame to the end of its last frame."""
         seen = [face for batch in batches for face in batch]
         if not seen:
             return ClipColumns(np.zeros(0), np.zeros(0), [], None)
@@ -117,7 +117,7 @@ class FaceStream(Stream):
 
 
 def _sightings(seen: Sequence[_Seen], vectors: Any) -> list[tuple[int, list[int]]]:
-    """The sightings by start: the person's number and the rows of the faces."""
+    """The sightings by start: for each, the person's number and the rows of its faces in `seen`."""
     stretches: list[tuple[int, list[int]]] = []
     latest: dict[int, list[int]] = {}
     for row, number in enumerate(clusters(vectors, SAME_FACE).tolist()):

@@ -1,6 +1,6 @@
-"""Visual similarity: one frame per clip, encoded by an ImageNet network that needs no download.
+"""The stream of visual similarity: one frame per clip, encoded by an ImageNet network without a download.
 
-It answers pictures and moments, not sentences. A stream, loaded by name in `streams/__init__.py`.
+A picture or a moment can search it, a sentence cannot. Loaded by name in `streams/__init__.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BYTES_PER_FRAME = 2700.0
 
 
 class Likeness(Stream):
-    """What frames look like."""
+    """Frames that look like a picture or a moment."""
 
     name = "likeness"
     title = "frames"
@@ -45,7 +45,7 @@ class Likeness(Stream):
     evidence_label = "the picture"
 
     def setup(self, setup: Setup) -> StreamRun | None:
-        """Made if requested or in the corpus; the option `likeness` may be an encoder of pictures."""
+        """None if the stream is neither requested nor in the corpus; the option may be an encoder."""
         seconds = self._seconds(setup)
         if (encoder := own_encoder(setup, "likeness", self.open_encoder, _NETWORK)) is None:
             return None

@@ -1,6 +1,6 @@
-"""Text on the screen: changed frames are read; lines become passages with their time and place.
+"""The stream of text on the screen: reads changed frames and joins lines to texts with time and place.
 
-A stream, loaded by name in `streams/__init__.py`.
+Loaded by name in `streams/__init__.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from whenabouts.types import Evidence
 from whenabouts.video.text_reader import TextLine, TextReader, TextReaderUnavailableError
 
 DEFAULT_SECONDS = 2.0
-"""Seconds between frames: viewers need two seconds for a caption, so hardly any is missed."""
+"""Seconds between frames. Captions are shown for two seconds or more, so hardly any is missed."""
 
 _FRAME_SIZE = 720
 # Measured on one core (benchmarks/screen_text.py): most films take 320 to 520 s an hour.
@@ -44,8 +44,8 @@ _SAME_TIME = 0.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Kept:
-    """The state after a batch: the frames read so far with their lines, the lines at its end, its last
-    frame's number, and the cells' means at the last reading.
+    """The state after a batch: the frames `read` in it with their lines, the lines at its end, the number of
+    its last frame, and the cells' means at the last reading.
     """
 
     read: tuple[tuple[int, tuple[TextLine, ...]], ...]
@@ -113,7 +113,7 @@ class ScreenTextStream(Stream):
         )
 
     def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> _Kept:
-        """The lines of the changed frames; `kept` has those read before."""
+        """The lines of the changed frames; the last of `kept` has the lines and cells before them."""
         assert isinstance(batch, FrameBatch)
         cells = kept[-1].cells if kept else None
         lines: tuple[TextLine, ...] = kept[-1].lines if kept else ()
@@ -152,7 +152,7 @@ class ScreenTextStream(Stream):
             np.minimum(last + seconds / 2, end),
             [text.text for text in texts],
             None if run.encoder is None else _vectors(texts, run.encoder),
-            # Its words count twice, so that it precedes the texts seen together with it.
+            # A text's own words count twice, so that it ranks before the texts seen together with it.
             [search_words(f"{text.text}\n{text.text}\n{text.others}\n{text.around}") for text in texts],
             np.array([text.box for text in texts], np.float32).reshape(-1, 4),
             np.array([text.sure for text in texts], np.float32),
@@ -170,7 +170,7 @@ class ScreenTextStream(Stream):
 
 
 def _vectors(texts: Sequence[ScreenText], encoder: Any) -> NDArray[np.float32]:
-    """(N, D) unit vectors: the sum of the vectors of each text alone and of it with the texts around it."""
+    """(N, D) unit vectors: the sum of the vectors of each text alone and with the texts around it."""
     alone = encode_passages(encoder, [text.text for text in texts])
     summed = alone + encode_passages(encoder, [f"{text.text}\n{text.around}".strip() for text in texts])
     length = np.linalg.norm(summed, axis=1, keepdims=True)

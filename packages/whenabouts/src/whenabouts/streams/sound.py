@@ -1,6 +1,6 @@
-"""Sounds: the sound around each clip, encoded by a CLAP model. Silence has no clips.
+"""The stream of sounds: encodes each clip with the sound around it by a CLAP model; silence has no clips.
 
-A stream, loaded by name in `streams/__init__.py`.
+Loaded by name in `streams/__init__.py`.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class SoundStream(Stream):
         return replace(now, clips=before.clips + now.clips, vectors=vectors)
 
     def settled(self, kept: _SoundState) -> _SoundState:
-        """Without the samples, which the next batch has taken over."""
+        """The state without the samples, which the next batch has taken over."""
         return replace(kept, samples=kept.samples[:0])
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
@@ -149,7 +149,7 @@ class SoundStream(Stream):
         return ClipColumns(start, end, [""] * len(clips), np.concatenate([each.vectors for each in states]))
 
     def moments(self, block: ClipBlock, scores: NDArray[np.float64], shots: ShotBorders) -> Moments:
-        """Segments that end where silence begins; shots say nothing about where a sound ends."""
+        """Segments that end where silence begins; shot borders are ignored, because sounds cross them."""
         return moments_on_segments(block, scores, None, max_gap_seconds=0.0)
 
 
@@ -158,7 +158,7 @@ def _no_vectors(run: StreamRun) -> NDArray[np.float32]:
 
 
 def _advanced(now: _SoundState, run: StreamRun, *, is_whole: bool) -> _SoundState:
-    """Encode the complete clips of the samples at hand; `is_whole`: no more samples follow."""
+    """Encode the complete clips of `now`; `is_whole`: no more samples follow, so all are complete."""
     seconds = float(run.info.settings["clip_seconds"])
     beside = (float(run.info.settings["window_seconds"]) - seconds) / 2
     grid = ClipGrid(seconds, max(now.end, seconds))

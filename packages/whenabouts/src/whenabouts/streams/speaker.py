@@ -1,6 +1,6 @@
-"""Who speaks: turns named in subtitles, or voices distinguished by a model. A clip's text is the label.
+"""The stream of speakers: turns named in subtitles, or voices that a model distinguishes.
 
-A stream, loaded by name in `streams/__init__.py`.
+A clip's text is the speaker's label. Loaded by name in `streams/__init__.py`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from whenabouts.video.speakers import Turn, is_role, turns_of
 from whenabouts.video.voices import STEP_SECONDS, Diarized, Diarizer, VoiceEncoder, Voices
 
 NAMES = "names in subtitles"
-"""In place of a model's name if turns come from subtitles alone: no vectors, width 0."""
+"""Stands for a model's name if turns come from subtitles alone: no vectors, width 0."""
 
 # Seconds: longest gap inside a turn, and shortest turn of a diarizer.
 _SAME_TURN, _SHORTEST = 1.0, 0.2
-# Measured on one core (benchmarks/people.py): silero, filter banks, clusters: 24 s; the model is a guess.
+# For an hour of video. One core takes 24 s without the speaker model (benchmarks/people.py), a guess.
 _COST_OF_NAMES = Cost(seconds=0.001, bytes=0.1e6)
 _COST_OF_VOICES = Cost(seconds=180.0, bytes=0.6e6)
 
@@ -81,7 +81,7 @@ class Speaker(Stream):
     def encode(
         self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]
     ) -> Voices | Diarized:
-        """The voices in a piece of sound, or the speakers; the sound itself is not kept."""
+        """The voices in a piece of sound, or the diarizer's speakers; the sound itself is not kept."""
         assert isinstance(batch, SoundBatch)
         if isinstance(run.encoder, Diarizer):
             return run.encoder.follow(batch.samples, batch.start, kept[-1] if kept else None)
@@ -89,7 +89,7 @@ class Speaker(Stream):
         return voices
 
     def settled(self, kept: Voices | Diarized) -> Voices | Diarized:
-        """Without the diarizer's state, which is needed only once."""
+        """The result without the diarizer's state, which the next batch has used."""
         return kept._replace(state=None) if isinstance(kept, Diarized) else kept
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
@@ -117,9 +117,9 @@ class Speaker(Stream):
 
 
 def voice_turns(voices: Voices, same_voice: float) -> list[Turn]:
-    """Turns of unnamed voices, by start; each window speaks for the middle of its time.
+    """Turns of unnamed voices, by start; windows are clustered at the mean cosine `same_voice`.
 
-    Windows with a mean cosine of at least `same_voice` are one speaker's.
+    Where the windows of two voices overlap, the turn changes in the middle of the overlap.
     """
     turns: list[Turn] = []
     if not len(voices.start):
@@ -142,7 +142,7 @@ def voice_turns(voices: Voices, same_voice: float) -> list[Turn]:
 def diarized_turns(stretches: Sequence[Diarized], diarizer: Diarizer) -> list[Turn]:
     """Turns of a recording's speakers as a diarizer hears them, by start; they may overlap.
 
-    Turns of one speaker less than 1 s apart are merged, and turns under 0.2 s are dropped.
+    Turns of one speaker at most 1 s apart are merged, and turns under 0.2 s are dropped.
     """
     if not stretches:
         return []
@@ -175,8 +175,7 @@ def _together(batches: Sequence[Voices], dimension: int) -> Voices:
 def _vectors(
     start: NDArray[np.float64], end: NDArray[np.float64], labels: Sequence[str], voices: Voices
 ) -> NDArray[np.float32]:
-    """(n, D): the mean of the windows whose middles lie in each turn, else of the speaker's other turns, else
-    zero."""
+    """(n, D) unit vectors: the mean of the windows in each turn, else of the speaker's turns, else zero."""
     middle = (voices.start + voices.end) / 2
     sums = np.concatenate([np.zeros((1, voices.vectors.shape[1])), np.cumsum(voices.vectors, axis=0)])
     first, last = np.searchsorted(middle, start), np.searchsorted(middle, end)

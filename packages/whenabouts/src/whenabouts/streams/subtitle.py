@@ -1,6 +1,6 @@
-"""Words: subtitles, or else recognised speech, as passages with the minute around them.
+"""The stream of words: subtitles, or else recognised speech, as passages with the minute around them.
 
-A stream, loaded by name in `streams/__init__.py`.
+Loaded by name in `streams/__init__.py`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Subtitle(Stream):
     letters_only = "install a sentence encoder (see above) and index again"
 
     def setup(self, setup: Setup) -> StreamRun:
-        """Always made; without a sentence encoder it is searched by letter."""
+        """Every corpus has this stream; without a sentence encoder it is searched by letter only."""
         encoder = text_encoder(setup, self.title)
         return StreamRun(self, StreamInfo(self.name, *made_by(encoder), {}), encoder, Reads(cues=True), _COST)
 

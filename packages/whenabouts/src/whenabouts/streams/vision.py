@@ -1,6 +1,6 @@
-"""Pictures: the middle frame of each clip, encoded by a CLIP or SigLIP model; or clips encoded as video.
+"""The stream of pictures: encodes the middle frame of each clip (CLIP, SigLIP), or each clip as video.
 
-A stream, loaded by name in `streams/__init__.py`.
+Loaded by name in `streams/__init__.py`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from whenabouts.types import UsageError
 
 DEFAULT_CLIP_SECONDS = 1.0
 _MIDDLE = 0.5
-"""Position of a clip's frame in the clip, as in released features. Older corpora, whose settings lack it,
-have the first frame."""
+"""Position of a clip's frame in the clip, in [0, 1), as in released features. Older corpora, whose settings
+lack the position, have the first frame."""
 _MOST_FRAMES = 64
 _NO_MODEL = (
     "pictures are not searched for what they show: no vision model was named. Add one now or later with "
@@ -35,7 +35,7 @@ _BYTES_PER_FRAME = 1300.0
 
 
 class Vision(Stream):
-    """What is seen: one frame per clip, or clips as video if the model reads video."""
+    """Pictures, searched by text or picture: one frame per clip, or clips as video if the model can."""
 
     name = "vision"
     title = "pictures"
@@ -108,7 +108,7 @@ class Vision(Stream):
         return encoded_frames(batch, run)
 
     def settled(self, kept: Any) -> Any:
-        """For video clips, without the frames that the next batch has taken over."""
+        """The result without the frames that the next batch has taken over."""
         return kept.settled() if isinstance(kept, Watched) else kept
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
@@ -118,7 +118,7 @@ class Vision(Stream):
 
 
 def _window(settings: Mapping[str, Any]) -> Window | None:
-    """The windows of video clips in a corpus; None for single frames."""
+    """The windows of clips by a stream's settings; None if single frames are encoded."""
     if settings.get("clip_frames", 1) == 1:
         return None
     return Window(settings["clip_seconds"], settings["window_seconds"], int(settings["clip_frames"]))

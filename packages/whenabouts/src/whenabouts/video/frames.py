@@ -24,6 +24,7 @@ from whenabouts.video.files import printable
 from whenabouts.video.headers import missing_bytes
 from whenabouts.video.opened import packets_of
 from whenabouts.video.probe import (
+    COUNTED_FORMATS,
     BrokenMedia,
     check_pixels,
     frame_matrix,
@@ -301,8 +302,8 @@ class Clock:
     def __init__(self, container: InputContainer, stream: VideoStream) -> None:
         rate = stream_rate(stream) or Fraction(25)
         formats = set(container.format.name.split(","))
-        # Raw streams have no times: frames are counted. AVI has decoding times only.
-        self.is_counted = bool(formats & {"h264", "hevc", "vvc", "mjpeg", "m4v", "h263", "h261", "cavsvideo"})
+        # AVI has decoding times only.
+        self.is_counted = bool(formats & COUNTED_FORMATS)
         base = stream.time_base
         if base is None or not 0 < base <= _LONGEST_TICK:  # a damaged header
             self.is_counted = True

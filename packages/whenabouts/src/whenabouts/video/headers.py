@@ -26,8 +26,34 @@ _LONGEST_HEADER = 1 << 20
 _FIRST_FRAME = 2048
 # The mark of a FLAC stream and its first block, up to the number of its samples (RFC 9639, 8.1 and 8.2).
 _FLAC_BEGIN = re.compile(rb"fLaC[\0\x80]\0\0\x22.{10}(.{8})", re.DOTALL)
-# The header of an FLV file and the size of the tag before it, 0 (Video File Format 10.1, E.2 and E.3).
-_FLV_BEGIN = re.compile(rb"FLV\x01[\0-\x05]\0\0\0\x09\0\0\0\0")
+# Headers with their lengths, at which FFmpeg stops or stumbles in the middle of a file. FLV: the header and
+# the size of the tag before it, 0 (Video File Format 10.1, E.2 and E.3). NUT: the identification of the file.
+_INNER_HEADERS = {
+    b"FLV": (re.compile(rb"FLV\x01[\0-\x05]\0\0\0\x09\0\0\0\0"), 13),
+    b"nut": (re.compile(rb"nut/multimedia container\0"), 25),
+}
+_INITIAL = bytes(flags for flags in range(256) if flags & 8)
+# How files of formats begin of which FFmpeg reads one recording only, or others at wrong times.
+_BEGINNINGS = [
+    re.compile(pattern, re.DOTALL)
+    for pattern in (
+        rb"\x30\x26\xb2\x75\x8e\x66\xcf\x11\xa6\xd9\0\xaa\0\x62\xce\x6c",  # ASF: WMV and WMA
+        rb"\xb7\xd8\0\x20\x37\x49\xda\x11\xa6\x4e\0\x07\xe9\x5e\xad\x8d",  # WTV
+        rb"\x06\x0e\x2b\x34\x02\x05\x01\x01\x0d\x01\x02\x01\x01\x02",  # MXF, the header partition
+        rb"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\0\0",  # Wave64
+        rb"\.RMF\0\0\0\x12\0",  # RealMedia
+        rb"DKIF\0\0\x20\0",  # IVF
+        rb"YUV4MPEG2 ",
+        rb"FORM.{4}AIF[FC](COMM|FVER)",
+        rb"\.snd\0\0.{2}.{4}\0\0\0[\1-\x1b]",  # AU
+        rb"TTA1[\1\2]\0[\1-\x08]\0[\x08\x10\x18]\0",
+        rb"wvpk.{12}\0{4}.{5}[%b]" % re.escape(_INITIAL),  # WavPack, the first block of several channels
+        rb"MAC [\x8c-\x9f]\x0f\0\0\x34\0\0\0",  # Monkey's Audio
+        rb"Creative Voice File\x1a",
+        rb"#!AMR(-WB)?\n",
+    )
+]
+_LONGEST_BEGINNING = 32
 
 
 def missing_bytes(path: Path) -> int:
@@ -49,25 +75,54 @@ def missing_bytes(path: Path) -> int:
 
 
 def joined_bytes(path: Path) -> int:
-    """Bytes of other recordings that were joined to an MP4/MOV, AVI or WAV, which FFmpeg does not read.
+    """Bytes of other recordings that were joined to a file and that FFmpeg does not read, or at wrong times.
 
-    A fragmented MP4 may repeat its header, and is read to its end. Raises OSError if the file cannot be read.
+    Known for MP4/MOV, AVI, WAV and the formats of `_BEGINNINGS`. Raises OSError if the file cannot be read.
     """
     with open_source(path) as file:
         size = _size(file)
-        head = file.read(12)
+        head = file.read(_LONGEST_BEGINNING)
         if head[4:8] == b"ftyp":
-            boxes = [(kind, first) for kind, first, _ in _boxes(file, 0, size)]
-            kinds = [kind for kind, _ in boxes]
-            if b"moof" not in kinds and b"ftyp" in kinds[1:]:
-                return size - boxes[kinds.index(b"ftyp", 1)][1] + 8
-        elif head[:4] == b"RIFF" and head[8:] in (b"AVI ", b"WAVE"):
+            return _joined_boxes(file, size)
+        if head[:4] == b"RIFF" and head[8:12] in (b"AVI ", b"WAVE"):
             end = int.from_bytes(head[4:8], "little") + 8
             end += end % 2  # chunks have an even length
             file.seek(end)
             after = file.read(12)
-            return size - end if after[:4] + after[8:] == head[:4] + head[8:] else 0
+            return size - end if after[:4] + after[8:] == head[:4] + head[8:12] else 0
+    for beginning in _BEGINNINGS:
+        if beginning.match(head):
+            places = (at for at, _ in _matches(path, beginning, _LONGEST_BEGINNING) if at)
+            return size - next(places, size)
     return 0
+
+
+def _joined_boxes(file: BinaryIO, size: int) -> int:
+    """The bytes from the second `ftyp` of an MP4 on.
+
+    0 if its fragments go on in time behind it: a live recording repeats its header.
+    """
+    boxes = list(_boxes(file, 0, size))
+    first, last = next(((start, end) for kind, start, end in boxes[1:] if kind == b"ftyp"), (size, size))
+    if first < size and any(kind == b"moof" for kind, _, _ in boxes):
+        before = dict(_fragment_times(file, 0, first))
+        if all(time > before.get(track, -1) for track, time in _fragment_times(file, last, size)):
+            return 0
+    return size - first + 8 if first < size else 0
+
+
+def _fragment_times(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """(track number, decoding time in ticks) of each fragment between two places of an MP4."""
+    for _, inside, after in _inside(file, (b"moof", b"traf"), start, end):
+        track = time = 0
+        for kind, first, _ in _boxes(file, inside, min(after, end)):
+            file.seek(first)
+            body = file.read(12)
+            if kind == b"tfhd":
+                track = int.from_bytes(body[4:8], "big")
+            elif kind == b"tfdt":
+                time = int.from_bytes(body[4 : 12 if body[:1] == b"\x01" else 8], "big")
+        yield track, time
 
 
 def counts_frames(path: Path) -> bool:
@@ -81,7 +136,7 @@ def counts_frames(path: Path) -> bool:
 
 
 def is_chained(path: Path) -> bool:
-    """Whether a Matroska, Ogg, FLAC or FLV file goes on with another one, joined to it byte by byte."""
+    """Whether a Matroska, Ogg, FLAC, FLV or NUT file goes on with another one, joined to it byte by byte."""
     with open_source(path) as file:
         head = file.read(4)
         file.seek(0)
@@ -89,7 +144,7 @@ def is_chained(path: Path) -> bool:
             return _has_two_segments(file)
         if head == b"OggS":
             return _has_two_beginnings(file)
-    return bool(inner_headers(path)) if head[:3] == b"FLV" else len(flac_lengths(path)) > 1
+    return bool(inner_headers(path)) if head[:3] in _INNER_HEADERS else len(flac_lengths(path)) > 1
 
 
 def _has_two_segments(file: BinaryIO) -> bool:
@@ -145,11 +200,12 @@ def flac_lengths(path: Path) -> list[float]:
 
 
 def inner_headers(path: Path) -> list[tuple[int, int]]:
-    """First byte and one past the last of each header inside an FLV file, where another was joined to it."""
+    """First byte and one past the last of each header inside an FLV or NUT file, where another was joined."""
     with open_source(path) as file:
-        if file.read(3) != b"FLV":
-            return []
-    return [(at, at + len(begin[0])) for at, begin in _matches(path, _FLV_BEGIN, 13) if at]
+        pattern, length = _INNER_HEADERS.get(file.read(3), (None, 0))
+    if pattern is None:
+        return []
+    return [(at, at + length) for at, _ in _matches(path, pattern, length) if at]
 
 
 def _matches(path: Path, pattern: re.Pattern[bytes], length: int) -> Iterator[tuple[int, re.Match[bytes]]]:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from av.container import InputContainer
 
 # No mark tells where these were joined.
-_UNMARKED = {"mpegts", "mpeg"}
-_MARKED = {"matroska", "ogg", "flac", "flv"}
+_UNMARKED = {"mpegts", "mpeg", "gxf"}
+_MARKED = {"matroska", "ogg", "flac", "flv", "nut"}
 # A packet earlier than the one before by less is out of order, or repeats the end of the part before.
 _LEAP_BACK = 1
 # An impossible time is damage, and no joint, if the next packets go on as before it.
@@ -64,7 +64,7 @@ class _Joints:
     clocks: dict[int, _StreamClock]
     seconds: float
     hidden: Sequence[tuple[int, int]] = ()
-    """Bytes that FFmpeg must not see: it ends an FLV file at the header of the second part."""
+    """Bytes that FFmpeg must not see: at the header of the second part it ends FLV, and misreads NUT."""
 
 
 def on_one_clock(path: Path, container: InputContainer) -> InputContainer:

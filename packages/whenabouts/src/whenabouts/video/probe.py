@@ -30,11 +30,13 @@ if TYPE_CHECKING:
 
 _MICROSECONDS = 1_000_000
 # Formats that may state when a file ends instead of how long it is: 140 s for 40 s from 100 s on.
-_STATE_ENDS = {"matroska", "nut", "asf"}
+_STATE_ENDS = {"matroska", "nut", "asf", "flv"}
 _ON_TIME_SECONDS = 0.1
 # Formats that state no length, so that FFmpeg guesses it from the first seconds: 1,071 s for 80 s of which 60
 # are silent.
 _STATE_NOTHING = {"aac", "ac3", "eac3", "amr", "dts", "loas", "mlp", "truehd"}
+COUNTED_FORMATS = {"h264", "hevc", "vvc", "mjpeg", "m4v", "h263", "h261", "cavsvideo"}
+"""Raw streams without times, or with times that restart: their frames are counted."""
 # Lower frame rates come from damaged headers too: one frame in ten minutes.
 _SLOWEST_RATE = Fraction(1, 600)
 # Beginnings of files that users mistake for recordings: lists of other files, and single pictures.
@@ -157,7 +159,7 @@ def probe(path: Path) -> Probe:
         begins = (container.start_time or 0) / _MICROSECONDS
     if probed.picture is None and not probed.has_audio:
         raise BrokenMedia(_nothing_inside(path, probed))
-    duration = _scanned_duration(path) if probed.duration is None else probed.duration
+    duration = scanned_duration(path) if probed.duration is None else probed.duration
     return replace(probed, duration=duration, chapters=_from_zero(probed.chapters, begins, duration))
 
 
@@ -318,9 +320,11 @@ def _stated_duration(path: Path, container: InputContainer) -> float | None:
     None, so that packets are read, for more than a file of its size can hold, for a format that states no
     length, and for a file that does not start at 0 and may state its end: an MP4 does after a first pause.
     """
-    starts = abs(container.start_time or 0) / _MICROSECONDS
     names = set(container.format.name.split(","))
-    if names & _STATE_NOTHING or (starts > _ON_TIME_SECONDS and names & _STATE_ENDS):
+    starts = abs(container.start_time or 0) / _MICROSECONDS
+    if "asf" in names:  # FFmpeg writes the length from 0 on, and adds when the last stream begins
+        starts = max((_start_of(stream) for stream in container.streams), default=0.0)
+    if names & (_STATE_NOTHING | COUNTED_FORMATS) or (starts > _ON_TIME_SECONDS and names & _STATE_ENDS):
         return None
     if "mp3" in names and not counts_frames(path):
         return None
@@ -337,16 +341,22 @@ def _stated_duration(path: Path, container: InputContainer) -> float | None:
     return max((seconds for seconds in stated if seconds <= most), default=0.0) or None
 
 
+def _start_of(stream: Any) -> float:
+    """Seconds at which a stream begins, 0 if unknown."""
+    return float((stream.start_time or 0) * (stream.time_base or 0))
+
+
 def _tagged_seconds(text: str) -> float:
     """Seconds of a Matroska tag such as 00:00:09.960000000; 0 if malformed."""
     match = re.fullmatch(r"(\d{1,9}):(\d\d):(\d\d(?:\.\d+)?)", text.strip())
     return int(match[1]) * 3600 + int(match[2]) * 60 + float(match[3]) if match else 0.0
 
 
-def _scanned_duration(path: Path) -> float | None:
+def scanned_duration(path: Path) -> float | None:
     """Seconds from the first to the end of the last packet of pictures or sound.
 
-    Frames are counted if packets have no times. Jumps by more than a file of its size can hold do not count.
+    Frames are counted in raw streams, and if packets have no times. Jumps by more than a file of its size can
+    hold do not count.
     """
     import av
 
@@ -355,12 +365,13 @@ def _scanned_duration(path: Path) -> float | None:
         stream = picture_stream(container)
         rate = stream_rate(stream) if stream is not None else None
         extent = _Extent(container.size)
+        is_counted = container.format.name in COUNTED_FORMATS
         try:
             for packet in packets_of(container, list(container.streams)):
                 if packet.size == 0 or packet.is_discard or packet.stream.type not in ("video", "audio"):
                     continue
                 stamp = packet.pts if packet.pts is not None else packet.dts
-                if stamp is None:
+                if stamp is None or is_counted:
                     untimed += stream is not None and packet.stream_index == stream.index
                 else:
                     extent.add(stamp * packet.time_base, (packet.duration or 0) * packet.time_base)

@@ -1,12 +1,15 @@
 """Collections: moments in a chosen order, each with a note and tags.
 
 An item stores the video's id and times, not the words. The words are read from the corpus when the item is
-shown, so indexing again updates them, and removing the video removes them.
+shown, so indexing again updates them, and removing the video removes them. The corpus may come from someone
+else, so its rows are not trusted: an invalid collection is listed with its fault, and can only be deleted.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 import secrets
 import sqlite3
 import time
@@ -24,6 +27,8 @@ MOST_TAGS = 20
 LONGEST_TAG = 100
 MOST_ITEMS = 10_000
 MOST_COLLECTIONS = 1_000
+_ID = re.compile("[0-9a-f]{12}")
+_ITEMS = "SELECT i.*, c.name AS holder FROM items i JOIN collections c ON c.id = i.collection"
 
 
 class NoSuchCollection(UsageError):
@@ -64,7 +69,10 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A line of the list of collections; `seconds` is the total length, `changed` a Unix time."""
+    """A line of the list of collections; `seconds` is the total length, `changed` a Unix time.
+
+    `problem` says why an invalid collection cannot be opened, and what to do; it is "" for a valid one.
+    """
 
     id: str
     name: str
@@ -72,9 +80,10 @@ class Listed:
     changed: float
     count: int
     seconds: float
+    problem: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("id", "name", "note", "changed", "count", "seconds")}
+        return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,23 +116,12 @@ class Collections:
         self._database = database
 
     def listed(self) -> list[Listed]:
-        """All collections, most recently changed first."""
+        """All collections, most recently changed first. Invalid ones have a `problem`."""
         with self._database.reading() as connection:
-            rows = (
-                []
-                if connection is None
-                else connection.execute(
-                    "SELECT c.id, c.name, c.note, c.changed, COUNT(i.id) AS count, "
-                    "COALESCE(SUM(i.end - i.start), 0.0) AS seconds FROM collections c LEFT JOIN items i "
-                    "ON i.collection = c.id GROUP BY c.id ORDER BY c.changed DESC, c.name"
-                ).fetchall()
-            )
-        listed = [Listed(**dict(row)) for row in rows]
-        for each in listed:
-            # The sum of items that nobody has read yet, which someone else may have written.
-            if not 0 <= each.seconds <= each.count * LONGEST_SECONDS:
-                raise StoreError(f"the collection {each.name!r} contains invalid moments; delete it")
-        return listed
+            if connection is None:
+                return []
+            rows = connection.execute("SELECT * FROM collections ORDER BY changed DESC, name").fetchall()
+            return [_listed(connection, row) for row in rows]
 
     def get(self, name: str) -> Collection:
         """One collection. Raises NoSuchCollection."""
@@ -138,7 +136,7 @@ class Collections:
             return _read(connection, _create(connection, name, note))
 
     def describe(self, name: str, *, new_name: str | None = None, note: str | None = None) -> Collection:
-        """Change a collection's name or note. Raises NoSuchCollection, NameTaken."""
+        """Change a collection's name or note. Raises NoSuchCollection, NameTaken, UsageError."""
         with self._database.changing() as connection:
             row = _row(connection, name)
             if new_name is not None and checked_name(new_name) != row["name"]:
@@ -153,12 +151,14 @@ class Collections:
     def delete(self, name: str) -> None:
         """Delete a collection with its items; the videos stay. Raises NoSuchCollection."""
         with self._database.changing() as connection:
-            connection.execute("DELETE FROM collections WHERE id = ?", (_row(connection, name)["id"],))
+            connection.execute(
+                "DELETE FROM collections WHERE rowid = ?", (_listed_row(connection, name)["rowid"],)
+            )
 
     def add(
         self, name: str, moments: Iterable[Moment], *, query: str = "", create: bool = False
     ) -> Collection:
-        """Append moments; with `create`, create a missing collection."""
+        """Append moments. Raises UsageError if there are too many; NoSuchCollection, unless `create`."""
         with self._database.changing() as connection:
             if create and _find(connection, name) is None:
                 _create(connection, name, "")
@@ -292,18 +292,34 @@ def _new_id() -> str:
 
 
 def _find(connection: sqlite3.Connection, name: str) -> sqlite3.Row | None:
-    row: sqlite3.Row | None = connection.execute(
-        "SELECT * FROM collections WHERE name = ?1 OR id = ?1 ORDER BY name != ?1", (name.strip(),)
-    ).fetchone()
-    return row
+    """The collection with a name or an id, names first, both as they are listed."""
+    name = name.strip()
+    rows = connection.execute("SELECT rowid, * FROM collections WHERE ? IN (name, id)", (name,)).fetchall()
+    # SQLite does not find text that is not UTF-8 by the text that is shown.
+    rows = rows or connection.execute("SELECT rowid, * FROM collections").fetchall()
+    called = [row for row in rows if name in (row["name"], row["id"])]
+    return min(called, key=lambda row: bool(row["name"] != name), default=None)
 
 
-def _row(connection: sqlite3.Connection, name: str) -> sqlite3.Row:
+def _listed_row(connection: sqlite3.Connection, name: str) -> sqlite3.Row:
+    """A collection, valid or not. Raises NoSuchCollection."""
     row = _find(connection, name)
     if row is None:
         names = connection.execute("SELECT name FROM collections ORDER BY changed DESC LIMIT 20")
         raise _unknown(name, [each["name"] for each in names])
     return row
+
+
+def _row(connection: sqlite3.Connection, name: str) -> sqlite3.Row:
+    """A collection whose items can be looked up by its id. Raises NoSuchCollection, StoreError."""
+    row = _listed_row(connection, name)
+    _check_id(row["id"], row["name"])
+    return row
+
+
+def _check_id(id: str, collection: str) -> None:
+    if not _ID.fullmatch(id):
+        raise StoreError(f"the collection {collection[:LONGEST_NAME]!r} has an invalid id; delete it")
 
 
 def _unknown(name: str, names: Sequence[str]) -> NoSuchCollection:
@@ -334,14 +350,12 @@ def _count(connection: sqlite3.Connection, collection: str) -> int:
 
 
 def _items(connection: sqlite3.Connection, collection: str) -> list[Item]:
-    rows = connection.execute("SELECT * FROM items WHERE collection = ? ORDER BY place", (collection,))
+    rows = connection.execute(f"{_ITEMS} WHERE collection = ? ORDER BY place", (collection,))
     return [_item_of(row) for row in rows]
 
 
 def _item(connection: sqlite3.Connection, collection: str, item: str) -> Item:
-    row = connection.execute(
-        "SELECT * FROM items WHERE collection = ? AND id = ?", (collection, item)
-    ).fetchone()
+    row = connection.execute(f"{_ITEMS} WHERE collection = ? AND i.id = ?", (collection, item)).fetchone()
     if row is None:
         raise NoSuchCollection(f"the collection has no moment {item[:40]!r}; someone may have removed it")
     return _item_of(row)
@@ -353,11 +367,20 @@ def _item_of(row: sqlite3.Row) -> Item:
         item = Item(**facts, tags=tuple(map(str, json.loads(row["tags"]))))
         _check_times(item.moment)
     except (ValueError, TypeError, RecursionError, UsageError) as error:
-        # The corpus may come from someone else, so its rows are not trusted.
-        raise StoreError(
-            f"a collection contains an invalid moment ({error}); delete the collection"
-        ) from None
+        name = row["holder"][:LONGEST_NAME]
+        raise StoreError(f"the collection {name!r} contains an invalid moment ({error}); delete it") from None
+    _check_id(item.id, row["holder"])
     return item
+
+
+def _listed(connection: sqlite3.Connection, row: sqlite3.Row) -> Listed:
+    facts = {name: row[name] for name in ("id", "name", "note", "changed")}
+    try:
+        _check_id(row["id"], row["name"])
+        items = _items(connection, row["id"])
+    except StoreError as error:
+        return Listed(**facts, count=_count(connection, row["id"]), seconds=0.0, problem=str(error))
+    return Listed(**facts, count=len(items), seconds=sum(item.moment.duration for item in items))
 
 
 def _order(connection: sqlite3.Connection, items: Sequence[str]) -> None:

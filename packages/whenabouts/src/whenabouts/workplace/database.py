@@ -1,6 +1,7 @@
-"""The file `workplace.sqlite` of a corpus. It may come from someone else; changes are transactions.
+"""The file `workplace.sqlite` of a corpus: its collections, saved searches and jobs.
 
-Several processes may write; SQLite serializes them. A writer that is killed changes nothing.
+The file may come from someone else, so its tables are checked. Several processes may write: each change is a
+transaction, SQLite serializes them, and a writer that is killed changes nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ JOBS_VERSION = 2
 
 
 class Database:
-    """The workplace of the corpus at `place`. The first change creates it."""
+    """The workplace file of the corpus in a folder. The first change creates it. Raises UsageError."""
 
     def __init__(self, place: str) -> None:
         if is_remote(place):
@@ -97,6 +98,8 @@ class Database:
             )
             with contextlib.closing(connection):
                 connection.row_factory = sqlite3.Row
+                # One text of someone else that is not UTF-8 must not hide all others.
+                connection.text_factory = lambda text: text.decode("utf-8", "backslashreplace")
                 connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
                 for pragma in ("trusted_schema = OFF", "foreign_keys = ON", "cell_size_check = ON"):
                     connection.execute(f"PRAGMA {pragma}")
@@ -124,10 +127,6 @@ class Database:
             yield
         except sqlite3.OperationalError as error:
             code = getattr(error, "sqlite_errorcode", None)
-            if code is None:  # Python's own error, whose text would show the bytes
-                raise StoreError(
-                    f"{self.path} is damaged (a text is not UTF-8); restore it from a copy, or remove it"
-                ) from error
             if code == sqlite3.SQLITE_FULL:
                 raise DiskFull(f"{self.path}: the disk is full; free some space and try again") from error
             busy = code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)

@@ -59,7 +59,7 @@ def in_order(scopes: Iterable[str]) -> list[str]:
 
 
 def session_of(token: str) -> str:
-    """The value of the cookie that a token becomes. It does not reveal the token."""
+    """The cookie's value for a token. The token cannot be computed from it."""
     key = token.encode("utf-8", "replace")
     if len(key) > blake2b.MAX_KEY_SIZE:
         key = blake2b(key).digest()
@@ -67,7 +67,7 @@ def session_of(token: str) -> str:
 
 
 def digest_of(session: str) -> str:
-    """The hash of a cookie's value. It reveals neither the cookie nor the token."""
+    """The hash of a cookie's value, for the file. Neither cookie nor token can be computed from it."""
     return sha256(session.encode("utf-8", "replace")).hexdigest()
 
 

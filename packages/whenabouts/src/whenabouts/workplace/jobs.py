@@ -4,7 +4,8 @@ A job passes through these states:
 
     planning -> planned -> waiting -> running -> done | failed | interrupted | paused | stopped
 
-`wish` is what a user wants of a running job ("pause", "stop", "continue"); the queue's runner acts on it.
+A user can let a paused, interrupted or failed job continue: it waits again. A running job only stores the
+user's `wish` ("pause", "stop", "continue"), and the queue's runner carries it out.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ MOST_KEPT = 50
 """Most ended jobs in the list; older ones are deleted when a new job comes."""
 MOST_WATCHED = 100
 MOST_TRIES = 3
-"""How often a job is started again by itself; it may be what crashes its machine."""
+"""Most starts of a job until a user asks for it again; more could crash the machine again and again."""
 _MOST_BYTES = 500_000
 _ENDED = ("done", "failed", "stopped", "interrupted")
 # (state, wish) -> the job's new state; None: store the wish for the runner.
@@ -58,7 +59,7 @@ class NoSuchJob(UsageError):
 
 
 class NotPossible(UsageError):
-    """A job cannot be started, paused, continued or stopped in its state."""
+    """A job cannot be started, paused, continued, stopped or forgotten in its state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +87,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A watched folder. `last` is the result of its last change.
+    """A watched folder. `last` is the result of the last change in it.
 
-    Its entry `progress` says how far the files being read now are.
+    The entry `progress` of `last` describes the files that are being read now.
     """
 
     path: str
@@ -142,7 +143,7 @@ class Jobs:
         return self.get(job_id)
 
     def forget(self, job_id: str) -> None:
-        """Delete a job that is not running. Raises NoSuchJob and NotPossible."""
+        """Delete a job that is neither waiting nor running. Raises NoSuchJob and NotPossible."""
         with self._database.changing() as connection:
             row = connection.execute("SELECT state FROM jobs WHERE id = ?", (job_id,)).fetchone()
             if row is None:
@@ -177,7 +178,7 @@ class Jobs:
     # For the runner ----------------------------------------------------------------------------------
 
     def recover(self) -> None:
-        """Requeue jobs whose runner died; after `MOST_TRIES` starts they wait for a user."""
+        """Requeue jobs whose runner died, or apply their wish; interrupt them after `MOST_TRIES` starts."""
         with self._database.reading(JOBS_VERSION) as connection:
             if connection is None:
                 return
@@ -199,12 +200,12 @@ class Jobs:
         if not waiting:
             return None
         with self._database.changing() as connection:
-            taken = connection.execute(
+            changed_rows = connection.execute(
                 "UPDATE jobs SET state = 'running', wish = '', tries = tries + 1, progress = '{}' "
                 "WHERE id = ? AND state = 'waiting'",
                 (waiting[0].id,),
             ).rowcount
-        return self.get(waiting[0].id) if taken else None
+        return self.get(waiting[0].id) if changed_rows else None
 
     def next_plan(self) -> Job | None:
         """The oldest job to plan."""
@@ -224,7 +225,7 @@ class Jobs:
             )
 
     def end(self, job_id: str, state: str, outcome: Mapping[str, Any]) -> None:
-        """Store a job's result; if it was interrupted for a wish, its state follows the wish."""
+        """End a running or planning job; one that was interrupted for a wish gets the state of the wish."""
         with self._database.changing() as connection:
             row = connection.execute("SELECT state, wish FROM jobs WHERE id = ?", (job_id,)).fetchone()
             if row is None or row["state"] not in ("running", "planning"):

@@ -28,12 +28,16 @@ class NoSuchSearch(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class SavedSearch:
-    """A named question. `moments` are those it found when the user last looked."""
+    """A named question, saved at a Unix time. `moments` are the names of those that the user has seen.
+
+    `problem` says why an invalid one, which someone else may have written, cannot be repeated; "" if valid.
+    """
 
     name: str
     question: Mapping[str, Any]
     saved: float
     moments: frozenset[str]
+    problem: str = ""
 
 
 class SavedSearches:
@@ -43,21 +47,23 @@ class SavedSearches:
         self._database = database
 
     def listed(self) -> list[SavedSearch]:
-        """All, by name."""
+        """All saved searches, by name. Invalid ones have a `problem`."""
         with self._database.reading() as connection:
             if connection is None:
                 return []
             return [_search_of(row) for row in connection.execute("SELECT * FROM searches ORDER BY name")]
 
     def get(self, name: str) -> SavedSearch:
-        """A saved search. Raises NoSuchSearch."""
+        """A saved search. Raises NoSuchSearch, and StoreError for an invalid one."""
         search = {each.name: each for each in self.listed()}.get(name.strip())
         if search is None:
             raise NoSuchSearch(name)
+        if search.problem:
+            raise StoreError(search.problem)
         return search
 
     def save(self, name: str, question: Mapping[str, Any], moments: Iterable[str]) -> None:
-        """Save a question with the moments it finds now; replaces one of the same name."""
+        """Save a question with the names of its first 1,000 moments; replaces a search of the same name."""
         text = json.dumps(dict(question))
         if len(text) > _LONGEST_QUESTION:
             raise UsageError(
@@ -74,10 +80,14 @@ class SavedSearches:
             )
 
     def delete(self, name: str) -> None:
-        """Delete one. Raises NoSuchSearch."""
+        """Delete a saved search. Raises NoSuchSearch."""
         with self._database.changing() as connection:
-            if not connection.execute("DELETE FROM searches WHERE name = ?", (name.strip(),)).rowcount:
+            rows = connection.execute("SELECT rowid, name FROM searches").fetchall()
+            # By the name that is shown, by which SQLite does not find text that is not UTF-8.
+            called = [(row["rowid"],) for row in rows if row["name"] == name.strip()]
+            if not called:
                 raise NoSuchSearch(name)
+            connection.executemany("DELETE FROM searches WHERE rowid = ?", called)
 
 
 def _search_of(row: sqlite3.Row) -> SavedSearch:
@@ -87,6 +97,6 @@ def _search_of(row: sqlite3.Row) -> SavedSearch:
     except (ValueError, TypeError, AttributeError, RecursionError):
         texts = (None,)
     if not all(isinstance(text, str) for text in texts):
-        # Someone else may have written the corpus.
-        raise StoreError(f"the saved search {row['name'][:100]!r} is invalid; delete it")
+        problem = f"the saved search {row['name'][:100]!r} is invalid; delete it"
+        return SavedSearch(row["name"], {}, row["saved"], frozenset(), problem)
     return SavedSearch(row["name"], question, row["saved"], frozenset(moments))

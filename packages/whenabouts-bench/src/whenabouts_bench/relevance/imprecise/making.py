@@ -178,10 +178,10 @@ def _journal(folder: Path, about: Mapping[str, Any]) -> Iterator[tuple[dict[str,
     path = own_file(folder, JOURNAL)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        held = hold(folder, "writer.lock")
+        lock = hold(folder, "writer.lock")
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error.strerror or error}; name another") from None
-    if held is None:
+    if lock is None:
         raise UsageError(f"{folder}: another run is writing there; wait for it, or name another folder")
     try:
         with os.fdopen(open_appending(path), "a+b") as stream:
@@ -194,7 +194,7 @@ def _journal(folder: Path, about: Mapping[str, Any]) -> Iterator[tuple[dict[str,
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}") from None
     finally:
-        held.release()
+        lock.release()
 
 
 def _read_journal(path: Path, stream: IO[bytes], about: Mapping[str, Any]) -> tuple[dict[str, Caption], int]:

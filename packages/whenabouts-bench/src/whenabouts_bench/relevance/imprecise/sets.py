@@ -1,4 +1,4 @@
-"""Sets of imprecise queries: one pool of videos, equal captions as one query, two random sets.
+"""Make sets of imprecise queries: pool several splits, merge equal captions, draw validation and test.
 
 Paper 004, sections 3.1 and 3.2, draws 500 and 2,781 captions; all splits search the same videos.
 """
@@ -175,7 +175,7 @@ def write_review(captions: Sequence[Caption], path: Path) -> int:
 
 
 def read_review(path: Path, listed: Mapping[str, Caption]) -> dict[str, str]:
-    """Description -> caption from a reviewed list; empty captions are still open.
+    """Description -> caption from a reviewed list; lines with an empty caption are skipped.
 
     Raises FormatError, with the line, if the file is not a review or belongs to another set.
     """

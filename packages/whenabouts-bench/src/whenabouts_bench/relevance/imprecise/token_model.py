@@ -1,4 +1,4 @@
-"""Person names by a token classification model of `transformers` (named entity recognition)."""
+"""Find person names with a token classification model of `transformers` (named entity recognition)."""
 
 from __future__ import annotations
 

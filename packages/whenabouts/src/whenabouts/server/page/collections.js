@@ -2,7 +2,7 @@
 
 import { may } from "./access.js";
 import { faultParts, isPassing, toldOf } from "./errors.js";
-import { t } from "./language.js";
+import { faultText, t } from "./language.js";
 import { address, ask, download, own, sent } from "./server.js";
 import { clock, counted, length, make, noTime, readClock } from "./words.js";
 
@@ -112,16 +112,28 @@ export class Collections {
         sent("POST", "collections", { name: name.value.trim() })
           .then((made) => this.hooks.go({ c: made.id }), (error) => { name.setCustomValidity(error.message); name.reportValidity(); });
       }, input: () => name.setCustomValidity("") }, name, make("button", { type: "submit" }, t("Make it"))),
-      all.length ? make("ul", { class: "shelves" }, ...all.map((each) => make("li", {},
-        this.#link({ c: each.id }, "shelf",
+      all.length ? make("ul", { class: "shelves" }, ...all.map((each) => make("li", {}, ...(each.problem
+        ? this.#invalid(each, of(each.id), t("Delete the collection {name}", { name: each.name }))
+        : [this.#link({ c: each.id }, "shelf",
           make("span", { class: "card-title" }, each.name),
-          make("span", { class: "quiet" }, `${counted(each.count, "moment")} · ${length(each.seconds)}`)))))
+          make("span", { class: "quiet" }, `${counted(each.count, "moment")} · ${length(each.seconds)}`))]))))
         : make("p", { class: "quiet" }, t("None yet. “Collect” beside a moment puts it into one.")),
       make("h2", {}, t("Saved searches")),
       saved.data.length ? make("ul", { class: "shelves" }, ...saved.data.map((each) => this.#search(each)))
         : make("p", { class: "quiet" }, t("None yet. “Save search” keeps a question and tells what is new since.")),
     );
-    for (const each of saved.data.slice(0, MOST_ASKED)) void this.#news(each, signal);
+    for (const each of saved.data.filter((each) => !each.problem).slice(0, MOST_ASKED)) void this.#news(each, signal);
+  }
+
+  /** The line of what somebody else wrote and cannot be opened: its fault, and a button that deletes it. */
+  #invalid(each, path, label) {
+    return [make("span", { class: "shelf" }, make("span", { class: "card-title" }, each.name), make("span", { class: "quiet" }, faultText(each.problem))),
+      this.#eraser(path, label)];
+  }
+
+  #eraser(path, label) {
+    return make("button", { type: "button", class: "round", "data-needs": "collect", "aria-label": label,
+      click: () => void sent("DELETE", path).then(() => this.show("all")) }, "×");
   }
 
   #link(to, kind, ...children) {
@@ -133,13 +145,14 @@ export class Collections {
   }
 
   #search(each) {
+    const path = `saved-searches/${encodeURIComponent(each.name)}`;
+    const label = t("Forget the search {name}", { name: each.name });
+    if (each.problem) return make("li", {}, ...this.#invalid(each, path, label));
     return make("li", {},
       this.#link({ ...this.hooks.blank, ...each.question, c: "" }, "shelf",
         make("span", { class: "card-title" }, each.name),
         make("span", { class: "quiet", "data-news": each.name }, "…")),
-      make("button", { type: "button", class: "round", "data-needs": "collect", "aria-label": t("Forget the search {name}", { name: each.name }), click: () => {
-        void sent("DELETE", `saved-searches/${encodeURIComponent(each.name)}`).then(() => this.show("all"));
-      } }, "×"));
+      this.#eraser(path, label));
   }
 
   async #news(each, signal) {
