@@ -27,10 +27,12 @@ class Hub:
     connection breaks `breaks_after` bytes of a weights file, except for range requests; `lies` sends wrong
     bytes; `gated` refuses; `drip` waits seconds after each byte; `busy` first requests get 503;
     `knows_no_ranges` always sends whole files; `elsewhere` is another hub to which it redirects for files.
+    `old_name` is the repository's name before it was renamed.
     """
 
     folder: Path
     repository: str = "own/clip"
+    old_name: str = ""
     licence: str | None = "apache-2.0"
     commit: str = COMMIT
     breaks_after: int | None = None
@@ -88,6 +90,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _answer(self, is_get: bool) -> None:
         hub = self.hub
         path = self.path.partition("?")[0]
+        path = path.replace(f"/api/models/{hub.old_name or '-'}", f"/api/models/{hub.repository}")
         hub.keys.append(self.headers.get("Authorization"))
         api, files = f"/api/models/{hub.repository}", f"/{hub.repository}/resolve/{hub.commit}/"
         if path in (api, f"{api}/revision/main", f"{api}/revision/{hub.commit}"):

@@ -680,11 +680,12 @@ class Corpus:
         """A moment with its video's id, from VIDEO@START-END with any name that `resolve` takes.
 
         Times may be time codes (00:01:02:12), counted at the video's frame rate from its first frame.
+        Raises UsageError for a moment that starts after the video's end.
         """
-        if isinstance(moment, Moment):
-            return replace(moment, video_id=self.resolve(moment.video_id).video_id)
-        video, start, end = parse_moment(moment, self.rate_of)
-        return Moment(self.resolve(video).video_id, start, end)
+        given = moment if isinstance(moment, Moment) else Moment(*parse_moment(moment, self.rate_of))
+        record = self.resolve(given.video_id)
+        record.check_start(given.start)
+        return replace(given, video_id=record.video_id)
 
     def rate_of(self, video: str) -> Fraction | None:
         """Frames per second of a video, by any name that `resolve` takes; None if unknown."""

@@ -13,17 +13,27 @@ from whenabouts.corpus import Corpus
 from whenabouts.index.records import natural_key
 
 
-@pytest.fixture
-def own(tmp_path: Path, samples: Path, samples_corpus: Path) -> Path:
-    """A corpus and videos that the test may change."""
-    shutil.copytree(samples_corpus, tmp_path / "own.corpus")
-    (tmp_path / "films").mkdir()
+@pytest.fixture(scope="module")
+def as_indexed(tmp_path_factory: pytest.TempPathFactory, samples: Path, samples_corpus: Path) -> Path:
+    """A folder of videos with their corpus, and a copy of it from which `own` restores it."""
+    folder = tmp_path_factory.mktemp("library") / "own"
+    shutil.copytree(samples_corpus, folder / "own.corpus")
+    (folder / "films").mkdir()
     for name in ("friday.mp4", "friday.vtt", "flower.webm"):
-        shutil.copy(samples / name, tmp_path / "films")
-    corpus = Corpus(tmp_path / "own.corpus")
+        shutil.copy(samples / name, folder / "films")
+    corpus = Corpus(folder / "own.corpus")
     corpus.remove(*(video.id for video in corpus.videos()))
-    corpus.add(tmp_path / "films", processes=1, again=True, metadata={"camera": "left"})
-    return tmp_path / "own.corpus"
+    corpus.add(folder / "films", processes=1, again=True, metadata={"camera": "left"})
+    shutil.copytree(folder, folder.with_name("copy"))
+    return folder
+
+
+@pytest.fixture
+def own(as_indexed: Path) -> Path:
+    """A corpus that a test may change, of videos that it may move."""
+    shutil.rmtree(as_indexed)
+    shutil.copytree(as_indexed.with_name("copy"), as_indexed)
+    return as_indexed / "own.corpus"
 
 
 def names_of(client: Client, **parameters: Any) -> list[str]:
