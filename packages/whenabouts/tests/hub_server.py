@@ -21,14 +21,13 @@ COMMIT = "a" * 40
 
 @dataclass
 class Hub:
-    """A hub with one repository, whose files are those of a folder, and the ways in which it misbehaves.
+    """A hub whose only repository has the files of a folder, with faults that tests switch on.
 
-    `asked` are the paths that it was asked for, and `ranges` what parts of files. `breaks_after` bytes of a
-    weights file the connection ends, unless a part is asked for; `lies` sends other bytes than it described;
-    `gated` refuses; `drip` waits so many seconds behind each byte; `busy` times it answers 503 first;
-    `knows_no_ranges` sends the whole file always; `elsewhere` is another hub that it sends to for files;
-    `old_name` is a name of the repository before it was renamed.
-    `keys` are the keys that it was sent.
+    It records requested paths (`asked`), ranges of files (`ranges`) and access keys (`keys`). Faults: the
+    connection breaks `breaks_after` bytes of a weights file, except for range requests; `lies` sends wrong
+    bytes; `gated` refuses; `drip` waits seconds after each byte; `busy` first requests get 503;
+    `knows_no_ranges` always sends whole files; `elsewhere` is another hub to which it redirects for files.
+    `old_name` is the repository's name before it was renamed.
     """
 
     folder: Path

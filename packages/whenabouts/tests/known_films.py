@@ -181,7 +181,7 @@ def _texts(stream: Any, plan: Plan) -> Iterator[Any]:
 def sound(
     path: Path, codec: str, samples: NDArray[np.int16], form: str | None = None, is_variable: bool = False
 ) -> Path:
-    """A file of sound alone; `is_variable`: of quality 4 instead of a bit rate, and without a Xing header."""
+    """Write a file of sound; `is_variable`: by quality 4 instead of a bit rate, without a Xing header."""
     options = {"write_xing": "0"} if is_variable else {}
     with av.open(str(path), "w", format=form, options=options) as container:
         stream: Any = container.add_stream(codec, rate=RATE)

@@ -171,7 +171,7 @@ def picture(colours: Sequence[tuple[int, int, int]]) -> NDArray[np.uint8]:
 def x_vector_folder(
     folder: Path, kind: str = "WavLM", apart: Sequence[Sequence[NDArray[np.float32]]] | None = None
 ) -> Path:
-    """A small random speaker model; the voices `apart`, by pieces, have opposite vectors."""
+    """Write a small random speaker model; the voices `apart` (pieces of two) get opposite vectors."""
     import torch
     import transformers
 

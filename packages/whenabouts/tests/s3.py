@@ -143,7 +143,7 @@ def _s3rver(folder: Path) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def _ceph(folder: Path) -> Iterator[Server]:
-    """A monitor, a disk in memory and a gateway; about 12 s until it answers."""
+    """Start a monitor, a disk in memory and a gateway, which answer after about 12 s."""
     missing = [name for name in ("ceph-mon", "ceph-osd", "radosgw", "ceph") if shutil.which(name) is None]
     if missing:
         pytest.skip(f"needs {', '.join(missing)} (apt install radosgw ceph-mon ceph-osd)")
@@ -214,8 +214,8 @@ class Request:
 class Fault:
     """How the proxy fails a request.
 
-    `status` and `code` are an error in S3's form; `seconds` go by first; `cut` sends half of the answer and
-    hangs up; `lost` passes the request on and hangs up without its answer.
+    `status` and `code` are an error in S3's format; `seconds` is a delay; `cut` sends half of the answer and
+    disconnects; `lost` passes the request on and disconnects without an answer.
     """
 
     status: int = 0

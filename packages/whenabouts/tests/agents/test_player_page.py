@@ -82,8 +82,8 @@ def results(place: Path) -> dict[str, Any]:  # noqa: F811
 def host(results: dict[str, Any]) -> Iterator[Host]:
     """Opens the simulated host with the player in it.
 
-    It starts after `results`: no event loop can run beside the browser's. Nothing else may be fetched, and no
-    error may arise.
+    It starts after `results`, because no event loop can run beside the browser's. Requests to other addresses
+    and errors fail the test.
     """
     if not CHROMIUM.exists():
         pytest.skip("Chromium is not installed")

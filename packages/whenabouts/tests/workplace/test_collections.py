@@ -168,7 +168,7 @@ def as_a_stranger(folder: Path, statement: str, *values: object) -> None:
 
 
 def only_delete_helps(collections: Collections, problem: str) -> None:
-    """The collection "film" is listed with a problem that all other uses state, until it is deleted."""
+    """Check that "film" is listed with a problem, which all other uses raise, until it is deleted."""
     invalid, valid = collections.listed()
     assert (invalid.name, invalid.count, invalid.seconds) == ("film", 2, 0.0)
     assert problem in invalid.problem and "'film'" in invalid.problem and "delete it" in invalid.problem

@@ -140,7 +140,7 @@ def ids(corpus: Corpus) -> dict[str, str]:
 def browser() -> Iterator[Any]:
     """A headless Chromium from Debian.
 
-    Of one file of tests at a time: while Playwright runs, its event loop is in the way of others.
+    Each file of tests starts its own, because Playwright's event loop prevents others while it runs.
     """
     if not CHROMIUM.exists():
         pytest.skip(f"{CHROMIUM} is not here")
@@ -153,7 +153,7 @@ def browser() -> Iterator[Any]:
 class Watched:
     """A tab, and its faults: errors, violations of policies, requests to other hosts.
 
-    `expected` are parts of console messages that the test brings about itself.
+    `expected` are parts of console messages that the test itself causes.
     """
 
     def __init__(self, page: Any, address: str) -> None:
