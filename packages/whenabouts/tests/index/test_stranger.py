@@ -142,3 +142,16 @@ def test_where_no_note_can_be_kept_a_corpus_opens_all_the_same(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     corpus_at(tmp_path / "c")
     assert len(Store.open(tmp_path / "c").videos()) == 3
+
+
+def test_the_second_process_has_a_limit_of_memory_and_leaves_no_core_dump(tmp_path: Path) -> None:
+    corpus_at(tmp_path / "c")
+    read = (
+        "import resource, sys\n"
+        "from whenabouts.index.stranger import _read\n"
+        "assert _read(sys.argv[1], 1000) == 0\n"
+        "print(resource.getrlimit(resource.RLIMIT_DATA)[0], *resource.getrlimit(resource.RLIMIT_CORE))"
+    )
+    command = [sys.executable, "-c", read, str(tmp_path / "c")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == f"{(2 << 30) + 2 * 1000} 0 0"
