@@ -93,7 +93,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     given: dict[str, Any] = getattr(config, "workerinput", {})
     if "share" not in given or not fnmatch.fnmatch(collection_path.name, "test_*.py"):
         return None
-    return _test_files()[collection_path] % given["workercount"] != given["share"] or None
+    number = _test_files().get(collection_path.resolve(), 0)
+    return number % given["workercount"] != given["share"] or None
 
 
 @functools.cache
