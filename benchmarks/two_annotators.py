@@ -4,7 +4,8 @@
     whenabouts train activitynet_two_annotators/xml --features OUT --out RUN --set training.seed=1
     whenabouts run --checkpoint RUN --features OUT --split test --out RUN.json
     python -m benchmarks.two_annotators measure OUT [--own 300] [--run xml=RUN.json ...]
-    python -m benchmarks.two_annotators table
+    python -m benchmarks.two_annotators validated FILE XML=RUN ...
+    python -m benchmarks.two_annotators table [FILE]
 
 `write` makes the judgements and the words (`whenabouts_bench.datasets.activitynet_two_annotators`), a
 transcript for each test video, and features by MiniLM: the tokens of all queries, and for each clip of 4 s
@@ -17,7 +18,8 @@ lists 60 moments of 100 that are asked for, so R@100 counts fewer.
 `--run NAME=FILE` is a run of a trained system; several of one NAME are trainings. What each query found is
 kept in a file, beside that of systems asked before. `table` needs nothing else: it prints means with 95 %
 intervals over videos (and trainings), and trained systems against XML, training by training, with p corrected
-by Holm's method over the systems of a metric.
+by Holm's method over the systems of a metric. `validated` writes such a file of what trainings found in the
+validation split: their best epochs, as their folders have it.
 """
 
 from __future__ import annotations
@@ -82,6 +84,9 @@ def main() -> None:
     measures.add_argument("out", type=Path)
     measures.add_argument("--own", type=int, default=0, metavar="VIDEOS")
     measures.add_argument("--run", action="append", default=[], metavar="NAME=FILE")
+    validates = verbs.add_parser("validated")
+    validates.add_argument("file", type=Path)
+    validates.add_argument("run", nargs="+", metavar="NAME=FOLDER")
     shown = verbs.add_parser("table")
     shown.add_argument("file", type=Path, nargs="?", default=OUTCOMES)
     options = parser.parse_args()
@@ -89,6 +94,8 @@ def main() -> None:
         write(options.annotations, options.out)
     elif options.verb == "measure":
         measure(options.out, options.own, options.run)
+    elif options.verb == "validated":
+        written(validated(options.run), options.file)
     else:
         print("\n".join(table(opened(options.file))))
 
@@ -329,15 +336,34 @@ def measure(out: Path, own: int, runs: Sequence[str]) -> None:
     if own:
         some = queries_of(test, own)
         asked["whenabouts", "1"] = evaluate(some, OwnRun("whenabouts", some, own_corpus(out)), METRICS)
-    trained: Counter[str] = Counter()
-    for named in runs:
-        name, _, file = named.partition("=")
-        trained[name] += 1
-        asked[name, str(trained[name])] = evaluate(test, file, METRICS)
+    asked |= {training: evaluate(test, file, METRICS) for training, file in trainings_of(runs)}
     keep(outcomes_of(test, asked))
     found |= {"machine": describe_machine("numpy", "onnxruntime"), "date": f"{datetime.now(UTC):%Y-%m-%d}"}
     RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print("\n".join(table(opened(OUTCOMES))))
+
+
+def trainings_of(runs: Sequence[str]) -> Iterator[tuple[tuple[str, str], Path]]:
+    """(Name, number) and place of each NAME=PLACE; the numbers count those of one name."""
+    counts: Counter[str] = Counter()
+    for named in runs:
+        name, _, place = named.partition("=")
+        counts[name] += 1
+        yield (name, str(counts[name])), Path(place)
+
+
+def validated(runs: Sequence[str]) -> Outcomes:
+    """What each query of the validation split found, from the folders of trainings."""
+    values: dict[tuple[str, str], Floats] = {}
+    queries: tuple[str, ...] = ()
+    for training, folder in trainings_of(runs):
+        text = (folder / "validation.queries.jsonl").read_text(encoding="utf-8")
+        rows = sorted((json.loads(line) for line in text.splitlines()), key=lambda row: row["query_id"])
+        queries = queries or tuple(row["query_id"] for row in rows)
+        if queries != tuple(row["query_id"] for row in rows):
+            raise SystemExit(f"{folder}: validated on other queries than the first training")
+        values[training] = np.array([[row["metrics"][metric] for metric in METRICS] for row in rows])
+    return Outcomes(METRICS, queries, tuple(query.partition("#")[0] for query in queries), values)
 
 
 def outcomes_of(truth: Annotations, asked: Mapping[tuple[str, str], Evaluation]) -> Outcomes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from benchmarks.two_annotators import (
     srt,
     table,
     tf_idf,
+    validated,
 )
 
 from whenabouts.video.cues import read_cue_file
@@ -80,6 +82,23 @@ def test_what_was_kept_is_printed_beside_what_is_asked_later(
     whole, part = "\n".join(table(opened(tmp_path / "kept.csv.gz"))).split(" queries of ")[1:]
     assert "| TF-IDF |  | 100.0 (100.0 to 100.0) |" in whole and "whenabouts" not in whole
     assert part.startswith("1 videos") and "| TF-IDF |" in part and "| whenabouts |" in part
+
+
+def test_what_trainings_found_in_validation_is_read_from_their_folders(tmp_path: Path) -> None:
+    for seed, hit in (("one", 1.0), ("two", 0.0)):
+        rows = [
+            {"query_id": f"v{video}#0", "metrics": {**dict.fromkeys(METRICS, hit), "VR R@1": float(video)}}
+            for video in (1, 0)
+        ]
+        (tmp_path / seed).mkdir()
+        (tmp_path / seed / "validation.queries.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = validated([f"XML={tmp_path / 'one'}", f"XML={tmp_path / 'two'}"])
+    assert (found.queries, found.videos, found.seeds("XML")) == (("v0#0", "v1#0"), ("v0", "v1"), ("1", "2"))
+    assert found.of("XML")[:, :, :2].tolist() == [[[0, 1], [1, 1]], [[0, 0], [1, 0]]]
+    file = tmp_path / "two" / "validation.queries.jsonl"
+    file.write_text(file.read_text().replace("v0#0", "v2#0"))
+    with pytest.raises(SystemExit, match="two: validated on other queries"):
+        validated([f"XML={tmp_path / 'one'}", f"XML={tmp_path / 'two'}"])
 
 
 def test_trainings_are_held_against_xml_and_a_copy_is_none() -> None:

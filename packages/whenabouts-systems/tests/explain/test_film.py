@@ -154,9 +154,15 @@ def test_a_file_that_cannot_be_decoded_is_one_note_and_no_error(corpus: Corpus, 
     assert [one.startswith("no frame at 1.0 s: ") for one in notes] == [True]
 
 
-def test_a_system_that_tells_nothing_along_a_video_is_left_as_it_is(corpus: Corpus) -> None:
-    bare = explain(corpus, QUERY, Trained("chooser", Chooser(), inputs(), Decoding()))
-    assert with_film(corpus, bare) is bare
+def test_a_system_that_tells_nothing_along_a_video_has_frames_of_its_moments_alone(corpus: Corpus) -> None:
+    bare = explain(corpus, QUERY, Trained("chooser", Chooser(), inputs(), Decoding()), k=50)
+    assert with_film(corpus, bare, frames=False) is bare
+    told = with_film(corpus, bare)
+    assert told.film is None
+    seen = corpus.resolve("nasa_13013.mp4").video_id
+    moments = told.systems[0].moments
+    assert any(ranked.frame for ranked in moments)
+    assert all((ranked.frame is not None) == (ranked.moment.video_id == seen) for ranked in moments)
 
 
 def test_programs_get_seconds_and_words_and_a_data_set_none(corpus: Corpus) -> None:

@@ -189,6 +189,8 @@ PUBLISHED: Mapping[str, Settings] = {
         "training.learning_rate": 1e-5,
     },
     "charades_sta/cet": CET,
+    # Paper 001, appendix C.2.
+    "charades_sta/bet": {**CET, "model.scale": 10.0},
     "activitynet/cet": CET,
     "tacos/cet": CET,
     "tvr_ranking/xml": {**RANKED, "model.video_loss": "contrast"},

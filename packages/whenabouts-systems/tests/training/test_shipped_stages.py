@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from whenabouts_bench.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
+from whenabouts_systems.models import model_names
 from whenabouts_systems.models.staged import read_stages
 from whenabouts_systems.models.trained import Trained
 from whenabouts_systems.training.devices import open_device
@@ -106,6 +107,17 @@ def test_localizers_on_didemo_train_on_the_lists_of_heros_head(features: Path, t
     for name, more in (("conquer", []), ("squidnet", [f"data.retrieved.validation={lists}"])):
         run = trained_small(f"didemo/{name}", features, tmp_path / name, ranked, *more)
         assert Trained.from_pretrained(run).system == name
+
+
+@pytest.mark.parametrize("name", ["bet", "g2l"])
+def test_a_baseline_of_the_mvmr_papers_is_one_command(name: str, features: Path, tmp_path: Path) -> None:
+    run = trained_small(f"charades_sta/{name}", features, tmp_path / name)
+    assert Trained.from_pretrained(run).system == name
+
+
+def test_every_system_has_an_experiment() -> None:
+    experiments = [load_experiment(path) for path in FOLDER.rglob("*.toml") if not has_stages(path)]
+    assert {experiment.system for experiment in experiments} == set(model_names())
 
 
 def trained_small(name: str, features: Path, run: Path, *more: str) -> Path:

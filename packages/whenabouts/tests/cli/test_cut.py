@@ -1,4 +1,4 @@
-"""`whenabouts cut`: moments as files."""
+"""`whenabouts cut`: moments as video files."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_search_export_and_from_agree(whenabouts: Whenabouts, bare: Whenabouts, 
     searched = whenabouts("export", SAID, "--within", "friday", "-k", "3", "--format", "json").json
     taken = bare("export", "--from", tmp_path / "results.json", "--format", "json").json
     assert searched["moments"] == taken["moments"]
-    # What did not match is in neither export.
+    # Moments that did not match are in neither export.
     shown = [
         moment
         for moment in found["moments"]

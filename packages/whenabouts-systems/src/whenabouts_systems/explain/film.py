@@ -29,15 +29,21 @@ _PIXELS_WIDE = 320
 def with_film(corpus: Corpus, explanation: Explanation, *, frames: bool = True) -> Explanation:
     """An explanation of a corpus's answer, extended by the words and frames of its video.
 
-    With `frames`, each of the best moments has one of its own video. The explanation is unchanged if no
-    system has borders. Without `frames` no video is opened. Missing frames are skipped, those of the shown
-    video with a note: the file is gone, changed or damaged, or has no picture.
+    Each of the best moments gets a frame of its own video. If no system has borders, that is all. Without
+    `frames` no video is opened. Missing frames are skipped, those of the shown video with a note: the file is
+    gone, changed or damaged, or has no picture.
     """
+    if frames:
+        systems = (
+            replace(system, moments=tuple(_with_frame(corpus, ranked) for ranked in system.moments))
+            for system in explanation.systems
+        )
+        explanation = replace(explanation, systems=tuple(systems))
     ends = [float(system.borders.high[-1]) for system in explanation.systems if system.borders is not None]
     if not ends:
         return explanation
     record = corpus.resolve(explanation.video_id)
-    film, systems = Film(words=corpus.words(record)), explanation.systems
+    film = Film(words=corpus.words(record))
     if frames:
         answered = [system.borders.answered for system in explanation.systems if system.borders is not None]
         marked = [*explanation.truth_here, *(moment for moment in answered if moment is not None)]
@@ -46,11 +52,7 @@ def with_film(corpus: Corpus, explanation: Explanation, *, frames: bool = True) 
         pictures, notes = frames_of(record, instants(seconds, count, marked))
         texts = texts_on_screen(corpus, record, explanation.query)
         film = replace(film, frames=tuple(_with_boxes(frame, texts) for frame in pictures), notes=notes)
-        systems = tuple(
-            replace(system, moments=tuple(_with_frame(corpus, ranked) for ranked in system.moments))
-            for system in systems
-        )
-    return replace(explanation, film=film, systems=systems)
+    return replace(explanation, film=film)
 
 
 def _with_frame(corpus: Corpus, ranked: Ranked) -> Ranked:

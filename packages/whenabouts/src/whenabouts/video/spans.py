@@ -58,12 +58,14 @@ class PictureSpan:
 
     After reading, `end` is where the last picture really ends, `follows` whether a picture comes after the
     span, `damage` a description of unreadable parts or None, `frames_decoded` the number of decoded frames.
+    If no picture is in the span, `nearest` is the one before it, or else the one after it.
     """
 
     def __init__(self, path: Path, start: Fraction, end: Fraction) -> None:
         self.path, self._start, self._end = path, start, end
         self.end = start
         self.follows = False
+        self.nearest: VideoFrame | None = None
         self.damage: str | None = None
         self.frames_decoded = 0
 
@@ -97,6 +99,8 @@ class PictureSpan:
                     self.follows = True
                     if last is None and held is not None and not skips:
                         yield self._start, held
+                    elif last is None:
+                        self.nearest = frame
                     self.end = time if time - self._end <= HELD_SECONDS else self._end
                     break
                 if last is None and time - self._start > HELD_SECONDS and not skips:
@@ -107,6 +111,8 @@ class PictureSpan:
                 natural = reader.natural_end
                 if last is None and held is not None and natural > self._start and not skips:
                     yield self._start, held
+                elif last is None:
+                    self.nearest = held
                 self.end = min(natural, self._end) if natural - self._end > HELD_SECONDS else natural
         self.damage = reader.damage
 
