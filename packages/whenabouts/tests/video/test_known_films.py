@@ -308,6 +308,7 @@ def test_pictures_with_the_same_time_or_none_of_their_own_move_no_other(tmp_path
             each.index: out.add_stream_from_template(each, opaque=True) for each in source.streams
         }
         numbers = itertools.count()
+        packet: Any
         for packet in source.demux():
             if not packet.size:
                 continue
