@@ -124,6 +124,7 @@ class FrameReader:
         self._threads = threads
         self._start, self._end = Fraction(start), None if end is None else Fraction(end)
         self._container: InputContainer | None = None
+        self._spent: list[InputContainer] = []
         self._clock: Clock | None = None
         self._bad_packets = 0
         self._first_bad = 0.0
@@ -142,9 +143,10 @@ class FrameReader:
         self.close()
 
     def close(self) -> None:
-        if self._container is not None:
-            self._container.close()
-            self._container = None
+        for container in (*self._spent, self._container):
+            if container is not None:
+                container.close()
+        self._spent, self._container = [], None
 
     def __iter__(self) -> Iterator[Frame]:
         stream = self._open()
@@ -173,11 +175,15 @@ class FrameReader:
         self._note_missing_bytes()
 
     def _open(self) -> VideoStream:
-        """The picture stream, ready to decode; other streams are discarded if the container allows."""
-        from av.stream import Discard
-
+        """The picture stream, ready to decode."""
         if self._clock is not None:
             raise UsageError(f"{printable(self.path)}: a reader delivers its frames once; make another one")
+        return self._opened_stream()
+
+    def _opened_stream(self) -> VideoStream:
+        """The picture stream of the file opened anew; other streams are discarded if the container allows."""
+        from av.stream import Discard
+
         self._container = open_media(self.path)
         stream = picture_stream(self._container)
         if stream is None:
@@ -220,6 +226,9 @@ class FrameReader:
                 self._container.seek(clock.stamp_at(before), stream=stream, backward=True)
             except av.error.FFmpegError as error:
                 _log.info("%s: seek to %.2f s failed (%s)", self.path, float(instant), error)
+                # FFmpeg may have read to the end, looking for the instant. `stream` is still in use.
+                self._spent.append(self._container)
+                stream = self._opened_stream()
         for packet in self._chosen_packets(stream, clock, grid):
             try:
                 frames = packet.decode()
