@@ -354,6 +354,28 @@ def test_a_film_cut_without_decoding_keeps_pictures_and_sound_in_step(
         assert unit_of(decode_picture(thumbnail(path, at, 160), "thumbnail")) == unit
 
 
+@pytest.mark.parametrize("lost", [(0.3, 0.55), (0.2, 0.35), (0.4, 0.6)])
+@pytest.mark.parametrize("name", ["late.ts", "late.mpg", "wide.ts"])
+def test_pictures_after_lost_packets_are_at_their_time(
+    tmp_path: Path, name: str, lost: tuple[float, float]
+) -> None:
+    plan, early = FILMS[name]
+    path = write(tmp_path / name, plan)
+    data, size = path.read_bytes(), 188 if name.endswith("ts") else 2048
+    first, last = (int(len(data) // size * share) * size for share in lost)
+    path.write_bytes(data[:first] + data[last:])
+    whole = {round(at * UNITS): at + early for at in plan.times}
+    pictures = shown(path)
+    assert all(at < 12.2 for at, _ in pictures)
+    # Those between the gap and the next key frame are damaged.
+    behind = [(at, unit) for at, unit in pictures if unit >= 190]
+    assert len(behind) >= 30 and all(abs(at - whole[unit]) < 0.06 for at, unit in behind)
+    timing = read_timing(path)
+    assert timing is not None and float(timing.times.end) < 12.2
+    for second, tone in heard(path, early).items():
+        assert tone in (None, second)
+
+
 def test_a_film_that_cannot_be_searched_by_time_is_read_from_its_first_instant(tmp_path: Path) -> None:
     if (program := shutil.which("ffmpeg")) is None:
         pytest.skip("needs the program ffmpeg: PyAV lacks the encoder")

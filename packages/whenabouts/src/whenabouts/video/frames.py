@@ -326,6 +326,7 @@ class Clock:
             None if self.is_counted or self.is_ordered else _origin(container, stream, self.time_base)
         )
         self._last: int | None = None
+        self._stored: int | None = None
         self._end_tick = 0
 
     @property
@@ -357,6 +358,7 @@ class Clock:
 
     def saw(self, packet: Packet[VideoStream]) -> None:
         """Extend the end of the video by a packet, whether or not its picture is wanted."""
+        self._stored = packet.pts if packet.dts is None else packet.dts
         if packet.is_discard:  # before or behind an edit: decoded for others, never shown
             return
         ticks = self.packet_ticks(packet)
@@ -373,7 +375,7 @@ class Clock:
             if ticks < 0:  # the container claims a start after its first picture
                 self._origin, ticks = stamp, 0
         elif ticks <= self._last or not self._limit.allows((ticks - self._last) * self.time_base):
-            if 0 <= (self._last - ticks) * self.time_base < _LEAP_BACK:
+            if ticks <= self._last and not self._begins_again(ticks):
                 return None
             self.leaps += ticks > self._last
             ticks = self._last + self._joint
@@ -381,6 +383,16 @@ class Clock:
         self._last = ticks
         self._end_tick = max(self._end_tick, ticks + self._step)
         return ticks
+
+    def _begins_again(self, ticks: int) -> bool:
+        """Whether a picture before the last one is of another recording.
+
+        Where packets were lost, decoders deliver some late, but what is stored goes on.
+        """
+        assert self._last is not None and self._origin is not None
+        leap = math.ceil(_LEAP_BACK / self.time_base)
+        stored = ticks if self._stored is None else self._stored - self._origin
+        return max(ticks, stored) <= self._last - leap
 
     def _is_near(self, ticks: int) -> bool:
         """Whether the time of a picture that was not decoded is plausible."""
