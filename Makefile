@@ -43,18 +43,18 @@ demo: $(DEMO_STAMP)
 # then listed as RERUN: one to be looked at.
 RERUNS := --reruns 1 --reruns-delay 1
 
-# Types are checked beside the tests. These wait now and then for programs that they start: four processes keep
-# two cores busy. Each runs a share of the files (conftest.py).
+# Types are checked beside the tests. These wait now and then for programs that they start: three processes keep
+# two cores busy. Each collects and runs its share of the files (conftest.py); no process knows a percentage.
 test: venv lint
 	@mkdir -p build; $(BIN)/mypy > build/types.txt 2>&1 & types=$$!; \
-	$(BIN)/python -m pytest -q $(RERUNS) -n 4 --dist each \
+	$(BIN)/python -m pytest -q $(RERUNS) -n 3 --dist each -o console_output_style=classic \
 		--durations 15 --durations-min 1; tests=$$?; \
 	wait $$types; types=$$?; [ $$types = 0 ] || cat build/types.txt; exit $$((tests | types))
 
 # The product's tests in an environment of its own: no other package of this repository, no PyTorch, Ray or matplotlib.
 test-product: $(PRODUCT)/.made
 	$(PRODUCT)/bin/python -c "import importlib.util as u; assert not any(map(u.find_spec, ('torch', 'ray', 'matplotlib')))"
-	$(PRODUCT)/bin/python -m pytest -q $(RERUNS) -n 4 --dist each packages/whenabouts
+	$(PRODUCT)/bin/python -m pytest -q $(RERUNS) -n 3 --dist each -o console_output_style=classic packages/whenabouts
 
 $(PRODUCT)/.made: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(PRODUCT)

@@ -7,6 +7,7 @@ import fcntl
 import fnmatch
 import functools
 import gc
+import hashlib
 import json
 import os
 import shutil
@@ -50,6 +51,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# So many sentences that encoding them takes longer than reading their vectors from a file.
+MANY_TEXTS = 50
+
 # A name and what fills the folder of that name; gives the folder, which is not to be changed.
 MadeOnce = Callable[[str, Callable[[Path], object]], Path]
 
@@ -74,10 +78,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """With `--dist each` every worker has a share of the files: all that it collects, it runs.
+    """With `--dist each`, give each worker a share of the test files.
 
-    Otherwise each worker collects all tests, half a minute of a processor, to run a part of them. A worker that
-    replaces a crashed one has the same specification, and so its share.
+    With the other ways, every worker collects all tests, which takes half a minute of a processor. A worker
+    that replaces a crashed one has the specification of that one, and so its share.
     """
     if node.config.option.dist == "each":
         own = int(node.gateway.id.removeprefix("gw"))
@@ -85,7 +89,7 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave the files of other shares out. Neighbours in a folder take similar time, so they are dealt in turn."""
+    """Ignore files of other shares. Files of one folder take similar time, so they are dealt in turn."""
     given: dict[str, Any] = getattr(config, "workerinput", {})
     if "share" not in given or not fnmatch.fnmatch(collection_path.name, "test_*.py"):
         return None
@@ -159,8 +163,8 @@ def packaged_encoder_opened_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def packaged_encoder_asked_once() -> Iterator[None]:
-    """Each corpus that is measured asks the same hundreds of sentences: their vectors are kept for a run.
+def packaged_encoder_asked_once(made_once: MadeOnce) -> Iterator[None]:
+    """Each corpus that is measured asks the same hundreds of sentences: workers share their vectors.
 
     Only where the product encodes a query; what tests ask of an encoder itself is encoded each time.
     """
@@ -169,12 +173,23 @@ def packaged_encoder_asked_once() -> Iterator[None]:
     vectors: dict[str, NDArray[np.float32]] = {}
     encode = Stream.query_vectors
 
+    def encoded(stream: Stream, texts: list[str], encoder: Any) -> NDArray[np.float32]:
+        if len(texts) < MANY_TEXTS:
+            return encode(stream, texts, encoder)
+        key = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+        def fill(place: Path) -> None:
+            np.save(place / "vectors.npy", encode(stream, texts, encoder))
+
+        kept: NDArray[np.float32] = np.load(made_once(f"asked-{key}", fill) / "vectors.npy")
+        return kept
+
     def query_vectors(self: Stream, texts: Sequence[str], encoder: Any) -> NDArray[np.float32]:
         if getattr(encoder, "name", "") != "minilm":
             return encode(self, texts, encoder)
         unknown = [text for text in dict.fromkeys(texts) if text not in vectors]
         if unknown:
-            vectors.update(zip(unknown, encode(self, unknown, encoder), strict=True))
+            vectors.update(zip(unknown, encoded(self, unknown, encoder), strict=True))
         return np.stack([vectors[text] for text in texts])
 
     with pytest.MonkeyPatch.context() as patch:
@@ -184,9 +199,9 @@ def packaged_encoder_asked_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def tables_of_tests_opened_here() -> Iterator[None]:
-    """Tables that a test has changed are read in this process alone, not first in one apart, a second for each.
+    """Open corpora that a test has changed without the check in a second process, which takes a second.
 
-    The tests of that check (index/test_stranger.py) put it back.
+    The tests of that check (index/test_stranger.py) restore it.
     """
     from whenabouts.index import stranger
 

@@ -1,4 +1,4 @@
-"""How sure answers of several streams are, and other orders of one list: films drawn up and never rendered.
+"""What one list of several streams finds, and how sure it is: films drawn up and never rendered.
 
     python -m benchmarks.drawn_up DATA FOLDER OUT.json [--choose] [--corpora 4]
 
@@ -8,10 +8,10 @@ taken as read without an error, which is how they are read (docs/screen-text.md)
 Charades-STA) and heard is planted (`planted.py`). `--choose` takes the half of the recordings, fonts and
 sentences on which settings may be chosen.
 
-Of each kind of query: how often the first moment is right and what is stated of it, by all streams and by the
-one that knows; intervals (95 %) draw whole titles, and whole films for queries that are no title. And what
-other orders of all streams' moments find: by the probability that each has in its own stream's list, and by
-that beside the surprise. FOLDER is made anew for each corpus. OUT has each answer beside it (`.rows.json`).
+Of each kind of query: how often the first moment and one of five are right, and what is stated of the first,
+by all streams and the stream that knows, each also in the order of surprise alone (whatever is not said).
+Intervals (95 %) draw whole titles, and whole films for queries that are no title. `all less` are the paired
+differences of all streams to the others. FOLDER is made anew for each corpus; OUT.rows.json has all answers.
 """
 
 from __future__ import annotations
@@ -21,34 +21,44 @@ import json
 import random
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from benchmarks import fusion, screen_text
-from benchmarks.fusion import Asked, Maker, Part, rank_of
+from benchmarks.fusion import STREAM_OF, Asked, Maker, Part, rank_of
 from benchmarks.machine import describe_machine
 from benchmarks.planted import OTHER_SOUNDS, SOUND_SECONDS, SOUNDS, Planted
+from numpy.typing import NDArray
 
 from whenabouts import Corpus
 from whenabouts.calibration.measuring import calibrate
-from whenabouts.confidence.probability import PROBABLE, log_odds
+from whenabouts.confidence.probability import PROBABLE
 from whenabouts.encoders import open_text_encoder
 from whenabouts.index.reading import ReadVideo
 from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
 from whenabouts.index.stream import Reads, StreamRun
+from whenabouts.search.answer_probability import Unsaid
 from whenabouts.search.moments import StreamAnswer
+from whenabouts.search.rank import rank
 from whenabouts.search.searcher import Searcher
 from whenabouts.streams import stream
 from whenabouts.video.cue import Cue
 from whenabouts.video.text_reader import TextLine
+from whenabouts_bench.harness.rejection import calibration_error
 
 LENGTH = 2 * fusion.PART_SECONDS
 LOOK_SECONDS = 2.0
 SIZES = (8, 16, 24)
 """Films of a corpus, in turn."""
+ALL, BY_SURPRISE, ALONE, ALONE_BY_SURPRISE = WAYS = (
+    "all streams",
+    "all streams, by surprise alone",
+    "the stream that knows",
+    "the stream that knows, by surprise alone",
+)
 
 
 class Known(Planted):
@@ -199,79 +209,77 @@ def rows_of(corpus: Corpus, asked: Sequence[Asked], number: int) -> list[dict[st
     for query in asked:
         if fusion.is_elsewhere(query, texts):
             continue
-        answers = {answer.stream: answer for answer in searcher.find_all(query.text)}
+        answers = searcher.find_all(query.text)
+        known_by = STREAM_OF[query.kind.split(",")[0]]
+        alone = [answer for answer in answers if answer.stream == known_by]
+        ways = {
+            ALL: (answers, searcher.ranking.unsaid(query.text, answers)),
+            BY_SURPRISE: (answers, {}),
+            ALONE: (alone, searcher.ranking.unsaid(query.text, alone)),
+            ALONE_BY_SURPRISE: (alone, {}),
+        }
         row: dict[str, Any] = {"corpus": number, "kind": query.kind, "film": query.film, "text": query.text}
-        ways = {"all": list(answers.values())} | {name: [answer] for name, answer in answers.items()}
-        row["ways"] = {way: _way(searcher, query, some, stems) for way, some in ways.items()}
+        row["ways"] = {name: _way(searcher, query, *way, stems) for name, way in ways.items()}
         rows.append(row)
     return rows
 
 
 def _way(
-    searcher: Searcher, query: Asked, answers: Sequence[StreamAnswer], stems: dict[str, str]
+    searcher: Searcher,
+    query: Asked,
+    answers: Sequence[StreamAnswer],
+    unsaid: Unsaid,
+    stems: dict[str, str],
 ) -> dict[str, Any]:
-    """The first ten: surprise, probability, streams, whether right; and at which place the first hit is."""
+    """What is stated of the first and of the first five, and at which place the first hit is."""
+    ranked = rank(answers, searcher.measured.chance, unsaid)
     probable = searcher.ranking.with_probabilities(
-        query.text, searcher.rank(answers), answers, searcher.measured.languages
+        query.text, ranked, answers, searcher.measured.languages, 10
     )
-    ranked = list(probable.moments)
-    first = [
-        [
-            round(m.score, 3),
-            round(m.confidence or 0.0, 4),
-            sorted(m.evidence),
-            rank_of(query, [m], stems) == 1,
-        ]
-        for m in ranked[:10]
-    ]
-    return {"first": first, "is_name": probable.is_name, "rank": rank_of(query, ranked, stems)}
-
-
-ORDERS: dict[str, Callable[[float, float], float]] = {
-    "surprise": lambda surprise, stated: surprise,
-    "probability": lambda surprise, stated: log_odds(stated),
-    "probability and half the surprise": lambda surprise, stated: log_odds(stated) + surprise / 2,
-    "probability and surprise": lambda surprise, stated: log_odds(stated) + surprise,
-}
-
-
-def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What is right and stated of each kind, and what other orders find."""
-    value: dict[str, Any] = {"corpora": 1 + max(row["corpus"] for row in rows)}
-    for kind in fusion.KINDS:
-        own = [row for row in rows if row["kind"] == kind]
-        drawn_by = [row["text"] if "title" in kind else f"{row['corpus']} {row['film']}" for row in own]
-        known_by = fusion.STREAM_OF[kind.split(",")[0]]
-        ways = {
-            name: _told([row["ways"][way] for row in own], drawn_by)
-            for name, way in (("all streams", "all"), ("the stream that knows", known_by))
-        }
-        orders = {name: _found(own, order) for name, order in ORDERS.items()}
-        value[kind] = {"queries": len(own), **ways, "orders, hit@1 and @5": orders}
-    return value
-
-
-def _told(ways: Sequence[dict[str, Any]], drawn_by: Sequence[str]) -> dict[str, Any]:
-    stated = np.array([way["first"][0][1] if way["first"] else 0.0 for way in ways])
-    right = np.array([way["rank"] == 1 for way in ways], float)
-    is_match = (stated >= PROBABLE.match_at) | np.array([way["is_name"] for way in ways])
+    moments = probable.moments
     return {
-        "hit@1": fusion.interval(right, drawn_by),
-        "hit@5": fusion.interval(np.array([way["rank"] <= 5 for way in ways], float), drawn_by),
-        "stated": fusion.interval(stated, drawn_by),
-        "stated less right": fusion.interval(stated - right, drawn_by),
-        "match": [int(is_match.sum()), int(right[is_match].sum())],
+        "stated": round((moments[0].confidence or 0.0) if moments else 0.0, 4),
+        "in five": round(probable.in_five or 0.0, 4),
+        "is_name": probable.is_name,
+        "rank": rank_of(query, moments, stems),
     }
 
 
-def _found(rows: Sequence[dict[str, Any]], order: Callable[[float, float], float]) -> list[float]:
-    """hit@1 and hit@5 (%) of the streams' own lists put together by an order."""
-    places = []
-    for row in rows:
-        every = [one for way, told in row["ways"].items() if way != "all" for one in told["first"]]
-        every.sort(key=lambda one: -order(one[0], one[1]))
-        places.append(next((place for place, one in enumerate(every, 1) if one[3]), 99))
-    return [round(100 * float(np.mean(np.array(places) <= k)), 1) for k in (1, 5)]
+def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What is right and stated of each kind and way, and what all streams find more or less."""
+    value: dict[str, Any] = {"corpora": len({row["corpus"] for row in rows})}
+    for kind in (*fusion.KINDS, "every"):
+        own = [row for row in rows if kind in (row["kind"], "every")]
+        drawn_by = [
+            row["text"] if "title" in row["kind"] else f"{row['corpus']} {row['film']}" for row in own
+        ]
+        of_way = {way: [row["ways"][way] for row in own] for way in WAYS}
+        value[kind] = {"queries": len(own), **{way: _told(some, drawn_by) for way, some in of_way.items()}}
+        value[kind]["all less"] = {
+            way: {
+                f"hit@{k}": fusion.interval(_hits(of_way[ALL], k) - _hits(of_way[way], k), drawn_by)
+                for k in (1, 5)
+            }
+            for way in WAYS[1:]
+        }
+    return value
+
+
+def _hits(ways: Sequence[dict[str, Any]], k: int) -> NDArray[np.float64]:
+    return np.array([way["rank"] <= k for way in ways], float)
+
+
+def _told(ways: Sequence[dict[str, Any]], drawn_by: Sequence[str]) -> dict[str, Any]:
+    stated, right = np.array([way["stated"] for way in ways]), _hits(ways, 1)
+    is_match = (stated >= PROBABLE.match_at) | np.array([way["is_name"] for way in ways])
+    return {
+        "hit@1": fusion.interval(right, drawn_by),
+        "hit@5": fusion.interval(_hits(ways, 5), drawn_by),
+        "stated": fusion.interval(stated, drawn_by),
+        "stated less right": fusion.interval(stated - right, drawn_by),
+        "calibration error": round(100 * calibration_error(stated, right > 0, np.ones(len(right))), 1),
+        "match": [int(is_match.sum()), int(right[is_match].sum())],
+    }
 
 
 def main() -> None:

@@ -458,7 +458,7 @@ def measure(data: Path, folder: Path, *, choose: bool) -> dict[str, Any]:
         answers = {answer.stream: answer for answer in searcher.find_all(query.text)}
         for own in subsets(STREAMS):
             some = [answers[name] for name in own]
-            ranks["+".join(own)].append(rank_of(query, searcher.rank(some), stems))
+            ranks["+".join(own)].append(rank_of(query, searcher.rank(query.text, some), stems))
         every = list(answers.values())
         ranks["all, by ranks"].append(rank_of(query, by_ranks(every), stems))
         ranks["all, by shares"].append(rank_of(query, by_share_of_best(every), stems))

@@ -24,8 +24,13 @@ def modules() -> dict[str, ast.Module]:
     return parsed
 
 
-def imports_of(name: str) -> Iterator[str]:
+@cache
+def imports_of(name: str) -> frozenset[str]:
     """The modules of ours that a module imports, those for types and inside functions too."""
+    return frozenset(_imported(name))
+
+
+def _imported(name: str) -> Iterator[str]:
     for node in ast.walk(modules()[name]):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:

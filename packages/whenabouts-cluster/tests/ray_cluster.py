@@ -1,4 +1,4 @@
-"""A Ray cluster of several raylets on this machine, whose nodes come, go, and have what they should not."""
+"""Starts Ray clusters of several nodes on this machine, whose nodes can vanish or have changed modules."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _STORE = {"object_store_memory": 100_000_000}
 
 @contextmanager
 def cluster_head() -> Iterator[Any]:
-    """A cluster with a head that has no cores; its `address` is what a run is given."""
+    """A cluster whose head has no cores; a run gets its `address`."""
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    # A short path: the names of sockets are bounded.
+    # A short path, because names of sockets are limited in length.
     with (
         tempfile.TemporaryDirectory(prefix="r", dir="/tmp", ignore_cleanup_errors=True) as folder,
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        # Ray notes the address of the last cluster in this folder; given only to the head, it is written to
+        # Ray writes the address of the last cluster to this folder. If only the head had it, Ray would use
         # /tmp/ray, which does not exist before the first cluster of a machine.
         patch.setenv("RAY_TMPDIR", folder)
         started = Cluster(
@@ -43,7 +43,7 @@ def cluster_head() -> Iterator[Any]:
 
 @contextmanager
 def nodes(cluster: Any, *places: Path | None, **environment: str) -> Iterator[list[Any]]:
-    """A node of two cores for each place; modules in its place come before those of everybody."""
+    """Add a node of two cores for each place; modules in its place take precedence on that node."""
     made: list[Any] = []
     try:
         for place in places:
@@ -61,7 +61,7 @@ def nodes(cluster: Any, *places: Path | None, **environment: str) -> Iterator[li
 
 
 def overlay(place: Path, behind: Mapping[str, str]) -> Path:
-    """A copy of packages in which code comes behind that of some modules (`whenabouts/__init__.py`: …)."""
+    """Copies of some modules with code appended, as a folder of packages (`whenabouts/__init__.py`: code)."""
     for name, code in behind.items():
         module = place / name
         real = next(source for source in SOURCES if (source / name).exists())
@@ -74,11 +74,11 @@ def overlay(place: Path, behind: Mapping[str, str]) -> Path:
 
 
 def _with_the_rest(package: Path, real: Path) -> None:
-    """Have modules that a package here lacks found in the real one."""
+    """Make a package here find its missing modules in the real package."""
     file = package / "__init__.py"
     text = file.read_text(encoding="utf-8") if file.exists() else (real / "__init__.py").read_text("utf-8")
     line = f"__path__.append({str(real)!r})\n"
     if line not in text:
-        # Before the first import of a module that lies in the real package only.
+        # Before the first import of a module that only the real package has.
         head, future, rest = text.rpartition("from __future__ import annotations\n")
         file.write_text(f"{head}{future}{line}{rest}", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The files of `deploy/`: each against its own schema or checker, its commands against the real parser."""
+"""Checks the files of `deploy/` with their schemas or checkers, and their commands with the parser."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _templates(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _containers() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """Every container of the manifests: where it stands, its pod, itself."""
+    """Every container of the manifests: a name, the specification of its pod, and its own."""
     for path in MANIFESTS:
         for document in _documents(path):
             for template in _templates(document):
@@ -96,7 +96,7 @@ COMMANDS = _commands()
 
 @pytest.fixture(scope="module")
 def parser() -> argparse.ArgumentParser:
-    """That of the commands which the files use."""
+    """The parser of the commands that the files use."""
     return build_parser({command[0] for command in COMMANDS.values()})
 
 
@@ -143,7 +143,7 @@ def test_the_image_has_a_fixed_base_a_user_of_its_own_and_files_that_are_there()
 
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     analyze = _program("systemd-analyze")
-    # The program of the unit is installed where the unit is, and not here.
+    # The unit's program is not installed on this machine.
     text = UNIT.read_text(encoding="utf-8").replace("/opt/whenabouts/bin/whenabouts", sys.executable)
     (tmp_path / UNIT.name).write_text(text, encoding="utf-8")
     done = subprocess.run([analyze, "verify", str(tmp_path / UNIT.name)], capture_output=True, text=True)
@@ -206,11 +206,11 @@ _SPECS: Mapping[str, tuple[str, set[str]]] = {
         {"entrypoint", "shutdownAfterJobFinishes", "backoffLimit", "submissionMode"},
     ),
 }
-"""Of KubeRay's types (ray.io/v1), what our manifests may use; no package carries their schemas."""
+"""The fields of KubeRay's types (ray.io/v1) that our manifests may use; no package has the schemas."""
 
 
 def _check_ray(document: Mapping[str, Any]) -> None:
-    """Hold a manifest of KubeRay against the fields of its types that we use."""
+    """Check that a manifest of KubeRay uses only the known fields."""
     assert document["apiVersion"] == "ray.io/v1"
     spec = dict(document["spec"])
     if document["kind"] != "RayCluster":
@@ -259,7 +259,7 @@ def test_the_nodes_of_ray_run_the_version_that_is_tested() -> None:
 )
 def test_pods_have_no_rights_that_they_do_not_need(pod: dict[str, Any], container: dict[str, Any]) -> None:
     assert pod["securityContext"]["runAsNonRoot"] is True
-    # The autoscaler in the head of a Ray cluster asks Kubernetes for pods.
+    # The autoscaler in the head of a Ray cluster requests pods from Kubernetes.
     assert pod["automountServiceAccountToken"] is (container["name"] == "ray-head")
     assert container["securityContext"]["allowPrivilegeEscalation"] is False
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}

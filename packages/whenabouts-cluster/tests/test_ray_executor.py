@@ -1,4 +1,4 @@
-"""A corpus indexed on a cluster of several raylets on this machine, of which parts are killed."""
+"""Indexing on a Ray cluster of several nodes on this machine, parts of which are killed."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def cluster(head: Any, tmp_path: Path) -> Iterator[Any]:
 
 
 def rows(corpus: Corpus) -> dict[str, Any]:
-    """All that a corpus holds, but for when it was made."""
+    """All rows and clips of a corpus, without the times of indexing."""
     corpus.refresh()
     found: dict[str, Any] = {}
     for record in corpus.store.videos():
@@ -179,7 +179,7 @@ def local_rows(likeness_corpus: Path) -> dict[str, Any]:
 
 
 def workers(kind: str) -> list[psutil.Process]:
-    """Those of the clusters of this test process; another's may run beside it."""
+    """The workers of a kind in this test process's clusters; other clusters may run on the machine."""
     found = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -301,7 +301,7 @@ def test_a_driver_that_is_killed_loses_nothing_and_the_next_run_finishes(
             if (corpus_dir / "videos.lance").exists() and Corpus(corpus_dir).store.videos():
                 break
             time.sleep(0.2)
-        # One that is at work keeps others out.
+        # While a run is at work, other runs are refused.
         if driver.poll() is None:
             with pytest.raises(WhenaboutsError, match="is being written by"):
                 indexed(Corpus(corpus_dir), samples, cluster.address)
@@ -315,7 +315,7 @@ def test_a_driver_that_is_killed_loses_nothing_and_the_next_run_finishes(
     assert rows(corpus) == local_rows
 
 
-# Pieces of sound are short, take their time, and are written down.
+# Shortens the pieces of sound, slows their recognition, and logs their starts.
 HEARD = """
 import functools, time
 sound_pieces = functools.partial(sound_pieces, piece_seconds=2.0)
@@ -366,17 +366,17 @@ def test_speech_is_recognised_by_the_workers_and_goes_on_where_one_died(
         summary = other.add(folder / "nasa_audio_only.mp3", transcribe=True, ray=head.address, progress=kill)
     assert (summary.added, summary.failed, len(killed)) == (1, [], 1)
     starts = log.read_text().split()
-    # What was kept when the worker died is not heard again.
+    # Pieces that were stored before the worker died are not recognised again.
     assert starts.count("0") == 1
     assert 6 < len(set(starts)) < len(starts)
     assert "clean" in " ".join(spoken(other)["nasa_audio_only.mp3"][1])
 
 
 def spoken(corpus: Corpus) -> dict[str, tuple[str, list[str]]]:
-    """Where the words of each video come from, and the words, without letter case and punctuation.
+    """The source of each video's words, and the words, without letter case and punctuation.
 
-    The recogniser adds up in another order with another number of threads, and a worker has one thread by
-    default: on some processors that moves a capital letter or a full stop.
+    The recogniser sums in an order that depends on the number of threads, and a worker has one by default. On
+    some processors this changes a capital letter or a full stop.
     """
     corpus.refresh()
     clips = corpus.store.clips_of

@@ -1,4 +1,4 @@
-"""What goes wrong on a cluster: machines that are set up otherwise, files that kill workers, full disks."""
+"""Faults of a cluster: machines with other versions or models, files that kill workers, full disks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def write_talk(path: Path, lines: int = 3) -> None:
 
 
 def finished(corpus: Corpus) -> set[str]:
-    """The names of the videos that are done; each has its clips, and no clip is without a row."""
+    """The names of finished videos; checks that each has clips and that all clips have a row."""
     corpus.refresh()
     rows = corpus.store.videos()
     done = {row.video_id for row in rows if row.content_hash and row.state != "failed"}

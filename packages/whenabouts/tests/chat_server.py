@@ -1,4 +1,4 @@
-"""A small real server that answers as chat endpoints do, or as they should not."""
+"""A small chat server that answers as chat endpoints do, or wrongly on request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass
 class Reply:
-    """What is sent for one request: status, body and headers; `drip` sends a byte every so many seconds."""
+    """The answer to a request: status, body and headers; `drip` is the seconds between two bytes."""
 
     body: bytes = b""
     status: int = 200
@@ -24,7 +24,7 @@ class Reply:
 
 
 def says(text: str | None, **choice: Any) -> Reply:
-    """An answer with that text, in OpenAI's form."""
+    """An answer with a text, in OpenAI's format."""
     message = {"role": "assistant", "content": text}
     body = {"choices": [{"index": 0, "message": message, "finish_reason": "stop", **choice}]}
     return Reply(json.dumps(body).encode())
@@ -35,7 +35,7 @@ Answer = Callable[[dict[str, Any]], Reply]
 
 @dataclass
 class ChatServer:
-    """The server: what it was asked, and how it answers (`answer` may be set anew at any time)."""
+    """Records requests, and answers them with `answer`, which may be replaced at any time."""
 
     answer: Answer
     requests: list[dict[str, Any]] = field(default_factory=list)
@@ -46,7 +46,7 @@ class ChatServer:
 
     @property
     def address(self) -> str:
-        """What is given to `Endpoint.parse`."""
+        """The address with the model, for `Endpoint.parse`."""
         return f"http://127.0.0.1:{self.port}/v1#tiny"
 
 
@@ -87,7 +87,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @contextmanager
 def chat_server(answer: Answer | Reply) -> Iterator[ChatServer]:
-    """A server on a free port of this machine, ended with the block."""
+    """A server on a free port of this machine, until the block ends."""
     own = ChatServer(answer if callable(answer) else lambda _: answer)
     handler = type("Handler", (_Handler,), {"own": own})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)

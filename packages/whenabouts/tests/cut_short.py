@@ -1,4 +1,4 @@
-"""A process that dies between two writes to the tables of a corpus."""
+"""Simulates a process that dies between two writes to the tables of a corpus."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 
 class Dead(BaseException):
-    """Nothing is written from now on."""
+    """Raised by each write after the simulated death."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A small real server that speaks the part of the hub's protocol that fetching a public model needs."""
+"""A small server with the part of the hub's protocol that downloads of public models need."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ COMMIT = "a" * 40
 
 @dataclass
 class Hub:
-    """A hub with one repository, whose files are those of a folder, and the ways in which it misbehaves.
+    """A hub whose only repository has the files of a folder, with faults that tests switch on.
 
-    `asked` are the paths that it was asked for, and `ranges` what parts of files. `breaks_after` bytes of a
-    weights file the connection ends, unless a part is asked for; `lies` sends other bytes than it described;
-    `gated` refuses; `drip` waits so many seconds behind each byte; `busy` times it answers 503 first;
-    `knows_no_ranges` sends the whole file always; `elsewhere` is another hub that it sends to for files.
-    `keys` are the keys that it was sent.
+    It records requested paths (`asked`), ranges of files (`ranges`) and access keys (`keys`). Faults: the
+    connection breaks `breaks_after` bytes of a weights file, except for range requests; `lies` sends wrong
+    bytes; `gated` refuses; `drip` waits seconds after each byte; `busy` first requests get 503;
+    `knows_no_ranges` always sends whole files; `elsewhere` is another hub to which it redirects for files.
+    `old_name` is the repository's name before it was renamed.
     """
 
     folder: Path
     repository: str = "own/clip"
+    old_name: str = ""
     licence: str | None = "apache-2.0"
     commit: str = COMMIT
     breaks_after: int | None = None
@@ -49,11 +50,11 @@ class Hub:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes the hub's client ask here."""
+        """The environment in which the hub's client uses this hub."""
         return {"HF_ENDPOINT": self.address, "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_OFFLINE": "0"}
 
     def described(self) -> dict[str, Any]:
-        """The repository, as the hub tells of it."""
+        """The hub's description of the repository."""
         card = {} if self.licence is None else {"cardData": {"license": self.licence}}
         siblings = [self._sibling(file) for file in sorted(self.folder.rglob("*")) if file.is_file()]
         return {
@@ -89,6 +90,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _answer(self, is_get: bool) -> None:
         hub = self.hub
         path = self.path.partition("?")[0]
+        path = path.replace(f"/api/models/{hub.old_name or '-'}", f"/api/models/{hub.repository}")
         hub.keys.append(self.headers.get("Authorization"))
         api, files = f"/api/models/{hub.repository}", f"/{hub.repository}/resolve/{hub.commit}/"
         if path in (api, f"{api}/revision/main", f"{api}/revision/{hub.commit}"):
@@ -164,7 +166,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @contextmanager
 def hub_server(folder: Path, **changes: Any) -> Iterator[Hub]:
-    """A hub on a free port of this machine, ended with the block."""
+    """A hub on a free port of this machine, until the block ends."""
     hub = Hub(folder, **changes)
     handler = type("Handler", (_Handler,), {"hub": hub})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -181,7 +183,7 @@ def hub_server(folder: Path, **changes: Any) -> Iterator[Hub]:
 
 
 def fetch_from_server(folder: Path, repository: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fetch a folder's files, as a hub's repository, into a cache of the test's own."""
+    """Download a folder's files from a hub, as a repository, into a cache of the test."""
     from huggingface_hub import constants
 
     from whenabouts.intake import hub

@@ -1,7 +1,7 @@
-"""Small films whose pictures, sound and words say at which time they belong, as recorders make them.
+"""Small films whose pictures, sound and words encode their own time, in containers as recorders write them.
 
-Each second n of a film has a tone of its own (`tone`), and the words "second n"; each picture shows its time
-in twentieths of a second as bright and dark columns. Films differ in how their container tells the times.
+Each second n of a film has its own tone (`tone`) and the words "second n". Each picture shows its time in
+twentieths of a second as bright and dark columns. Films differ in how their container stores times.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _HEADER = (
 
 
 def picture(unit: int) -> Image:
-    """Columns, dark or bright: the bits of a number, highest first."""
+    """A picture of dark and bright columns: the bits of a number, highest first."""
     bits = np.array([(unit >> bit) & 1 for bit in range(_BITS - 1, -1, -1)], np.uint8)
     row = (bits * 215 + 20).repeat(WIDTH // _BITS)
     return np.broadcast_to(row[None, :, None], (HEIGHT, WIDTH, 3)).copy()
 
 
 def unit_of(image: Image) -> int:
-    """The number that a picture shows, whatever its size."""
+    """The number that a picture of any size shows."""
     columns = np.array_split(image[:, :, 0].mean(axis=0), _BITS)
     return int("".join("1" if column.mean() > 127 else "0" for column in columns), 2)
 
@@ -50,7 +50,7 @@ def tone(second: int) -> float:
 
 
 def second_of(samples: NDArray[np.float32], rate: int = RATE) -> int | None:
-    """The second whose tone is heard in some samples (N,); None in silence."""
+    """The second whose tone is in some samples (N,); None in silence."""
     if not len(samples) or np.abs(samples).max() < 0.02:
         return None
     strength = np.abs(np.fft.rfft(samples * np.hanning(len(samples))))
@@ -58,7 +58,7 @@ def second_of(samples: NDArray[np.float32], rate: int = RATE) -> int | None:
 
 
 def wave(start: float, end: float, higher: int = 0) -> NDArray[np.int16]:
-    """The sound of [start, end): each second has its tone, so many tones higher."""
+    """The sound of [start, end): the tone of each second, raised by a number of tones."""
     times = np.arange(round(start * RATE), round(end * RATE)) / RATE
     pitch = tone(higher) + 100 * np.floor(times + 1e-9)
     return (np.sin(2 * np.pi * pitch * (times % 1)) * 12_000).astype(np.int16)
@@ -92,7 +92,7 @@ class Plan:
 
 
 def write(path: Path, plan: Plan, form: str | None = None) -> Path:
-    """The film of a plan."""
+    """Write the film of a plan."""
     with av.open(str(path), "w", format=form, options=plan.container) as container:
         pictures: Any = container.add_stream(plan.video, rate=UNITS)
         pictures.width, pictures.height, pictures.pix_fmt = WIDTH, HEIGHT, "yuv420p"
@@ -181,7 +181,7 @@ def _texts(stream: Any, plan: Plan) -> Iterator[Any]:
 def sound(
     path: Path, codec: str, samples: NDArray[np.int16], form: str | None = None, is_variable: bool = False
 ) -> Path:
-    """A file of sound alone; `is_variable`: of quality 4 instead of a bit rate, and without a Xing header."""
+    """Write a file of sound; `is_variable`: by quality 4 instead of a bit rate, without a Xing header."""
     options = {"write_xing": "0"} if is_variable else {}
     with av.open(str(path), "w", format=form, options=options) as container:
         stream: Any = container.add_stream(codec, rate=RATE)

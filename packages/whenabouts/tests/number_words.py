@@ -1,4 +1,4 @@
-"""Tokenizers of whole words: of numbers, where the id of "17" is 17, or of given words."""
+"""Writes tokenizers of whole words: of numbers, where the id of "17" is 17, or of given words."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 
 def write_number_words(folder: Path, count: int) -> Path:
-    """The folder, with the tokenizer.json of so many ids in it."""
+    """Write a tokenizer.json with a number of ids; returns the folder."""
     return write_words(folder, [str(number) for number in range(count)])
 
 
 def write_words(folder: Path, words: Sequence[str]) -> Path:
-    """The same of words, whose ids are their places; the fourth stands for all others."""
+    """Write a tokenizer.json of words, whose ids are their places; the fourth is for unknown words."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     ids = {word: number for number, word in enumerate(words)}

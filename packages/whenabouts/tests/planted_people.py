@@ -1,7 +1,7 @@
-"""Models of faces and voices with planted weights, and films in which they find somebody.
+"""Models of faces and voices with constructed weights, and films in which they find people.
 
-The face detector gives what YuNet gives, and finds what is red or blue and not green; the embedder tells red
-from blue. The voice model tells loud from quiet.
+The face detector has YuNet's outputs and finds what is red or blue and not green; the embedder separates red
+from blue. The voice model separates loud from quiet.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _value(name: str, *shape: int | str) -> Any:
 
 
 def face_detector(path: Path) -> Path:
-    """Scores cells of 32 pixels by red + blue - 2 green; boxes are four cells wide."""
+    """Write a model that scores cells of 32 pixels by red + blue - 2 green; boxes are four cells wide."""
     from onnx import helper
 
     node = helper.make_node
@@ -86,7 +86,7 @@ def face_detector(path: Path) -> Path:
 
 
 def face_embedder(path: Path, seed: int = 0) -> Path:
-    """A vector (1, 16) by the mean colour, from red to blue."""
+    """Write a model that maps the mean colour, from red to blue, to a vector (1, 16)."""
     from onnx import helper
 
     rng = np.random.default_rng(seed)
@@ -103,7 +103,7 @@ def face_embedder(path: Path, seed: int = 0) -> Path:
 
 
 def face_models(folder: Path) -> Path:
-    """A folder with both."""
+    """A folder with the face detector and the embedder."""
     folder.mkdir(exist_ok=True)
     face_detector(folder / "detector.onnx")
     face_embedder(folder / "embedder.onnx")
@@ -111,7 +111,7 @@ def face_models(folder: Path) -> Path:
 
 
 def voice_model(path: Path, loudness: float = 0.05) -> Path:
-    """(1, 8) of sound (batch, samples): one way for a mean amplitude above `loudness`, the other below."""
+    """Write a model of sound (batch, samples): opposite vectors (1, 8) above and below a mean `loudness`."""
     from onnx import helper
 
     nodes = [
@@ -146,7 +146,7 @@ def bank_model(path: Path, *, nemo: bool = False, width: int = 12) -> Path:
 
 
 def film(path: Path, scenes: Sequence[tuple[float, Sequence[tuple[int, int, int]]]], rate: int = 4) -> Path:
-    """A film of scenes: seconds, and the colours of the faces that are seen, from left to right."""
+    """Write a film of scenes: seconds, and the colours of the faces from left to right."""
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=rate)
         stream.width, stream.height, stream.pix_fmt = 320, 224, "yuv444p"
@@ -161,7 +161,7 @@ def film(path: Path, scenes: Sequence[tuple[float, Sequence[tuple[int, int, int]
 
 
 def picture(colours: Sequence[tuple[int, int, int]]) -> NDArray[np.uint8]:
-    """(224, 320, 3): squares on grey."""
+    """A picture (224, 320, 3) of coloured squares on grey."""
     image = np.full((224, 320, 3), GREY, np.uint8)
     for place, colour in enumerate(colours):
         image[64 : 64 + SIDE, 32 + 160 * place : 32 + 160 * place + SIDE] = colour
@@ -171,7 +171,7 @@ def picture(colours: Sequence[tuple[int, int, int]]) -> NDArray[np.uint8]:
 def x_vector_folder(
     folder: Path, kind: str = "WavLM", apart: Sequence[Sequence[NDArray[np.float32]]] | None = None
 ) -> Path:
-    """A small random speaker model; the voices `apart`, by pieces, have opposite vectors."""
+    """Write a small random speaker model; the voices `apart` (pieces of two) get opposite vectors."""
     import torch
     import transformers
 
@@ -192,7 +192,7 @@ def x_vector_folder(
 
 
 def _plant(model: Any, extractor: Any, apart: Sequence[Sequence[NDArray[np.float32]]]) -> None:
-    """Set the last layer so that the vectors of two voices are opposite (ridge regression)."""
+    """Set the last layer so that two voices have opposite vectors (ridge regression)."""
     import torch
 
     last, seen = model.feature_extractor, []
@@ -212,7 +212,7 @@ def _plant(model: Any, extractor: Any, apart: Sequence[Sequence[NDArray[np.float
 def diarizer_folder(
     folder: Path, sound: NDArray[np.float32] | None = None, turns: Sequence[tuple[float, float, int]] = ()
 ) -> Path:
-    """A small random diarizer; of `sound` it says the `turns` (start, end, speaker)."""
+    """A small random diarizer that finds the `turns` (start, end, speaker) in `sound`."""
     import torch
     import transformers
     from transformers.models.nemotron_asr_streaming import feature_extraction_nemotron_asr_streaming as bands
@@ -242,7 +242,7 @@ def diarizer_folder(
 def _plant_turns(
     model: Any, processor: Any, sound: NDArray[np.float32], turns: Sequence[tuple[float, float, int]]
 ) -> None:
-    """Set the last layer so that it says the turns of a sound (ridge regression)."""
+    """Set the last layer so that the model finds the turns of a sound (ridge regression)."""
     import torch
 
     last, seen = model.classifier.out_proj, []
@@ -250,8 +250,8 @@ def _plant_turns(
     with torch.no_grad():
         model(**processor(sound, sampling_rate=16_000))
         hook.remove()
-        # Before a chunk's own frames stand those of the cache, after them those of the next chunk; the last
-        # two chunks are shorter.
+        # A chunk's frames follow those of the cache and precede those of the next chunk; the last two chunks
+        # are shorter.
         own, ahead = (8 * length for length in (model.config.chunk_length, model.config.chunk_right_context))
         rows = torch.cat([chunk[len(chunk) - own - ahead : len(chunk) - ahead] for chunk in seen[:-2]])
         wanted = torch.full((len(rows), last.out_features), -4.0)
@@ -264,7 +264,7 @@ def _plant_turns(
 
 
 def voice_encoder(name: str) -> VoiceEncoder:
-    """What makes vectors of voices, opened by name."""
+    """The encoder of voices, opened by name."""
     encoder = open_voice_encoder(name)
     assert isinstance(encoder, VoiceEncoder)
     return encoder

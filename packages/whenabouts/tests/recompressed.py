@@ -1,4 +1,4 @@
-"""A copy of a film, compressed anew: the same pictures in other bytes."""
+"""Re-encodes a film: the same pictures in other bytes."""
 
 from __future__ import annotations
 

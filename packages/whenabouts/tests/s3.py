@@ -1,6 +1,6 @@
-"""S3 servers for tests, and a proxy before them that answers badly when it is told to.
+"""S3 servers for tests, and a proxy in front of them that fails on request.
 
-`ceph` is the Ceph Object Gateway as Debian has it (radosgw, ceph-mon, ceph-osd), a store that people run;
+`ceph` is Debian's Ceph Object Gateway (radosgw, ceph-mon, ceph-osd), a store that is used in production;
 `s3rver` (npm) takes every put, conditional or not; `moto` is the mock that is always installed.
 """
 
@@ -58,7 +58,7 @@ rgw_frontends = beast endpoint=127.0.0.1:{port}
 
 @dataclass(frozen=True)
 class Server:
-    """A store that runs on this machine, or a proxy before it."""
+    """The address of a store on this machine, or of a proxy in front of it."""
 
     name: str
     endpoint: str
@@ -67,7 +67,7 @@ class Server:
 
     @property
     def options(self) -> dict[str, str]:
-        """What a corpus is opened with."""
+        """The storage options of a corpus on this server."""
         return {
             "aws_access_key_id": self.access,
             "aws_secret_access_key": self.secret,
@@ -78,12 +78,12 @@ class Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The same as variables of the environment."""
+        """The storage options as environment variables."""
         long = {key if key.startswith("aws_") else f"aws_{key}": value for key, value in self.options.items()}
         return {key.upper(): value for key, value in long.items()}
 
     def client(self) -> Any:
-        """boto3's client, for what tests do behind the back of the program."""
+        """A boto3 client, for changes that tests make without the program."""
         boto3 = pytest.importorskip("boto3")
         return boto3.client(
             "s3",
@@ -101,7 +101,7 @@ class Server:
 
 
 def free_port() -> int:
-    """A port on which nobody listens now."""
+    """A port on which nothing listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -110,7 +110,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def running(name: str, folder: Path) -> Iterator[Server]:
-    """A server by its name; skips the test where its programs are not installed."""
+    """Run a server by its name; skips the test if its programs are not installed."""
     with {"ceph": _ceph, "s3rver": _s3rver, "moto": _moto}[name](folder) as server:
         yield server
 
@@ -143,7 +143,7 @@ def _s3rver(folder: Path) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def _ceph(folder: Path) -> Iterator[Server]:
-    """A monitor, a disk in memory and a gateway; about 12 s until it answers."""
+    """Start a monitor, a disk in memory and a gateway, which answer after about 12 s."""
     missing = [name for name in ("ceph-mon", "ceph-osd", "radosgw", "ceph") if shutil.which(name) is None]
     if missing:
         pytest.skip(f"needs {', '.join(missing)} (apt install radosgw ceph-mon ceph-osd)")
@@ -166,7 +166,7 @@ def _ceph(folder: Path) -> Iterator[Server]:
     run("ceph-mon", "--mkfs", "-i", "a", "--monmap", "monmap")
     with daemon("ceph-mon", "-i", "a", "-f"):
         run("ceph", "osd", "new", disk)
-        # By itself the disk does that too, and dies now and then because the monitor does not permit it yet.
+        # The disk would do this itself, but sometimes dies because the monitor does not permit it yet.
         run("ceph", "osd", "crush", "add", "osd.0", "1.0", "root=default", "host=here")
         run("ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", disk)
         with daemon("ceph-osd", "-i", "0", "-f"):
@@ -203,7 +203,7 @@ def _until_it_answers(port: int) -> None:
 
 @dataclass(frozen=True)
 class Request:
-    """What a proxy was asked."""
+    """A request to a proxy."""
 
     method: str
     path: str
@@ -212,10 +212,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Fault:
-    """How a request is answered badly.
+    """How the proxy fails a request.
 
-    `status` and `code` are an error in S3's form; `seconds` go by first; `cut` sends half of the answer and
-    hangs up; `lost` passes the request on and hangs up without its answer.
+    `status` and `code` are an error in S3's format; `seconds` is a delay; `cut` sends half of the answer and
+    disconnects; `lost` passes the request on and disconnects without an answer.
     """
 
     status: int = 0
@@ -226,7 +226,7 @@ class Fault:
 
 
 class Proxy:
-    """Passes requests on to a server; `fault` says of each how it is answered badly, None for not at all."""
+    """Passes requests on to a server; `fault` gives the fault of each request, None for none."""
 
     def __init__(self, behind: Server) -> None:
         self.fault: Callable[[Request], Fault | None] = lambda request: None
@@ -251,7 +251,7 @@ class Proxy:
         self._http.server_close()
 
     def well(self) -> None:
-        """Answer well from now on."""
+        """Answer without faults from now on."""
         self.fault = lambda request: None
 
 
@@ -308,4 +308,4 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _answer  # noqa: N815
 
     def log_message(self, *_: object) -> None:
-        """Nothing is printed."""
+        """Log nothing."""

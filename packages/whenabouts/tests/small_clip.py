@@ -1,4 +1,4 @@
-"""A CLIP with small random weights, saved the way that its publishers save one."""
+"""Writes a CLIP model with small random weights, in the format of its publishers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def write_clip(folder: Path, *, width: int = 16, seed: int = 1) -> Path:
-    """A folder with a CLIPModel, a tokenizer of bytes without merges, and an image processor."""
+    """Write a folder with a CLIPModel, a tokenizer of bytes without merges, and an image processor."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("PIL")

@@ -1,4 +1,4 @@
-"""A file system that is soon full."""
+"""Mounts small file systems, which tests fill or make read-only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 @contextmanager
 def mounted(folder: Path, megabytes: int) -> Iterator[Path]:
-    """A file system of that size at a new folder; the test skips where none can be mounted."""
+    """Mount a file system of a size at a new folder; skips the test if none can be mounted."""
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
     if (
@@ -26,13 +26,13 @@ def mounted(folder: Path, megabytes: int) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        # Where a test failed it may be there twice: see `turn_read_only`.
+        # After a failed test it may be mounted twice (see `turn_read_only`).
         subprocess.run(["umount", "--lazy", "--all-targets", str(folder)], check=True)
 
 
 def turn_read_only(folder: Path) -> None:
-    """Have all that is opened in a mounted folder from now on be read only, until `turn_writable`."""
-    # The file system itself cannot be turned while the writer's lock is open in it.
+    """Make a mounted folder read-only for files opened from now on, until `turn_writable`."""
+    # The file system itself cannot become read-only while the writer's lock is open in it.
     subprocess.run(["mount", "--bind", str(folder), str(folder)], check=True)
     subprocess.run(["mount", "-o", "remount,bind,ro", str(folder)], check=True)
 

@@ -11,7 +11,7 @@ from whenabouts.streams import stream
 
 
 def words_run(fingerprint: str = "mini@1", encoder: Any = None) -> StreamRun:
-    """The words, encoded by `encoder` (None: without vectors)."""
+    """The run of the stream of words, encoded by `encoder` (None: without vectors)."""
     name, width = (encoder.name, encoder.dimension) if encoder else (fingerprint, 0)
     return StreamRun(
         stream("subtitle"), StreamInfo("subtitle", name, fingerprint, width), encoder, Reads(cues=True)
@@ -21,7 +21,7 @@ def words_run(fingerprint: str = "mini@1", encoder: Any = None) -> StreamRun:
 def pictures_run(
     fingerprint: str = "clip@1", encoder: Any = None, seconds: float = 1.0, size: int = 64
 ) -> StreamRun:
-    """The pictures, one every so many seconds."""
+    """The run of the stream of pictures, one picture every some seconds."""
     name, width = (encoder.name, encoder.dimension) if encoder else ("clip", 4)
     info = StreamInfo("vision", name, fingerprint, width, {"clip_seconds": seconds})
     return StreamRun(stream("vision"), info, encoder, Reads(frames=FrameSettings(seconds, size)))

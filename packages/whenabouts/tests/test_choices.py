@@ -1,4 +1,4 @@
-"""What an index run decides unasked is said, by the run, in the numbers of the corpus and in lists."""
+"""Choices that an index run makes by itself are reported by the run, `stats` and the lists."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_of_subtitles_in_two_languages_the_one_that_is_searched_is_said(folder: 
     corpus = Corpus(tmp_path / "my.corpus", create=True)
     told = corpus.add(folder, processes=1).choices["subtitles"]
     assert "en (1) searched, de (1) not searched" in told and "--language" in told
-    # Said again by a run that reads nothing, and of the other language once that is chosen.
+    # A run that reads nothing reports it again, and the other language once that is chosen.
     assert corpus.add(folder, processes=1).choices["subtitles"] == told
     told = corpus.add(folder, processes=1, language="de").choices["subtitles"]
     assert "de (1) searched, en (1) not searched" in told
@@ -45,7 +45,7 @@ def test_of_subtitles_in_two_languages_the_one_that_is_searched_is_said(folder: 
 
 
 def two_sounds(path: Path) -> None:
-    """A recording whose first sound, in English, is silent, and whose second, in German, is loud."""
+    """A recording with two sound tracks: the first, in English, is silent; the second, in German, is loud."""
     with av.open(str(path), "w") as container:
         tracks = [container.add_stream("pcm_s16le", rate=16000, layout="mono") for _ in range(2)]
         tracks[0].metadata["language"], tracks[1].metadata["language"] = "eng", "ger"
@@ -66,7 +66,7 @@ def test_a_second_sound_track_is_said_not_to_be_heard(tmp_path: Path) -> None:
     for track in ("de", "2"):
         told = corpus.add(tmp_path / "talk.mka", processes=1, sound_track=track).choices["sound_tracks"]
         assert "ger (1) heard, eng (1) not heard" in told
-    # It is remembered, until it is forgotten.
+    # The choice is stored until the user resets it.
     assert corpus.add(tmp_path / "talk.mka", processes=1).unchanged == 1
     assert corpus.add(tmp_path / "talk.mka", processes=1).choices["sound_tracks"] == told
     told = corpus.add(tmp_path / "talk.mka", processes=1, sound_track="").choices["sound_tracks"]
@@ -87,7 +87,7 @@ def test_the_sound_track_that_is_chosen_is_decoded(tmp_path: Path) -> None:
 
 
 def spoken(path: Path, *sentences: str) -> None:
-    """A film with a sound track for each sentence, which a machine speaks in English."""
+    """A film with a sound track for each sentence, spoken by an English voice synthesizer."""
     with av.open(str(path), "w") as container:
         film = container.add_stream("mpeg4", rate=1)
         assert isinstance(film, av.VideoStream)

@@ -87,7 +87,7 @@ def test_an_instant_is_found_among_clips_by_where_they_begin() -> None:
 
 
 def _clip_arithmetic(tree: ast.AST) -> Iterator[int]:
-    """Lines that round a quotient of seconds to clips, or define how long an instant is."""
+    """Lines of code that round seconds to clips, or define the length of an instant."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Attribute(attr="floor" | "ceil" | "floor_" | "ceil_"), args=args):

@@ -1,4 +1,4 @@
-"""What programs call: `Corpus`, its adding side."""
+"""`Corpus` as programs use it: adding, changing and removing videos."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SPEECH = CueTrack((Cue(0.0, 2.0, "A frog sits in the grass."),), "speech:small",
 
 @pytest.fixture()
 def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Speech recognition with a model that hears one sentence in everything, and is told of here."""
+    """A speech model that recognises one sentence in every file; records the calls."""
     paths: list[str] = []
 
     def transcribe(path: Path, model: str, **_: Any) -> CueTrack:
@@ -81,12 +81,12 @@ def test_each_stream_has_the_date_of_its_own_indexing(tmp_path: Path) -> None:
     assert any("speaker (since 20" in line for line in corpus.show("talk").lines())
     assert corpus.show("talk").to_json()["streams_indexed_at"] == record.stream_times
     assert corpus.stats().to_json()["streams"]["subtitle"]["first_indexed_at"] == words
-    # A file whose content changes is indexed anew in all streams.
+    # A file whose content has changed is indexed again in all streams.
     talk.write_text("WEBVTT\n\n00:00.000 --> 00:05.000\n<v Ada>It is lit.\n", encoding="utf-8")
     corpus.add(talk, processes=1)
     record = Corpus(corpus.location).records()[0]
     assert set(record.stream_times.values()) == {record.indexed_at}
-    # A dropped stream leaves its date in the row; it counts no more.
+    # A dropped stream leaves its date in the row, which must not count.
     assert corpus.stats().stream_times.keys() == {"subtitle", "speaker"}
     with corpus.writing():
         corpus.store.put_records([replace(record, streams={"subtitle": record.streams["subtitle"]})])

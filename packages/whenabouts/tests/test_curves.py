@@ -1,4 +1,4 @@
-"""The match curve of a stream: what every clip of one video scores."""
+"""Match curves: the score of every clip of one video in each stream."""
 
 from __future__ import annotations
 

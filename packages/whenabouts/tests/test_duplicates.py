@@ -1,4 +1,4 @@
-"""What is seen again in other videos."""
+"""Segments that also appear in other videos."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder has one holder, whatever is deleted and however processes end."""
+"""Locks of folders: one holder at a time, even if files are deleted or processes are killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far spans overlap, and non-maximum suppression: what survives, in which order, and how it ends."""
+"""Temporal IoU and non-maximum suppression, compared with the textbook loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reranking: whose order counts, what stays as the search has it, and what a model's faults become."""
+"""Reranking: the order of moments, the values that stay, and faults of a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUERY = "the largest clean room in the world"
 
 
 class Scripted:
-    """A reranker whose scores are given, and that remembers what it read."""
+    """A reranker with given scores, which records what it read."""
 
     name, fingerprint, reads_words, sees = "scripted", "scripted 1", True, False
 

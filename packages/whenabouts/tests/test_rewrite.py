@@ -1,4 +1,4 @@
-"""Rewriting: what other words find, how it is fused, and what stays as the query alone has it."""
+"""Rewriting: queries in other words, the fusion of their answers, and the values that stay."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUERY = "the largest clean room in the world"
 
 
 class Scripted:
-    """A rewriter whose queries are given."""
+    """A rewriter with given queries."""
 
     name = "scripted"
 

@@ -1,4 +1,4 @@
-"""What is in a corpus twice is said: a transcript that a video has too, copies with other bytes."""
+"""Duplicates in a corpus: transcripts beside their video, and re-encoded copies."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ pytestmark = pytest.mark.usefixtures("unmeasured")
 
 
 def said(number: int, lines: int = 12, intro: int = 0) -> list[str]:
-    """Lines that only this number says, but for the first ones of an introduction."""
+    """Lines that are unique to a number, except for the first ones, a common introduction."""
     chosen = [random.Random(0)] * intro + [random.Random(number)] * (lines - intro)
     return [f"{' '.join(own.sample(SENTENCES, 3))}." for own in chosen]
 
 
 def write(path: Path, lines: list[str], seconds: float = 15.0, late: float = 0.0) -> Path:
-    """A transcript, a line in each so many seconds."""
+    """Write a transcript with a line every some seconds."""
     path.parent.mkdir(exist_ok=True)
     cues = []
     for number, line in enumerate(lines):
@@ -37,7 +37,7 @@ def write(path: Path, lines: list[str], seconds: float = 15.0, late: float = 0.0
 
 
 def sound(path: Path, seconds: float) -> Path:
-    """A silent recording."""
+    """Write a silent recording."""
     path.parent.mkdir(exist_ok=True)
     with av.open(str(path), "w") as container:
         stream = container.add_stream("flac", rate=8000, layout="mono")
@@ -49,7 +49,7 @@ def sound(path: Path, seconds: float) -> Path:
 
 
 def told(corpus: Corpus) -> list[tuple[str, str, str]]:
-    """The names of doubles, how they are alike, and of their originals."""
+    """Of each duplicate: its name, how it is alike, and the name of the original."""
     return [(Path(own.video.path).name, own.by, Path(own.original.path).name) for own in doubles_of(corpus)]
 
 
@@ -173,7 +173,7 @@ def test_a_film_without_words_that_is_compressed_anew_is_told_by_its_pictures(
     recompressed(samples / "frog.webm", tmp_path / "toad.avi", 240)
     line = corpus.add(tmp_path / "toad.avi", likeness=True, processes=1).choices["copies"]
     assert "toad.avi, which shows the same as frog.webm" in line
-    # Other films of the same length show something else.
+    # Films of the same length with other pictures.
     assert frog.duration and flower.duration
     record = corpus.resolve("flower.webm")
     object.__setattr__(record, "duration", frog.duration)

@@ -1,4 +1,4 @@
-"""Videos on an object store, from `index` to the player: found, searched, shown, cut and sent in ranges."""
+"""Videos on an object store: index, search, show, cut and send ranges of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
 
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    """Before a real store where one is installed."""
+    """A proxy in front of a store, a real one if it is installed."""
     name = "ceph" if shutil.which("radosgw") else "moto"
     with running(name, tmp_path_factory.mktemp(name)) as server, Proxy(server) as made:
         yield made
@@ -29,7 +29,7 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
 
 @pytest.fixture
 def place(proxy: Proxy, monkeypatch: pytest.MonkeyPatch, samples: Path) -> str:
-    """Where two films lie, one with subtitles beside it."""
+    """A place on the store with two films, one with a subtitle file."""
     for name, value in proxy.server.environment.items():
         monkeypatch.setenv(name, value)
     bucket, client = proxy.server.bucket(), proxy.server.client()
@@ -108,7 +108,7 @@ def test_side_files_on_a_store_are_read_chosen_and_followed(proxy: Proxy, place:
 
     assert "de (1) searched" in corpus.add(place, language="de", processes=1).choices["subtitles"]
     assert corpus.search("Blume", k=1)[0].text == "eine rote Blume geht auf"
-    # A side file that has changed is read again, and one that is gone leaves the other.
+    # A changed subtitle file is read again, and after it is deleted the other one is used.
     put("flower.de.srt", "eine rote Tulpe geht auf")
     assert corpus.add(place, processes=1).updated == 1
     assert corpus.search("Tulpe", k=1)[0].video_id == flower.video_id
@@ -131,7 +131,7 @@ def test_a_film_on_a_store_that_is_named_alone_finds_its_side_file_in_another_fo
     corpus = Corpus(tmp_path / "c", create=True)
     assert corpus.add(f"{place}/\u00dcber.mp4", processes=1).added == 1
     assert corpus.search("about bottles", k=1)[0].path.endswith("\u00dcber.mp4")
-    # The others follow; the side file is no recording of its own, a transcript without a film is one.
+    # The other files follow. A subtitle file belongs to its film; a transcript without a film is a video.
     assert corpus.add(place, processes=1).added == 3
     names = sorted(Path(video.path).name for video in corpus.records())
     assert names == ["flower.webm", "friday.mp4", "lone.srt", "\u00dcber.mp4"]
@@ -208,6 +208,6 @@ def test_a_cluster_reads_videos_on_a_store_and_a_node_that_does_not_reach_it_is_
 
 
 def record_of(corpus: Corpus, path: Path) -> str:
-    """The id of the video of a path, also where it failed."""
+    """The id of the video at a path, also if it failed."""
     (video_id,) = [row.video_id for row in corpus.store.videos() if row.path == str(path)]
     return video_id

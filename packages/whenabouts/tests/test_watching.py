@@ -1,4 +1,4 @@
-"""Folders that a corpus follows: what appears, changes, moves or goes is known within seconds."""
+"""Watched folders: files that appear, change, move or vanish are indexed within seconds."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_half_copied_film_is_waited_for(folder: Path, known: Files, samples: P
 def test_another_film_does_not_have_a_half_copied_one_read(
     folder: Path, samples: Path, tmp_path: Path
 ) -> None:
-    """A run reads whole folders, so one that a finished file calls for would read the unfinished one too."""
+    """A run reads whole folders, so a run for a finished file would also read the unfinished one."""
     corpus, stop = Corpus(tmp_path / "c.corpus", create=True), threading.Event()
     runs = watch(corpus, [folder], stop=stop, settled=1.0, processes=1)
     assert next(runs).added == 1

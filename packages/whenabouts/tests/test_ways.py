@@ -1,4 +1,4 @@
-"""The whole way on real files: from a folder to ranked moments, through Python and the command line."""
+"""End to end on real files: from a folder to ranked moments, in Python and on the command line."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_second_run_has_nothing_to_do(samples_corpus: Path, samples: Path) -> 
 def seen_corpus(
     tmp_path_factory: pytest.TempPathFactory, samples_corpus: Path, samples: Path, planted: Any
 ) -> Corpus:
-    """The sample videos by their words first, and then by their pictures too."""
+    """The sample videos, indexed first by their words and then also by their pictures."""
     place = tmp_path_factory.mktemp("seen") / "samples.corpus"
     corpus = Corpus(shutil.copytree(samples_corpus, place))
     summary = corpus.add(samples, vision=planted, clip_seconds=0.5, processes=1)

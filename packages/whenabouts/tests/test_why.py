@@ -1,4 +1,4 @@
-"""Why a moment was or was not found: each stage at which it can be lost, on real corpora."""
+"""`why`: the stage at which a moment was lost, for each stage, on real corpora."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Cue = tuple[int, int, str]
 
 
 class Topics:
-    """An encoder with known meaning: a text is the direction of the topic word that it holds."""
+    """An encoder whose vector of a text is the direction of the topic word in it."""
 
     name, fingerprint, dimension = "topics", "topics:1", 8
     _words = ("fish", "river", "moon", "wheat", "glass", "drum", "rope", "none")
@@ -37,7 +37,7 @@ Make = Callable[[dict[str, list[Cue]]], Corpus]
 
 @pytest.fixture()
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """A corpus of transcripts, not calibrated: scores stand as they are."""
+    """Make an uncalibrated corpus of transcripts, whose scores are unchanged."""
     monkeypatch.setattr("whenabouts.calibration.measuring.is_due", lambda store, known: False)
 
     def build(transcripts: dict[str, list[Cue]]) -> Corpus:
@@ -92,7 +92,7 @@ def test_the_rank_is_that_of_search(make: Make) -> None:
 
 
 def test_localized_elsewhere_says_where(make: Make) -> None:
-    # One answer that is stretched over a minute of equal sentences, of which one second was meant.
+    # The answer covers a minute of equal sentences, and the given moment is one second of it.
     corpus = make({"long": [(5 * n, 5 * n + 5, FISH) for n in range(12)]})
     best = corpus.search("the fisherman", k=1).moments[0].moment
     meant = Moment(best.video_id, best.start + 1.0, best.start + 2.0)

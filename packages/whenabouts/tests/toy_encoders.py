@@ -1,4 +1,4 @@
-"""Encoders of NumPy alone, and talks that they tell apart."""
+"""Small encoders in NumPy, and transcripts that they distinguish."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEEDS = ("sleeps in the sun", "moves to the north", "breaks at night", "is paint
 
 
 class Letters:
-    """An encoder: each word is a direction of its own, a sentence their sum."""
+    """An encoder in which each word has its own direction; a sentence is the sum of its words."""
 
     name, fingerprint, dimension = "letters-16", f"letters weights={'a' * 64}", WIDTH
 
@@ -33,7 +33,7 @@ class Letters:
 
 
 class Shades:
-    """An encoder of pictures: how bright each of eight stripes is; a sentence is a direction of its own."""
+    """An encoder of pictures by the brightness of eight stripes; each sentence has its own direction."""
 
     name, fingerprint, dimension, image_size = "shades", "shades:1", 8, 32
 
@@ -51,7 +51,7 @@ class Shades:
 
 
 def write_talk(folder: Path, number: int, again: str = "") -> Path:
-    """A transcript of four sentences with gaps between them."""
+    """Write a transcript of four sentences with gaps between them."""
     path = folder / f"talk_{number:03d}.vtt"
     subject = SUBJECTS[number % len(SUBJECTS)]
     cues = [

@@ -1,4 +1,4 @@
-"""Index runs that do not ask what unrelated sentences score, where a test is about something else."""
+"""Index runs without calibration, for tests of other things."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @contextmanager
 def uncalibrated() -> Iterator[None]:
-    """Corpora filled in here stay uncalibrated: asking hundreds of sentences takes longer than indexing."""
+    """Corpora filled in the block stay uncalibrated, because calibration takes longer than indexing."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("whenabouts.calibration.measuring.is_due", lambda store, known: False)
         yield

@@ -30,7 +30,7 @@ class FeatureSource(Protocol):
         ...
 
     def ids(self) -> Iterable[str]:
-        """The items."""
+        """The ids of all items."""
         ...
 
     def get(self, item: str) -> NDArray[Any]:

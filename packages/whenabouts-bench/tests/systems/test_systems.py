@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.chat_server import Reply, chat_server, says
 from tests.tasks.released_forms import spoken_task, vtt
+from tests.uncalibrated import uncalibrated
 
 from whenabouts.checkers import CheckerUnavailable
 from whenabouts.encoders.protocol import EncoderUnavailable
@@ -109,7 +110,8 @@ def test_whenabouts_is_measured_with_a_reranker_and_other_words(folder: Path) ->
     words = says(json.dumps({"queries": ["somebody plays the violin"]}))
     with chat_server(words) as server:
         settings = {"rerank": "tokens:minilm", "rewrite": server.address}
-        results = run_task(TASK, open_system("whenabouts", settings), folder, settings=settings)
+        with uncalibrated():
+            results = run_task(TASK, open_system("whenabouts", settings), folder, settings=settings)
         asked = len(server.requests)
     assert results.system.name == "whenabouts + rerank tokens:minilm + rewrite tiny"
     assert results.system.settings == {"rerank": "tokens:minilm", "rewrite": "tiny"}
@@ -117,7 +119,8 @@ def test_whenabouts_is_measured_with_a_reranker_and_other_words(folder: Path) ->
 
 
 def test_a_rewriter_that_is_away_ends_the_run_and_one_elsewhere_needs_a_yes(folder: Path) -> None:
-    with chat_server(Reply(b"{}", status=401)) as server, pytest.raises(UsageError, match="401"):
+    away = pytest.raises(UsageError, match="401")
+    with chat_server(Reply(b"{}", status=401)) as server, uncalibrated(), away:
         run_task(TASK, open_system("whenabouts", {"rewrite": server.address}), folder)
     with pytest.raises(UsageError, match="--send-query"):
         open_system("whenabouts", {"rewrite": "https://gpu.example/v1#m"})

@@ -39,8 +39,9 @@ class Deployment:
 
     The number of replicas is fixed (`replicas`), or follows the load between `least` and `most` (both 0: it
     is fixed). Each replica has `cpus` processors and `memory_mb` of memory (0: three quarters of its
-    machine's) and must have the same `version` of whenabouts. The token is not a field: replicas take it from
-    $WHENABOUTS_TOKEN, or from the process that deploys. Raises UsageError for wrong numbers of replicas.
+    machine's) and must have the same `version` of whenabouts. `time_limit` is in seconds a request; `models`
+    and `files` are those of `Settings`. The token is not a field: replicas take it from $WHENABOUTS_TOKEN, or
+    from the process that deploys. Raises UsageError for wrong numbers of replicas.
     """
 
     corpus: str

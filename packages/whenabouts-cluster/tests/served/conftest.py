@@ -1,4 +1,4 @@
-"""A corpus to serve, as the product tests its server."""
+"""Fixtures of the product's server tests: a corpus and its clients."""
 
 from tests.server.conftest import client, indexed, opened
 

@@ -1,4 +1,4 @@
-"""Replicas of Ray Serve answer as one server does, and the death of one costs nobody an answer."""
+"""Replicas of Ray Serve give the answers of one server, and clients that retry survive a replica's death."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def deployed(indexed: Path, tmp_path: Path) -> Iterator[tuple[int, subprocess.Po
 
 
 def asked(port: int, words: str, tries: int) -> tuple[dict[str, Any], int]:
-    """The answer, and how many tries it took: the retry that docs/scaling.md tells clients to make."""
+    """The answer and the number of tries, with the retries that docs/scaling.md recommends."""
     for number in range(1, tries + 1):
         try:
             with urlopen(

@@ -1,4 +1,4 @@
-"""Export features of a corpus and of queries into the feature store, for trainings on them.
+"""Export features of a corpus and of queries into feature stores, on which systems can be trained.
 
 The product finds this module through the entry point `layouts` of `whenabouts.features`.
 """
@@ -42,17 +42,17 @@ _VIDEOS_AT_A_TIME = 64
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was exported from a corpus; `left_out` counts videos without a duration and clips."""
+    """The result of an export from a corpus; `left_out` counts videos with neither duration nor clips."""
 
     written: WrittenStore
     left_out: int
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """A JSON object."""
         return self.written.to_json() | {"left_out": self.left_out}
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Lines of text."""
         lines = self.written.lines()
         if self.left_out:
             lines.append(f"{number_of(self.left_out, 'video')} without length and clips left out")
@@ -62,7 +62,7 @@ class Exported:
 def encoder_fingerprint(name: str, fingerprint: str, **facts: Any) -> Fingerprint:
     """The fingerprint of features from one of the product's encoders.
 
-    `extra["fingerprint"]` is the encoder's line, which a corpus stores for each of its streams.
+    `extra["fingerprint"]` is the encoder's own fingerprint, which a corpus stores for each of its streams.
     """
     parts = dict(part.split("=", 1) for part in fingerprint.split(":")[0].split() if "=" in part)
     weights = parts.get("weights", "")

@@ -277,7 +277,7 @@ def _combined(result: SearchResult, rates: CheckRates, min_confidence: float) ->
 
 
 def _is_literal(result: SearchResult) -> bool:
-    """Whether the answer must not become "no match": its words are said, or it was protected before."""
+    """Whether "no match" is ruled out, because the words are said or the search has ruled it out already."""
     first = result.moments[0]
     was_spared = result.answer == "unsure" and (first.confidence or 0.0) < PROBABLE.no_match_below
     words = set(query_words(result.query)[0])

@@ -294,7 +294,7 @@ class Corpus:
         return self.searcher().understanding.made_ready([words_of_query(query) for query in queries])
 
     def _search(self, query: str, options: SearchOptions, encoded: EncodedTexts | None) -> SearchResult:
-        """The search itself, all of it in one state of the corpus."""
+        """The answer to a query, computed on one snapshot of the corpus."""
         while True:
             check_budget()
             self.store.refresh()
@@ -304,7 +304,7 @@ class Corpus:
                 return result
 
     def _search_once(self, query: str, options: SearchOptions, encoded: EncodedTexts | None) -> SearchResult:
-        """The answer to a query as interpreted by rules (`search/questions.py`), or to the query itself."""
+        """The answer to a query as rules interpret it (`search/questions.py`), else to its plain words."""
         given, records = self._filter(options), self.store.ledger().records
         off = (*options.literal, *(NOT_IN_ORDER if options.all or options.like is not None else ()))
         if self._names is None or self._names.records is not records:
@@ -680,11 +680,12 @@ class Corpus:
         """A moment with its video's id, from VIDEO@START-END with any name that `resolve` takes.
 
         Times may be time codes (00:01:02:12), counted at the video's frame rate from its first frame.
+        Raises UsageError for a moment that starts after the video's end.
         """
-        if isinstance(moment, Moment):
-            return replace(moment, video_id=self.resolve(moment.video_id).video_id)
-        video, start, end = parse_moment(moment, self.rate_of)
-        return Moment(self.resolve(video).video_id, start, end)
+        given = moment if isinstance(moment, Moment) else Moment(*parse_moment(moment, self.rate_of))
+        record = self.resolve(given.video_id)
+        record.check_start(given.start)
+        return replace(given, video_id=record.video_id)
 
     def rate_of(self, video: str) -> Fraction | None:
         """Frames per second of a video, by any name that `resolve` takes; None if unknown."""

@@ -87,7 +87,7 @@ def curves_of(corpus: Corpus, query: str, video: str, streams: str | Sequence[st
         unambiguous(query),
         video_id,
         {stream: _curve(searcher, answer, video_id) for stream, answer in answers.items()},
-        {stream: searcher.rank([answer]) for stream, answer in answers.items()},
+        {stream: searcher.rank(words, [answer]) for stream, answer in answers.items()},
     )
 
 

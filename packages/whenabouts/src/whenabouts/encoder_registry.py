@@ -66,7 +66,7 @@ class EncoderRegistry:
         return self.adopt(open_text_encoder(name), None)
 
     def of_tokens(self, first: Collection[str]) -> Iterator[TextEncoder]:
-        """The encoders that also give features of word pieces, those of the streams `first` first.
+        """The encoders that also give features of word pieces, beginning with the streams `first`.
 
         Unusable encoders are skipped.
         """

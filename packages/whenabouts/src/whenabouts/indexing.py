@@ -74,10 +74,10 @@ def plan_index(
     """Plan an index run; nothing is written.
 
     - `shots`: find shots even if no stream reads frames. A name (`built-in`, `transnetv2`) chooses the finder
-      from then on; videos whose shots another one found are read again.
+      for this and later runs; videos whose shots another finder found are read again.
     - `transcribe`: the speech model for files without subtitles; True: the packaged one.
-    - `language` (such as "en"): chooses among several subtitles, from then on ("" forgets it); `sound_track`
-      (number from 1, or language): the same among several sound tracks.
+    - `language` (such as "en"): chooses among several subtitles, also in later runs ("" resets it);
+      `sound_track` (number from 1, or language): chooses likewise among several sound tracks.
     - `metadata`: stored with each file; `metadata_file`: such values for single files (`read_metadata_file`).
     - `retry`: read only files that failed before, without `paths` all of them.
     - `exclude`: gitignore patterns of files to skip; `follow` false skips links.
@@ -153,7 +153,7 @@ def _files(
 
 
 def _ledger(corpus: OpenedCorpus, notes: list[str]) -> list[VideoRecord]:
-    """The ledger rows; those that two indexers wrote at once match no file, so that it is read again."""
+    """The ledger rows. Those that two indexers wrote at once match no file, so their files are read again."""
     corpus.store.refresh()
     doubled = corpus.store.doubled()
     if doubled:

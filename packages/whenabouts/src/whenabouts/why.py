@@ -116,7 +116,7 @@ def why(corpus: Corpus, query: str, moment: str | Moment, k: int = 10) -> Why:
     searcher, target = corpus.searcher(), corpus.moment(moment)
     words, _ = checked_query(query, k, 0.0)
     answers = searcher.find_all(words)
-    ranked = searcher.rank(answers)
+    ranked = searcher.rank(words, answers)
     overlaps = [scored.moment.iou(target) for scored in ranked]
     place = next((place for place, overlap in enumerate(overlaps) if overlap >= _SAME_MOMENT), None)
     return Why(

@@ -1,4 +1,4 @@
-"""Adding videos by an agent while a page of the same corpus is served."""
+"""An agent adds videos while the page of the same corpus is served."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_job_of_a_strangers_corpus_is_shown(tmp_path: Path) -> None:
 def test_calls_that_wait_for_a_job_leave_threads_to_the_others(tmp_path: Path) -> None:
     (tmp_path / "films").mkdir()
     agent = AddingTools(Corpus(tmp_path / "c.corpus", create=True), [tmp_path / "films"])
-    agent.runner.jobs.queue("index", {"paths": [str(tmp_path / "films")]})  # nobody runs it
+    agent.runner.jobs.queue("index", {"paths": [str(tmp_path / "films")]})  # no server runs the queue
     with ThreadPoolExecutor(30) as pool:
         began = time.monotonic()
         calls = [pool.submit(agent.job, wait=3) for _ in range(30)]

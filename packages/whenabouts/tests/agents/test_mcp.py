@@ -1,7 +1,7 @@
-"""A corpus asked by the client of the official SDK: over pipes, as clients start it, and over HTTP.
+"""The MCP server, called by the client of the official SDK: over pipes, as clients start it, and over HTTP.
 
-A program that answers takes two seconds of a processor to start. What does not depend on pipes is asked of the
-server that the command makes in this process.
+A server in a process of its own takes two seconds of a processor to start. Tests that do not depend on pipes
+run the command in this process and ask the server that it makes.
 """
 
 from __future__ import annotations
@@ -30,8 +30,12 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.mcpserver import MCPServer
+from tests.uncalibrated import uncalibrated
 
+from whenabouts.agents.tools import CorpusTools
 from whenabouts.cli.main import main
+from whenabouts.corpus import Corpus
+from whenabouts.video.probe import MediaError
 from whenabouts.workplace.guests import Guests
 
 TOKEN = "a-token-that-is-long-enough"
@@ -46,14 +50,13 @@ def place(samples_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
         "WEBVTT\n\n00:00.000 --> 00:09.000\n" + f"{INJECTION}. Lighthouse. \x1b[31m" + "lamp " * 400 + "\n",
         encoding="utf-8",
     )
-    from whenabouts.corpus import Corpus
-
-    Corpus(folder / "c.corpus").add(folder / "hostile.vtt", processes=1)
+    with uncalibrated():  # the calibration of the samples stays
+        Corpus(folder / "c.corpus").add(folder / "hostile.vtt", processes=1)
     return folder / "c.corpus"
 
 
 def configured(place: Path, *more: str) -> StdioServerParameters:
-    """What a client makes of the configuration that the program prints."""
+    """The parameters with which a client starts the program, from the configuration that it prints."""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         assert main(["mcp", "--corpus", str(place), *more, "--print", "config"]) == 0
     entry = json.loads(printed.getvalue())["mcpServers"]["whenabouts"]
@@ -70,7 +73,7 @@ def asked(server: StdioServerParameters | MCPServer, work: Callable[[Client], Aw
 
 
 def asked_here(place: Path, work: Callable[[Client], Awaitable[Any]], *more: str) -> Any:
-    """Run the command in this process up to the pipes, and ask the server that it made."""
+    """Run the command in this process without pipes, and call tools of the server that it makes."""
     answers: list[Any] = []
 
     def run(server: MCPServer, transport: str) -> None:
@@ -139,6 +142,8 @@ def test_what_cannot_be_done_is_an_error_that_says_why(place: Path) -> None:
     async def work(client: Client) -> None:
         for name, arguments, said in (
             ("show", {"what": "nobody"}, "nobody"),
+            ("show", {"what": "friday@5000-6000"}, "after the end of"),
+            ("collect", {"collection": "film", "moments": ["friday@5000-6000"]}, "after the end of"),
             ("collect", {"collection": " ", "moments": ["friday@1-2"]}, "is not a name"),
             ("export_list", {"format": "docx", "moments": ["friday@1-2"]}, "not a format"),
             ("reorder", {"collection": "nobody", "order": [1]}, "nobody"),
@@ -149,6 +154,28 @@ def test_what_cannot_be_done_is_an_error_that_says_why(place: Path) -> None:
             assert said in text(result)
 
     asked_here(place, work)
+
+
+def test_pictures_of_a_file_that_is_another_one_now_are_not_shown(samples: Path, tmp_path: Path) -> None:
+    film, other, place = tmp_path / "film.mp4", tmp_path / "private" / "other.mp4", tmp_path / "c.corpus"
+    other.parent.mkdir()
+    shutil.copy(samples / "friday.mp4", film)
+    shutil.copy(samples / "flower.webm", other)
+    Corpus(place, create=True).add(film)
+    film.unlink()
+    film.symlink_to(other)
+
+    async def work(client: Client) -> None:
+        for name, arguments in (("show", {"what": "film"}), ("show", {"what": "film@1-2"})):
+            result = await client.call_tool(name, arguments)
+            assert result.is_error
+            assert "has changed since it was indexed" in text(result)
+        facts = await client.call_tool("show", {"what": "film", "pictures": 0})
+        assert not facts.is_error
+
+    asked_here(place, work)
+    with pytest.raises(MediaError, match="has changed since it was indexed"):
+        CorpusTools(lambda: Corpus(place)).play("film@1-2")
 
 
 def test_an_agent_that_may_only_read_has_no_tool_that_writes(place: Path) -> None:
@@ -289,7 +316,7 @@ async def refused(client: Client, said: str, tool: str, **arguments: Any) -> Non
 
 
 def test_videos_are_added_only_where_a_folder_is_allowed(samples: Path, tmp_path: Path) -> None:
-    """The plan comes first, hostile names stay short data, and what is not allowed is refused with why."""
+    """The plan comes first, hostile names stay short data, and refusals give the reason."""
     folder, corpus = tmp_path / "no: place" / "videos", tmp_path / "new.corpus"
     (folder / "inside").mkdir(parents=True)
     shutil.copy(samples / "nasa_audio_only.srt", folder / "inside")

@@ -1,4 +1,4 @@
-"""The morning of `server/page/test_morning.py` by an agent: from a folder to a list, a film and a link."""
+"""The task of `server/page/test_morning.py`, done by an agent: from a folder to a list, a film and a link."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CALLS = 18
 
 
 class Agent:
-    """The calls of an agent, counted; asking again for a job on a busy machine is not."""
+    """Counts the calls of an agent, without repeated questions about a running job."""
 
     def __init__(self, client: Client) -> None:
         self.client, self.calls = client, 0
@@ -41,7 +41,7 @@ class Agent:
 
 @pytest.fixture
 def folder(samples: Path, tmp_path: Path) -> Path:
-    """The samples, and a transcript that gives orders in its words and in its name."""
+    """The samples, and a transcript with instructions to the agent in its words and its name."""
     folder = tmp_path / "videos"
     shutil.copytree(samples, folder)
     hostile = folder / f"{INJECTION}.vtt"
@@ -71,7 +71,7 @@ def test_a_morning_of_an_agent(folder: Path, tmp_path: Path) -> None:
         assert Path(film["files"][0]).stat().st_size > 10_000
         assert agent.calls == CALLS_TO_A_FILM
 
-        # Read the words; four moments are a collection, in an order of one's own.
+        # Read the words; put four moments into a collection, in a chosen order.
         jewels = (await agent.call("places", phrase="crown jewels"))["moments"][0]
         hildy = (await agent.call("search", query="Hildy", k=1))["moments"][0]
         order = (await agent.call("places", phrase="earlier instructions"))["moments"][0]

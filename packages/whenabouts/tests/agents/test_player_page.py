@@ -1,7 +1,7 @@
-"""The player (MCP App) in a real browser, in the frame of a stand-in host.
+"""The player (MCP App) in a real browser, in the frame of a simulated host.
 
-The host speaks JSON-RPC by postMessage, answers what the server's tools gave, and sets the content security
-policy and the sandbox that are the least of the specification.
+The host speaks JSON-RPC by postMessage, answers with results of the server's tools, and sets the strictest
+content security policy and sandbox of the specification.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ DOCUMENT = Path(agents.__file__).with_name("player.html")
 
 @pytest.fixture(scope="module")
 def results(place: Path) -> dict[str, Any]:  # noqa: F811
-    """What the server's tools give, of one moment and of a hostile one."""
+    """The results of the server's tools for a moment and for a hostile one."""
     moment = {"moment": "friday@4.3-6"}
     played = called(place, "play", moment)
     span = "{:.3f}-{:.3f}".format(*played["structuredContent"]["window"])
@@ -80,10 +80,10 @@ def results(place: Path) -> dict[str, Any]:  # noqa: F811
 
 @pytest.fixture(scope="module")
 def host(results: dict[str, Any]) -> Iterator[Host]:
-    """Opens the stand-in host with the player in it.
+    """Opens the simulated host with the player in it.
 
-    It starts after `results`: no event loop can run beside the browser's. Nothing else may be fetched, and no
-    error may arise.
+    It starts after `results`, because no event loop can run beside the browser's. Requests to other addresses
+    and errors fail the test.
     """
     if not CHROMIUM.exists():
         pytest.skip("Chromium is not installed")

@@ -32,7 +32,7 @@ SAID_THERE = "The volcano erupted on a quiet Sunday morning."
 
 @dataclass(frozen=True)
 class Done:
-    """What a command left: its exit code and what it printed."""
+    """The result of a command: its exit code and its output."""
 
     code: int
     out: str
@@ -48,7 +48,7 @@ Whenabouts = Callable[..., Done]
 
 
 def run_here(*arguments: str) -> Done:
-    """A command as the program runs it, with its output piped into a string; no traceback, ever."""
+    """Run a command as the program does, with its output as a string; a traceback fails the test."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
@@ -61,13 +61,13 @@ def run_here(*arguments: str) -> Done:
 
 @pytest.fixture(scope="session")
 def bare() -> Whenabouts:
-    """Run a command line as it stands."""
+    """Runs a command line without adding --corpus."""
     return run_here
 
 
 @pytest.fixture(scope="session")
 def strange_folder(made_once: MadeOnce) -> Path:
-    """Transcripts whose names need care in links, messages and terminals."""
+    """Transcripts with names that must be escaped in links, messages and terminals."""
     return made_once("strange", _write_strange)
 
 
@@ -93,7 +93,7 @@ def _write_strange(folder: Path) -> None:
 def corpus(
     tmp_path_factory: pytest.TempPathFactory, made_once: MadeOnce, samples: Path, strange_folder: Path
 ) -> Path:
-    """Both, indexed by the command."""
+    """A corpus of the samples and these transcripts, indexed by the command."""
 
     def fill(folder: Path) -> None:
         place = str(folder / "all.corpus")
@@ -110,7 +110,7 @@ def corpus(
 
 @pytest.fixture(scope="session")
 def whenabouts(corpus: Path) -> Whenabouts:
-    """Run a command on that corpus."""
+    """Runs a command on that corpus."""
 
     def run(verb: str, *arguments: str) -> Done:
         return run_here(verb, "--corpus", str(corpus), *arguments)

@@ -34,13 +34,13 @@ Calibrate = Callable[..., tuple[int, str]]
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory, samples_corpus: Path) -> Path:
-    """A corpus of the sample videos that is this file's own."""
+    """A corpus of the sample videos that only this file uses."""
     return Path(shutil.copytree(samples_corpus, tmp_path_factory.mktemp("calibrate") / "samples.corpus"))
 
 
 @pytest.fixture()
 def measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Questions that are made of a corpus are measured for the first who asks, and shown to all."""
+    """Measure the questions made from the corpus once for all tests."""
     measure = measuring.calibrate
 
     def calibrate(corpus: Corpus, queries: str | None = None, **options: Any) -> measuring.Report:
@@ -58,7 +58,7 @@ _REPORTS: list[measuring.Report] = []
 
 @pytest.fixture()
 def calibrated(place: Path, measured_once: None) -> Calibrate:
-    """The command on that corpus."""
+    """Runs the command on that corpus."""
     parser = argparse.ArgumentParser()
     calibrate_verb.add_parser(parser.add_subparsers())
 

@@ -1,4 +1,4 @@
-"""Options from `whenabouts.toml`: who wins, and what is refused."""
+"""Options from `whenabouts.toml`: their priority, and the values that are refused."""
 
 from __future__ import annotations
 
@@ -173,6 +173,7 @@ def test_an_option_that_needs_no_value_is_switched_or_given_one(written: object,
         ("serve", 'token = "a-token-that-is-long-enough"'),
         ("serve", 'files = ["/"]'),
         ("serve", "change-people = true"),
+        ("index", "prune = true"),
         ("serve", 'allow = ["videos"]'),
         ("index", 'ray = "stranger.example:6379"'),
         ("mcp", 'http = "0.0.0.0:8766"'),
@@ -203,8 +204,11 @@ def test_every_option_that_takes_a_host_is_one_that_a_person_has_to_agree_to() -
     assert {"http", "ray", "trust-proxy"} <= hosts <= configuration.CONSENT
 
 
-def test_a_corpus_on_an_object_store_may_stand_in_the_folder_s_file(written: Parse) -> None:
-    assert written('corpus = "s3://bucket/corpus"\n', "search", "x").corpus == "s3://bucket/corpus"
+def test_a_corpus_on_an_object_store_is_taken_from_the_user_s_file_alone(written: Parse) -> None:
+    line = 'corpus = "s3://bucket/corpus"\n'
+    with pytest.raises(UsageError, match="is not allowed in a folder's file"):
+        written(line, "search", "x")  # its owner would get requests signed with the user's key
+    assert written("", "search", "x", user=line).corpus == "s3://bucket/corpus"
 
 
 def test_a_search_in_a_stranger_s_folder_asks_no_address(

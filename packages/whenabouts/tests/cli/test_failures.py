@@ -1,4 +1,4 @@
-"""However a command ends: a line that says why, an exit code that is not "no match", and no traceback."""
+"""Errors of commands: one line with the reason, an exit code other than "no match", and no traceback."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROGRAM = (sys.executable, "-m", "whenabouts")
 
 
 class PanicException(BaseException):
-    """As pyo3 raises it where a Rust library panics: no Exception."""
+    """Like pyo3's error for a panic in a Rust library, which does not derive from Exception."""
 
 
 FAILURES: list[tuple[BaseException, int, str]] = [

@@ -1,4 +1,4 @@
-"""`whenabouts guests`: links are shown once, listed without tokens, and withdrawn."""
+"""`whenabouts guests`: links are shown once, listed without tokens, and revoked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`whenabouts index` and `remove`: plans, what they print, and exit codes."""
+"""`whenabouts index` and `remove`: plans, output and exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all commands share: help, exit codes, and how they behave on pipes, terminals and Ctrl-C."""
+"""Behaviour of all commands: help, exit codes, pipes, terminals and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_on_a_terminal_there_is_a_table_with_links(corpus: Path) -> None:
 
 def test_ctrl_c_is_exit_code_130_and_no_traceback(corpus: Path, samples: Path) -> None:
     command = [*PROGRAM, "index", str(samples), "--corpus", str(corpus), "--wait"]
-    # While this process writes, the other one waits, and can be stopped at a known place.
+    # While this process writes, the other one waits, so it can be stopped at a known point.
     with (
         Corpus(corpus).writing(),
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waiting,

@@ -1,4 +1,4 @@
-"""`whenabouts models`: the list, and fetching one from a real small hub; nothing else ever downloads."""
+"""`whenabouts models`: the list, and downloads from a small hub; no other command downloads."""
 
 from __future__ import annotations
 
@@ -115,6 +115,14 @@ def test_offline_says_in_one_line_whether_it_is_here(bare: Whenabouts, server: H
     server.asked.clear()
     assert bare("models", "get", "own/clip", "--offline").code == 0
     assert server.asked == []
+
+
+def test_a_model_that_the_hub_renamed_is_named_as_it_is_now(bare: Whenabouts, server: Hub) -> None:
+    server.old_name = "old/clip"
+    done = bare("models", "get", "old/clip", "--yes")
+    assert (done.code, done.json["name"]) == (0, "own/clip")
+    assert "the hub calls old/clip own/clip now; use that name" in done.err
+    assert bare("models", "get", "own/clip", "--offline").code == 0
 
 
 def test_a_packaged_model_and_a_name_that_is_none(bare: Whenabouts) -> None:

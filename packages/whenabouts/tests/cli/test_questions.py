@@ -1,4 +1,4 @@
-"""What commands print of a question that rules read, and the option that turns all rules off."""
+"""Interpreted questions in the output of commands, and the option that turns all rules off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`whenabouts relocate`: moved files are found by their content, and nothing else is changed."""
+"""`whenabouts relocate`: finds moved files by their content and changes nothing else."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from tests.cli.commands import Whenabouts
 from whenabouts import indexing
 from whenabouts.corpus import Corpus
 from whenabouts.index.folders import indexed_folders
+
+pytestmark = pytest.mark.usefixtures("unmeasured")
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def test_moved_files_are_planned_then_found_by_their_content(
     (films / "friday.vtt").rename(disk / "deep" / "friday.vtt")
     (films / "nasa_audio_only.srt").rename(disk / "talk.srt")
     shutil.copy(samples / "frog.webm", disk)
-    # Of the same size as a missing file, and not that file.
+    # A different file with the size of a missing one.
     (disk / "a.mp4").write_bytes(bytes((disk / "deep" / "friday.mp4").stat().st_size))
     shutil.copy(disk / "talk.srt", disk / "zz copy.srt")
     before = Corpus(films.parent / "own.corpus").search("crown jewels", k=1)
@@ -59,7 +61,7 @@ def test_moved_files_are_planned_then_found_by_their_content(
 def test_what_is_not_found_is_said_with_what_to_do(bare: Whenabouts, films: Path, samples: Path) -> None:
     at = ("--corpus", str(films.parent / "own.corpus"))
     (films / "friday.mp4").unlink()
-    # A copy that is in the corpus under another id is not taken for the missing one.
+    # A copy that the corpus has under another id does not count as the missing file.
     shutil.copy(films / "flower.webm", films / "friday.mp4")
     said = bare("relocate", str(films), str(films.parent / "nowhere"), *at, "--table")
     assert said.code == 1
@@ -70,7 +72,7 @@ def test_what_is_not_found_is_said_with_what_to_do(bare: Whenabouts, films: Path
     assert said.code == 1
     assert "still missing: friday" in said.out and "`whenabouts remove VIDEO`" in said.out
     assert said.out.endswith("0 videos relocated, 1 still missing\n")
-    # Put back after an index run that missed it, it is found in its place.
+    # A file that is put back after an index run without it is found at its old path.
     assert bare("index", str(films), *at).code == 0
     shutil.copy(samples / "friday.mp4", films)
     assert [each["to"] for each in bare("relocate", str(films), *at).json["found"]] == [

@@ -1,4 +1,4 @@
-"""`whenabouts search` as people and programs call it."""
+"""`whenabouts search` with output for users and for programs."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_nothing_of_the_kind_is_no_match_with_exit_code_one(whenabouts: Whenabou
     assert done.json["answer"] == "no_match"
     table = whenabouts("search", "negotiating fishing quotas in parliament", "--table")
     assert table.code == 1
-    # Nobody looked at the pictures, so nothing is said of them.
+    # The pictures were not searched, so the answer does not mention them.
     assert table.out.startswith("Nothing like it in the words of this corpus.")
     assert "pictures were not searched for what they show (index with --vision" in table.out
     assert done.json["searched"]["not_searched"]["vision"] > 0
@@ -292,7 +292,7 @@ def test_a_field_that_no_video_has_is_named_with_those_there_are(whenabouts: Whe
         assert done.json["notes"] == [done.err.removeprefix("note: ").strip()]
     else:
         assert "Nothing like it in what the filters leave of this corpus." in done.out
-    # A field that all lack leaves all of them where it must differ; that is noted too.
+    # All videos lack the field, so KEY!=VALUE keeps all of them; a note says so.
     differing = whenabouts("search", "crown jewels", "--where", "speeker!=ada", form)
     assert (differing.code, differing.err) == (0, done.err)
 

@@ -1,4 +1,4 @@
-"""`whenabouts search --check` against a real chat server: its word is shown, its faults leave the answer."""
+"""`whenabouts search --check` with a chat server: verdicts are shown, and its faults keep the answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`whenabouts search --rerank`: the packaged encoder's tokens, what is shown, and what is refused."""
+"""`whenabouts search --rerank` with the packaged encoder's tokens: output and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`whenabouts search --rewrite` with a real chat server: its words are shown, its faults change nothing."""
+"""`whenabouts search --rewrite` with a chat server: its queries are shown, its faults change nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`whenabouts serve` as people call it; what it serves is tested in `tests/server`."""
+"""The command `whenabouts serve`: its options and errors; `tests/server` tests the server."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_missing_library_names_what_to_install(
 
     import whenabouts.server as server
 
-    # Imported anew here, and put back behind the test, as an attribute of its package, too.
+    # The module is imported anew here; the test restores it, also as an attribute of its package.
     monkeypatch.setattr("whenabouts.server", server)
     for name in [name for name in sys.modules if name.startswith("whenabouts.server")]:
         monkeypatch.delitem(sys.modules, name)

@@ -68,7 +68,7 @@ def test_a_moment_shows_only_what_is_said_in_it(whenabouts: Whenabouts) -> None:
     shown = whenabouts("show", "friday.mp4@0:04.5-0:05").json
     assert shown["moment"] == [4.5, 5.0]
     assert [line["text"] for line in shown["words"]] == ["Somebody must've stolen the crown jewels"]
-    # Half-open: what begins where the moment ends is not in it.
+    # Half-open: words that begin at the moment's end are not in it.
     assert [line["text"] for line in whenabouts("show", "friday@0-1").json["words"]] == ["Hildy!"]
 
 

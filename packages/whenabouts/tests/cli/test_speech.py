@@ -1,4 +1,4 @@
-"""Recordings without subtitles: what `index` says of them, how they are made searchable, and faults."""
+"""Recordings without subtitles: the notes of `index`, speech recognition, and its faults."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_a_file_that_was_recognised_in_part_is_gone_on_with(
 
 
 def _kept(place: Path) -> set[str]:
-    """Contents whose transcripts a corpus keeps."""
+    """The content hashes whose transcripts a corpus stores."""
     from whenabouts.index.records import StoreError
 
     try:

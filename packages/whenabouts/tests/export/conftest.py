@@ -1,4 +1,4 @@
-"""Small films at the rates that editors struggle with, and moments of them."""
+"""Fixtures of the export tests: small films at difficult frame rates, and moments of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Film:
     end: Fraction
 
     def inside(self, start: float, end: float) -> list[int]:
-        """The frames whose time lies in [start, end), one by one; borders are told to the millisecond."""
+        """The frames with times in [start, end), computed one by one, with borders in milliseconds."""
         low, high = (Fraction(round(at * 1000), 1000) - Fraction(1, 2000) for at in (start, end))
         return [number for number, time in enumerate(self.times) if low <= time < high]
 
@@ -36,7 +36,7 @@ MakeFilm = Callable[..., Film]
 
 @pytest.fixture(scope="session")
 def make_film() -> MakeFilm:
-    """Make a film with a frame at each of some ticks, with silent sound where `sound` is asked for."""
+    """Make a film with a frame at each of some ticks, and with silent sound if `sound`."""
 
     def make(
         path: Path, ticks: Sequence[int], base: Fraction, *, sound: bool = False, timecode: str = ""
@@ -71,7 +71,7 @@ def make_film() -> MakeFilm:
 
 @pytest.fixture(scope="session")
 def films(tmp_path_factory: pytest.TempPathFactory, make_film: MakeFilm) -> dict[str, Film]:
-    """Films of some six seconds at 23.976, 25, 29.97 and at a varying rate."""
+    """Films of about six seconds at 23.976, 25, 29.97 and at a varying rate."""
     folder = tmp_path_factory.mktemp("films")
     steps = np.random.default_rng(5).choice([40, 40, 40, 80, 120], 120)
     return {
@@ -84,7 +84,7 @@ def films(tmp_path_factory: pytest.TempPathFactory, make_film: MakeFilm) -> dict
 
 @pytest.fixture(scope="session")
 def make() -> Callable[..., FileMoment]:
-    """Make a moment of a file, with all that a search result has."""
+    """Make a moment of a file, with all fields of a search result."""
 
     def make_moment(path: Path, start: float, end: float, **facts: Any) -> FileMoment:
         scored: dict[str, Any] = {

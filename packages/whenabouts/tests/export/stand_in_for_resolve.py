@@ -1,9 +1,9 @@
-"""A stand-in for DaVinci Resolve's scripting interface, made from names that its README.txt publishes.
+"""A simulated scripting interface of DaVinci Resolve, with the names that its README.txt publishes.
 
-It needs the standard library only, so a script can be run against it in a bare Python. It keeps what the
-README says: a marker where one stands already is refused, two timelines have no name in common, settings of
-a timeline need `useCustomSettings`, properties of clips are texts. Where users measured different things, the
-test chooses: `shows_end` is whether a clip includes `endFrame`.
+It needs only the standard library, so a script can be run against it in a bare Python. It follows the README:
+a second marker at a frame is refused, timelines have different names, settings of a timeline need
+`useCustomSettings`, and properties of clips are texts. Where users measured different behaviour, the test
+chooses: `shows_end` is whether a clip includes `endFrame`.
 """
 
 # ruff: noqa: N802
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class Marked:
-    """What has markers: clips, timelines."""
+    """The base of clips and timelines: objects with markers."""
 
     def __init__(self) -> None:
         self.markers: dict[float, dict[str, Any]] = {}
@@ -115,7 +115,7 @@ class Timeline(Marked):
 
 
 def rate_of(text: str) -> Fraction:
-    """The exact rate of a text of Resolve."""
+    """The exact rate for a text in Resolve's format."""
     number = text.replace(" DF", "")
     exact = {"23.976": Fraction(24000, 1001), "29.97": Fraction(30000, 1001), "59.94": Fraction(60000, 1001)}
     return exact.get(number, Fraction(number))

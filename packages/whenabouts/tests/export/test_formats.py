@@ -1,4 +1,4 @@
-"""What each list says, what hostile names do to it, and what cannot be written."""
+"""The content of each list format, hostile names in it, and moments that cannot be written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moments from an answer, from a file of answers, and by name."""
+"""Moments for lists and cuts: from an answer, from a file of answers, and by name."""
 
 from __future__ import annotations
 

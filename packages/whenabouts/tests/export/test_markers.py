@@ -29,7 +29,7 @@ COLLECTED: dict[str, Any] = {
     "tags": ("opening", "crowd, wide"),
     "text": "the applause",
 }
-# Content models of Apple's document type for FCPXML 1.10, of the elements that are written here.
+# Content models from Apple's document type for FCPXML 1.10, for the elements that are written here.
 CHILDREN = {
     "fcpxml": r"resources library ",
     "resources": r"((asset|format) )*",
@@ -58,7 +58,7 @@ ATTRIBUTES = {
 
 
 def check_document_type(root: ElementTree.Element) -> None:
-    """Children in the order, and attributes of the names, that the document type wants."""
+    """Check that children have the order, and attributes the names, of the document type."""
     for element in root.iter():
         children = "".join(f"{child.tag} " for child in element)
         assert re.fullmatch(CHILDREN[element.tag], children), f"{element.tag}: {children}"

@@ -1,4 +1,4 @@
-"""The script for DaVinci Resolve against a stand-in for its interface: frames, markers, refusals."""
+"""The script for DaVinci Resolve, run against a simulated interface: frames, markers, refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists read back: the frames they name are exactly the frames that are shown in the moment."""
+"""Lists read back: they name exactly the frames that are shown in each moment."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ EVENT = re.compile(r"(\d{3})  (\S+)\s+(\S+)\s+C\s+(\S+) (\S+) (\S+) (\S+)")
 
 
 def cells(film: Film, rate: Fraction) -> list[int]:
-    """The number of each frame at a constant rate: the nearest."""
+    """The nearest frame number of each frame at a constant rate."""
     return [int(time * rate + Fraction(1, 2)) for time in film.times]
 
 
 def named(film: Film, rate: Fraction, first: int, last: int) -> list[int]:
-    """Which frames of a film a list means by [first, last)."""
+    """The frames of a film to which [first, last) of a list refers."""
     return [frame for frame, number in enumerate(cells(film, rate)) if first <= number < last]
 
 
@@ -97,7 +97,7 @@ def test_an_otio_file_survives_opentimelineio_unchanged(
     again = json.loads(otio.adapters.write_to_string(timeline, "otio_json"))
 
     def plain(value: Any) -> Any:
-        """Without what stands for nothing, which versions of OpenTimelineIO write or leave out."""
+        """A document without empty fields, which some versions of OpenTimelineIO write and others omit."""
         if isinstance(value, dict):
             return {
                 k: plain(v)
@@ -135,7 +135,7 @@ def test_an_fcpxml_file_names_the_frames_in_the_moment(
 
 
 def check_fcpxml(root: ElementTree.Element) -> None:
-    """The rules of Apple's FCPXML reference that the format can be held to without its DTD."""
+    """Check the rules of Apple's FCPXML reference that need no DTD."""
     assert root.tag == "fcpxml" and root.attrib["version"] == "1.10"
     ids = [element.attrib["id"] for element in root.find("resources") or ()]
     assert len(ids) == len(set(ids)) > 0

@@ -1,4 +1,4 @@
-"""Words as subtitles and as text: nothing in them becomes a cue or a style of its own."""
+"""Transcripts as subtitles and as text: words that look like cues or styles are escaped."""
 
 from __future__ import annotations
 

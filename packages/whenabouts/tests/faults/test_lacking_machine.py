@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.uncalibrated import uncalibrated
 
+from whenabouts.corpus import Corpus
 from whenabouts.index.executor import LocalExecutor
 from whenabouts.index.store import Store
 from whenabouts.index.workers import Failed
@@ -20,17 +22,8 @@ def talks_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("talks")
     (folder / "a.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:02.000\nhello there\n")
     corpus = folder / "my.corpus"
-    command = [
-        sys.executable,
-        "-m",
-        "whenabouts",
-        "--no-config",
-        "index",
-        str(folder),
-        "--corpus",
-        str(corpus),
-    ]
-    assert subprocess.run(command, capture_output=True, check=False, timeout=120).returncode == 0
+    with uncalibrated():
+        Corpus(corpus, create=True).add(folder, processes=1)
     return corpus
 
 

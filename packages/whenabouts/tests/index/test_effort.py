@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.uncalibrated import uncalibrated
 
 from whenabouts.corpus import Corpus
 from whenabouts.index import effort, lookup, memory, upkeep
@@ -233,7 +234,8 @@ def test_an_index_run_measures_the_effort_and_stats_shows_it(
         ]
         (tmp_path / f"{number}.vtt").write_text("WEBVTT\n\n" + "\n\n".join(cues) + "\n", encoding="utf-8")
     corpus, told = Corpus(tmp_path / "my.corpus", create=True), list[Progress]()
-    corpus.add(*sorted(tmp_path.glob("*.vtt")), processes=1, progress=told.append)
+    with uncalibrated():
+        corpus.add(*sorted(tmp_path.glob("*.vtt")), processes=1, progress=told.append)
     assert "measuring what the vector index finds" in {progress.step for progress in told}
     assert corpus.store.streams_without_effort == ()
     stats = corpus.stats()
@@ -243,5 +245,6 @@ def test_an_index_run_measures_the_effort_and_stats_shows_it(
         f"by vector index (finds {100 * measured:.0f} of the best 100)" in line for line in stats.lines()
     )
     told.clear()
-    corpus.add(tmp_path / "0.vtt", processes=1, progress=told.append)
+    with uncalibrated():
+        corpus.add(tmp_path / "0.vtt", processes=1, progress=told.append)
     assert "measuring what the vector index finds" not in {progress.step for progress in told}

@@ -19,7 +19,6 @@ from whenabouts.index.checksums import CHECKSUMS_FILE
 from whenabouts.index.records import StoreError
 from whenabouts.index.store import Store
 
-
 CHECK = stranger._harm  # all other tests do without
 
 

@@ -111,8 +111,17 @@ def test_a_folder_holds_all_below_it_and_nothing_beside_it(store: Store, tmp_pat
     assert listed(store, f"video.folder={talks}/2021/b[1]") == ["walk"]
     assert listed(store, f"video.folder={talks}/202") == []
     assert listed(store, f"video.folder!={talks}/2021") == ["talk_2", "talk_10"]
+    assert listed(store, f"video.folder={tmp_path}/TALKS/*1") == ["gone", "talk_1", "walk"]
+    assert listed(store, "video.folder=*/2020") == ["talk_2", "talk_10"]
+    assert len(listed(store, "video.folder=*")) == 5
     with pytest.raises(UsageError, match=r"video\.folder>a: folders have no order; write ="):
         listed(store, "video.folder>a")
+
+
+def test_a_state_that_does_not_exist_is_refused_with_those_that_do(store: Store) -> None:
+    with pytest.raises(UsageError, match="the states are fine, damaged, missing, unreadable"):
+        listed(store, "video.state=done")
+    assert listed(store, "video.state=MISS*") == ["gone"]
 
 
 def test_dates_narrow_as_they_do_in_a_search(store: Store) -> None:

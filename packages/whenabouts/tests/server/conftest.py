@@ -1,4 +1,4 @@
-"""A corpus of the sample videos behind the application, asked in this process or over a real connection."""
+"""Fixtures of the server's tests: the sample corpus behind the application, in process or over a socket."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from whenabouts.server.settings import Limits, Settings
 
 TOKEN = "a-token-that-is-long-enough"
 HOSTILE = "<script>alert('x')</script> & \"quoted\".vtt"
-# As WebVTT writes it: its reader takes tags away, and turns this into one.
+# Escaped as in WebVTT: the reader removes tags, and unescapes this text to one.
 HOSTILE_LINE = "&lt;img src=x onerror=alert(1)&gt; the lighthouse keeper's lamp"
 
 
 @pytest.fixture(scope="session")
 def indexed(tmp_path_factory: pytest.TempPathFactory, samples_corpus: Path) -> Path:
-    """The sample videos and a transcript that is full of script, indexed; not to be changed."""
+    """A corpus of the sample videos and a transcript full of HTML and scripts; tests must not change it."""
     folder = tmp_path_factory.mktemp("served")
-    # The name holds a slash's worth of trouble, but no slash: no file name can.
+    # A hostile file name; it cannot contain a slash.
     (folder / HOSTILE.replace("/", "_")).write_text(
         f"WEBVTT\n\n00:00.500 --> 00:04.000\n{HOSTILE_LINE}\n", encoding="utf-8"
     )
@@ -48,7 +48,7 @@ def indexed(tmp_path_factory: pytest.TempPathFactory, samples_corpus: Path) -> P
 
 @dataclass
 class Client:
-    """The application, asked in this process; each question has an event loop of its own."""
+    """Sends requests to the application in this process; each request has its own event loop."""
 
     application: Application
     headers: dict[str, str]
@@ -71,7 +71,7 @@ class Client:
         return answer.json()
 
     def error(self, path: str, **parameters: Any) -> tuple[int, str, str | None]:
-        """Status, code and field of an answer that must be an error of the documented form."""
+        """Status, code and field of an error answer; checks its documented form."""
         return error_of(self("GET", path, params=parameters))
 
 
@@ -88,7 +88,7 @@ Open = Callable[..., Client]
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Open]:
-    """Make applications: `opened(corpus folder, **settings)`; they are closed when the test ends."""
+    """A factory of clients: `opened(corpus folder, **settings)`; they are closed when the test ends."""
     made: list[Application] = []
 
     def open_one(place: Path, *, limits: Limits | None = None, **settings: Any) -> Client:
@@ -106,7 +106,7 @@ def opened(tmp_path: Path) -> Iterator[Open]:
 
 @pytest.fixture(scope="session")
 def client(indexed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """The sample corpus, for tests that change nothing of it and count nothing."""
+    """A client of the sample corpus, for tests that change nothing and count nothing."""
     settings = Settings(cache=tmp_path_factory.mktemp("client") / "cache")
     application = Application(Corpus(indexed, create=False), settings)
     yield Client(application, {})
@@ -126,18 +126,18 @@ def id_of(client: Client, name: str) -> str:
 
 @dataclass
 class Live:
-    """A server that listens, in a thread of this process."""
+    """A listening server in a thread of this process."""
 
     application: Application
     server: Server
     port: int
 
     def connect(self) -> socket.socket:
-        """A connection that gives up after a minute: a test that comes to that fails."""
+        """A connection to the server that fails the test after a minute without an answer."""
         return socket.create_connection(("127.0.0.1", self.port), timeout=60)
 
     def say(self, request: str | bytes) -> bytes:
-        """What the server answers to raw bytes, until it closes or has nothing more to say for a while."""
+        """The server's answer to raw bytes, until it closes the connection or is silent for a while."""
         with self.connect() as connection:
             connection.sendall(request.encode() if isinstance(request, str) else request)
             said = b""
@@ -148,7 +148,7 @@ class Live:
             return said
 
     def get(self, target: str, *headers: str) -> bytes:
-        """The answer to a GET of a target as it stands, however it is written."""
+        """The answer to a GET whose target is sent unchanged, even if it is malformed."""
         lines = [f"GET {target} HTTP/1.1", "Host: localhost", "Connection: close", *headers]
         return self.say("\r\n".join(lines) + "\r\n\r\n")
 
@@ -157,7 +157,7 @@ Serve = Callable[..., Live]
 
 
 def _stacks() -> str:
-    """Where each thread of this process stands, to see what a server waits for that does not end."""
+    """The stack of each thread, to show what a server that does not end waits for."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     frames = sys._current_frames().items()
     return "\n".join(
@@ -167,7 +167,7 @@ def _stacks() -> str:
 
 @contextlib.contextmanager
 def listening(place: Path, cache: Path, limits: Limits | None = None, **settings: Any) -> Iterator[Live]:
-    """A server on any free port, stopped in the end."""
+    """A server on a free port, stopped at the end of the block."""
     chosen = Settings(port=0, limits=limits or Limits(), cache=cache, **settings)
     application = Application(Corpus(place, create=False), chosen)
     started = threading.Event()
@@ -186,7 +186,7 @@ def listening(place: Path, cache: Path, limits: Limits | None = None, **settings
 
 @pytest.fixture
 def live(tmp_path: Path) -> Iterator[Serve]:
-    """Start servers: `live(corpus folder, **settings)`; they are stopped when the test ends."""
+    """A factory of listening servers: `live(corpus folder, **settings)`; they stop when the test ends."""
     with contextlib.ExitStack() as running:
         yield lambda place, **settings: running.enter_context(
             listening(place, tmp_path / "live-cache", **settings)
@@ -202,7 +202,7 @@ def running(indexed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture
 def big_file(tmp_path: Path) -> tuple[Path, str]:
-    """A corpus whose one video is a file of 64 MB, more than any buffer on the way holds; and its id."""
+    """A corpus with one video of 64 MB, larger than all buffers between server and client; and its id."""
     path = tmp_path / "big.mp4"
     with path.open("wb") as file:
         file.truncate(64 << 20)
@@ -216,7 +216,7 @@ def big_file(tmp_path: Path) -> tuple[Path, str]:
 
 @pytest.fixture(scope="session")
 def one_video(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Path:
-    """A corpus of one video, and beside it the video; not to be changed."""
+    """A corpus of one video, and the video's file; tests must not change them."""
     folder = tmp_path_factory.mktemp("one")
     for name in ("friday.mp4", "friday.vtt"):
         shutil.copy2(samples / name, folder)
@@ -226,7 +226,7 @@ def one_video(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Path:
 
 @pytest.fixture
 def copied(tmp_path: Path, one_video: Path) -> tuple[Path, Path]:
-    """A corpus of one video that a test may spoil: the corpus, and the video's file."""
+    """A corpus of one video, and the video's file, which a test may change."""
     folder = tmp_path / "own"
     shutil.copytree(one_video, folder)
     store = Store.open(folder / "corpus")
@@ -243,10 +243,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def wait_until(is_so: Callable[[], bool], seconds: float = 60.0) -> bool:
-    """Whether something becomes true in time."""
-    until = time.monotonic() + seconds
+    """Whether a condition becomes true in time. Asks ever less often: a question to a server costs 10 ms."""
+    until, pause = time.monotonic() + seconds, 0.02
     while time.monotonic() < until:
         if is_so():
             return True
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause = min(1.3 * pause, 0.3)
     return is_so()

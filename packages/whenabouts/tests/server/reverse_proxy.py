@@ -1,4 +1,4 @@
-"""A small reverse proxy over real connections: it keeps or strips a prefix, as nginx and Caddy can do."""
+"""A small reverse proxy that keeps or strips a path prefix, as nginx and Caddy can."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _OWN = {"connection", "keep-alive", "transfer-encoding", "host"}
 
 @contextmanager
 def proxied(port: int, prefix: str, *, strip: bool, forwarded: Mapping[str, str] = {}) -> Iterator[str]:
-    """The address below which the server at `port` is shown; all other paths are 404.
+    """The address under which the server at `port` can be reached; all other paths answer 404.
 
     It says in X-Forwarded-Host by which name it was asked; `forwarded` are headers that it sets besides.
     """
 
     class Handler(BaseHTTPRequestHandler):
-        """One request, handed on."""
+        """Passes each request on to the server."""
 
         protocol_version = "HTTP/1.1"
 
@@ -57,7 +57,7 @@ def proxied(port: int, prefix: str, *, strip: bool, forwarded: Mapping[str, str]
         do_GET = do_HEAD = do_POST = do_PATCH = do_DELETE = _pass_on  # noqa: N815
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

@@ -1,4 +1,4 @@
-"""Only what lies in an allowed folder is listed or named, however a client spells it."""
+"""The folders of --allow: only places in them are listed or accepted, however a client spells them."""
 
 from __future__ import annotations
 

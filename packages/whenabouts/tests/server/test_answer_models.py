@@ -1,4 +1,4 @@
-"""Reranking and rewriting over REST: only with the models that the owner named, and no answer tells where."""
+"""Reranking and rewriting over REST: only the owner's models are used, and answers hide their addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions that wait share what is made for them; turn, client, error and answer stay their own."""
+"""Waiting questions are prepared in one batch; each keeps its own turn, client, error and answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUERIES = ["crown jewels", "a flower opens", "wait for me", "the moon", "newspap
 
 
 class Held:
-    """An executor of one thread, which is busy until `free` is set; what was shared, in order."""
+    """An executor of one thread that is busy until `free` is set; records the batches in order."""
 
     def __init__(self) -> None:
         self.free, self.busy = threading.Event(), threading.Event()
@@ -143,7 +143,7 @@ def test_closing_calls_off_what_waits() -> None:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """What the packaged encoder is really asked, call by call: in tests its vectors are kept otherwise."""
+    """The texts of each real call of the packaged encoder; elsewhere in the tests its vectors are cached."""
     calls: list[list[str]] = []
 
     def query_vectors(self: Stream, texts: Sequence[str], encoder: Any) -> NDArray[np.float32]:
@@ -156,7 +156,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 def test_answers_are_the_same_alone_and_together(samples_corpus: Any, calls: list[list[str]]) -> None:
-    """The same moments; scores to 1e-5, which is what rounding in another order of sums leaves."""
+    """The moments are the same; scores differ by at most 1e-5, the rounding of another order of sums."""
     corpus = Corpus(samples_corpus)
     encoded = corpus.encoded(QUERIES)
     assert calls == [QUERIES] * len(calls)

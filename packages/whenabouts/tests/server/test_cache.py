@@ -1,4 +1,4 @@
-"""The cache: whole files or none, within its size, and never in the way."""
+"""The cache of files: complete files only, within its size, and failures do not block others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def here(job: Callable[[], None]) -> None:
 
 
 def put(cache: Cache, name: str, content: bytes = KILO) -> bool:
-    """Ask for a file; whether it was there."""
+    """Ask for a file; returns whether it was in the cache."""
     opened, was_there = asyncio.run(cache.get(name, lambda out: _write(out, content), here))
     assert os.pread(opened.descriptor, 1 << 20, 0) == content
     opened.close()

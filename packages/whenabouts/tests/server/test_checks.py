@@ -1,4 +1,4 @@
-"""Looking twice over REST: only with the checker that the owner named, and no answer tells where it is."""
+"""Checking moments over REST: only the owner's checker is used, and answers hide its address."""
 
 from __future__ import annotations
 

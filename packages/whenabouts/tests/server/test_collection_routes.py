@@ -19,7 +19,7 @@ from whenabouts.workplace.database import FILE
 
 @pytest.fixture
 def desk(opened: Open, samples_corpus: Path, tmp_path: Path) -> Client:
-    """A server on a corpus of its own."""
+    """A client of a corpus that this file alone uses."""
     shutil.copytree(samples_corpus, tmp_path / "c.corpus")
     return opened(tmp_path / "c.corpus")
 
@@ -55,6 +55,12 @@ def test_a_collection_is_made_filled_ordered_and_taken_away(desk: Client) -> Non
     assert film.headers["content-type"] == "video/mp4"
     with av.open(io.BytesIO(film.content), "r") as container:
         assert float(container.duration or 0) / av.time_base == pytest.approx(3.0, abs=0.2)
+    late = desk("PATCH", f"{place}/items/{first['id']}", json={"start": 5000.0, "end": 6000.0})
+    assert (late.status_code, "after the end of" in late.text) == (400, True)
+    late = desk("POST", f"{place}/items", json={"moments": [f"{friday}@5000-6000"]})
+    assert (late.status_code, "after the end of" in late.text) == (400, True)
+    true = desk("PATCH", f"{place}/items/{first['id']}", json={"end": True})
+    assert (true.status_code, "neither true nor false" in true.text) == (400, True)
     assert len(desk("DELETE", f"{place}/items/{first['id']}").json()["items"]) == 1
     assert desk("DELETE", place).json() == {"data": []}
     assert desk.error(place) == (404, "no_such_collection", None)

@@ -1,4 +1,4 @@
-"""Decoding for clients happens in processes whose memory is bounded, and which may die."""
+"""Decoder processes: their memory is bounded, and the server survives their death."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Hungry:
 
 
 def memory_of(task: Hungry) -> Iterator[int]:
-    """The limit of memory in a reader; then more memory than that is asked for."""
+    """Report the memory limit of a reader process, then allocate that much more."""
     limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
     yield limit
     yield len(bytearray(limit))

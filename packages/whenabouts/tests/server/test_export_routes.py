@@ -1,4 +1,4 @@
-"""Lists for editors over HTTP: the bytes that the command writes."""
+"""Lists for editors over HTTP are byte for byte those that `whenabouts export` writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A video's own file: whole, in parts, and not at all once it is another one than was indexed."""
+"""The file of a video over HTTP: whole, in ranges, and refused if it has changed since it was indexed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from whenabouts.server.settings import Limits
         ("bytes=-1", (99, 99)),
         ("bytes=-1000", (0, 99)),
         (" bytes=5-6 ", (5, 6)),
-        # What is no single range of bytes is as if it were not there.
+        # Headers that are not a single range of bytes are ignored.
         ("bytes=5-4", None),
         ("bytes=-", None),
         ("bytes=0-1,5-6", None),
@@ -178,7 +178,7 @@ def test_ids_of_another_corpus_and_of_transcripts_have_no_file(
 
 
 def begun_download(live: Live, video: str) -> bytes:
-    """Ask for a large file, take a little of it, and hang up."""
+    """Request a large file, read a little of it, and disconnect."""
     with live.connect() as connection:
         connection.sendall(f"GET /api/videos/{video}/file HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         return connection.recv(1 << 16)

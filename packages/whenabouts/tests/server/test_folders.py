@@ -1,4 +1,4 @@
-"""Only files under the folders that are served go out, wherever the ledger says that a video lies."""
+"""Only files in served folders are sent, whatever path the ledger has for a video."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROUTES = ("file", "thumbnail?at=1", "clip?start=0&end=1")
 
 
 def _tampered(corpus: Path, path: Path) -> None:
-    """The ledger says that the video lies at `path`, with its size and time; the rest is as it was."""
+    """Set the path, size and time of all videos in the ledger to those of `path`."""
     store, status = Store.open(corpus), path.stat()
     size, time = status.st_size, status.st_mtime_ns
     store.put_records(
@@ -46,7 +46,7 @@ def test_a_tampered_ledger_serves_nothing_else(opened: Open, copied: tuple[Path,
     listed = client.get("/api/export?query=lighthouse&format=edl")
     assert listed.status_code in (404, 409)
     assert not client.json(f"/api/videos/{video}")["available"]
-    # A server that is started now serves what was indexed, not what the ledger says.
+    # A new server serves the indexed folders, not the paths in the ledger.
     assert _refusals(opened(corpus), video) == {(403, "not_served", None)}
     assert opened(corpus, files=(secret.parent,)).get(f"/api/videos/{video}/file").status_code == 200
 

@@ -1,4 +1,4 @@
-"""Guests of a server: which route needs which scope, what is refused, and that withdrawing counts at once."""
+"""Guests of a server: the scope that each route needs, refusals, and revoked tokens at the next request."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def guests(tmp_path: Path) -> Guests:
 
 @pytest.fixture
 def asked(opened: Open, indexed: Path, guests: Guests) -> Client:
-    """The sample corpus behind a token, with a file of guests, one of whom only reads."""
+    """The sample corpus behind a token, with a file of guests, one of whom has only the scope read."""
     guests.add("a reader")
     return opened(indexed, token=TOKEN, guests=guests.path, change_people=True)
 

@@ -1,4 +1,4 @@
-"""Videos are added over HTTP: planned, started, paused, stopped; and whatever dies or vanishes meanwhile."""
+"""Jobs over HTTP: plan, start, pause, stop, watch; and processes, files and disks that fail meanwhile."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ROUTES = [
 
 @pytest.fixture
 def films(tmp_path: Path) -> Path:
-    """Two films, told by their words."""
+    """Two films with subtitles."""
     films = tmp_path / "films"
     films.mkdir()
     (films / "lighthouse.vtt").write_text(WORDS.format("a lighthouse at dawn"))
@@ -60,7 +60,7 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def desk(opened: Open, films: Path, place: Path) -> Client:
-    """A server of the empty corpus that may read the films; its queue is run."""
+    """A client of a server that may read the films and runs the queue of the empty corpus."""
     client = opened(place, allow=(films,))
     runner_of(client).start()
     return client
@@ -83,7 +83,7 @@ def job_of(client: Client, job: str) -> Any:
 
 
 def reached(client: Client, job: str, *states: str) -> Any:
-    """A job once it has one of the states."""
+    """The job once it has one of the states."""
     assert wait_until(lambda: job_of(client, job)["state"] in states, 120), client.json("/api/jobs")
     return job_of(client, job)
 
@@ -136,7 +136,7 @@ def test_an_empty_corpus_is_filled_searched_and_emptied(
     shutil.copy(samples / "friday.vtt", films)
     (films / "links").mkdir()
     (films / "links" / "again.vtt").symlink_to(samples / "friday.vtt")
-    # Somebody elsewhere, who may not see where files lie.
+    # A client on another machine, which may not see paths.
     desk = opened(place, allow=(films,), token=TOKEN)
     desk.headers["authorization"] = f"Bearer {TOKEN}"
     runner_of(desk).start()
@@ -159,7 +159,7 @@ def test_an_empty_corpus_is_filled_searched_and_emptied(
     assert str(films) not in str(desk.json("/api/jobs"))
     found = desk.json("/api/search", query="lighthouse")["data"][0]
     assert "lighthouse" in found["text"]
-    # Files that were added are served without a restart.
+    # Added files are served without a restart.
     friday = id_of(desk, "friday.mp4")
     assert desk.get(f"/api/videos/{friday}/file").status_code == 200
     removal = post(desk, "/api/jobs/remove", {"videos": [friday, friday]})
@@ -361,7 +361,7 @@ def fill(ballast: Path) -> None:
 
 @pytest.fixture(scope="module")
 def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The description of a server that may read a folder; nobody runs its queue."""
+    """The OpenAPI description of a server with --allow; its queue is not run."""
     folder = tmp_path_factory.mktemp("described")
     (folder / "films").mkdir()
     corpus = Corpus(folder / "c.corpus", create=True)
@@ -382,7 +382,7 @@ def test_the_routes_do_what_their_description_says(
 
 
 def write_talks(folder: Path, number: int) -> None:
-    """Enough transcripts for several writes."""
+    """Write so many transcripts that an index run writes the corpus several times."""
     for talk in range(number):
         (folder / f"talk{talk:03}.vtt").write_text(WORDS.format(f"talk {talk} is about number {talk * 7}"))
 
@@ -412,7 +412,7 @@ def test_a_worker_that_is_killed_half_way_is_shown_and_its_job_continued(
 
 @pytest.fixture
 def serving(place: Path, films: Path) -> Iterator[Callable[[], tuple[subprocess.Popen[str], str]]]:
-    """Starts `whenabouts serve --allow`; gives its process and its address."""
+    """Starts `whenabouts serve --allow`; returns the process and its address."""
     started: list[subprocess.Popen[str]] = []
 
     def start() -> tuple[subprocess.Popen[str], str]:

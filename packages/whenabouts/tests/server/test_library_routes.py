@@ -1,4 +1,4 @@
-"""The library over HTTP: sorted and narrowed lists, facets, and files that were moved."""
+"""The library over HTTP: sorted and filtered lists, facets, and moved files."""
 
 from __future__ import annotations
 
@@ -13,17 +13,27 @@ from whenabouts.corpus import Corpus
 from whenabouts.index.records import natural_key
 
 
-@pytest.fixture
-def own(tmp_path: Path, samples: Path, samples_corpus: Path) -> Path:
-    """A corpus of the test's own, of videos of its own."""
-    shutil.copytree(samples_corpus, tmp_path / "own.corpus")
-    (tmp_path / "films").mkdir()
+@pytest.fixture(scope="module")
+def as_indexed(tmp_path_factory: pytest.TempPathFactory, samples: Path, samples_corpus: Path) -> Path:
+    """A folder of videos with their corpus, and a copy of it from which `own` restores it."""
+    folder = tmp_path_factory.mktemp("library") / "own"
+    shutil.copytree(samples_corpus, folder / "own.corpus")
+    (folder / "films").mkdir()
     for name in ("friday.mp4", "friday.vtt", "flower.webm"):
-        shutil.copy(samples / name, tmp_path / "films")
-    corpus = Corpus(tmp_path / "own.corpus")
+        shutil.copy(samples / name, folder / "films")
+    corpus = Corpus(folder / "own.corpus")
     corpus.remove(*(video.id for video in corpus.videos()))
-    corpus.add(tmp_path / "films", processes=1, again=True, metadata={"camera": "left"})
-    return tmp_path / "own.corpus"
+    corpus.add(folder / "films", processes=1, again=True, metadata={"camera": "left"})
+    shutil.copytree(folder, folder.with_name("copy"))
+    return folder
+
+
+@pytest.fixture
+def own(as_indexed: Path) -> Path:
+    """A corpus that a test may change, of videos that it may move."""
+    shutil.rmtree(as_indexed)
+    shutil.copytree(as_indexed.with_name("copy"), as_indexed)
+    return as_indexed / "own.corpus"
 
 
 def names_of(client: Client, **parameters: Any) -> list[str]:
@@ -47,7 +57,7 @@ def test_a_page_is_found_by_its_token_or_by_what_is_skipped(client: Client) -> N
     assert names_of(client, sort="name", page_limit=3, skip=3) == whole[3:6]
     assert names_of(client, skip=1000) == []
     assert client.error("/api/videos", sort="name", page_token=token, skip=3) == (400, "invalid", "skip")
-    # A token is that of one list: another order or other conditions are another one.
+    # A page token is valid for one order and one filter only.
     for other in ({"sort": "length"}, {"sort": "name", "where": "name=f*"}):
         assert client.error("/api/videos", page_token=token, **other)[1] == "invalid_page_token"
 
@@ -123,7 +133,7 @@ def test_a_moved_file_is_found_by_its_content(opened: Open, own: Path) -> None:
     assert (answer.json()["name"], answer.json()["state"]) == ("hildy.mp4", "fine")
     assert client.get(f"/api/videos/{gone['video_id']}/file").status_code == 200
     assert Corpus(own).search("crown jewels", k=1)[0].path == str(films / "better" / "hildy.mp4")
-    # Nothing is left to mend.
+    # The file has its new place, so there is nothing to relocate.
     assert error_of(client("POST", url, json={"path": str(films / "better" / "hildy.mp4")}))[0] == 400
 
 

@@ -1,4 +1,4 @@
-"""A server does not take more memory than it may: it lets go of what it keeps, then says that it is full."""
+"""The server's memory bound: caches are dropped first, then requests are refused."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_server_over_its_bound_refuses_searches_and_lives(opened: Open, indexe
 
 @dataclass
 class Greedy:
-    """A checker that takes a lot of memory while it looks."""
+    """A checker that needs much memory for each look."""
 
     asked: int = 0
     name: str = "greedy"
@@ -113,7 +113,7 @@ def test_memory_that_is_dropped_goes_back_and_requests_come_in_again() -> None:
     now = iter(range(0, 1000, 10))
     bound = MemoryBound(resident_bytes() + 4 * room, [kept.clear], room, clock=lambda: float(next(now)))
     with bound.room():
-        # Small pieces, which an allocator keeps for itself unless it is told.
+        # Small pieces, which an allocator does not return by itself.
         kept.extend(bytearray(b"x" * 100_000) for _ in range(10 * room // 100_000))
         full = resident_bytes()
     with bound.room():
@@ -169,7 +169,7 @@ def test_room_for_a_body_is_held_before_a_byte_of_it_is_read(opened: Open, index
     client = opened(indexed)
     service = client.application.service
     length = 1 << 20
-    # Two bodies of four copies each may take half of what is free.
+    # Two bodies, each in four copies, may take half of the free memory.
     service.memory = MemoryBound(100 << 20, [], 0, lambda: 100 * length - 2 * 2 * 4 * length)
     begun, ended, answers = list[int](), asyncio.Event(), list[int]()
 
@@ -250,7 +250,7 @@ def test_unfinished_uploads_keep_to_the_bound(indexed: Path, tmp_path: Path, upl
 
 
 def peak_of(process: int) -> int:
-    """The most memory that a process had, in bytes."""
+    """The peak memory of a process in bytes."""
     status = Path(f"/proc/{process}/status").read_text()
     match = re.search(r"VmHWM:\s+(\d+) kB", status)
     assert match is not None

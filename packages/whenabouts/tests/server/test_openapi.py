@@ -1,4 +1,4 @@
-"""The OpenAPI description is whole and true: schemathesis asks what it allows, and what it does not."""
+"""The OpenAPI description is complete and true: schemathesis sends valid and invalid requests."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ ROUTES = {
 }
 if plugins.entries("routes"):  # those of trained systems
     ROUTES |= {"/api/explain": {"get"}, "/api/videos/{video_id}/highlights": {"get"}}
-# What a schema cannot say is refused too: an end before its start, a page token of another question.
+# Requests that fit the schema may still be refused, such as an end before its start.
 CHECKS = [
     checks.not_a_server_error,
     checks.status_code_conformance,
@@ -106,7 +106,7 @@ def test_the_answer_to_a_body_that_is_too_large_is_described(described: Any) -> 
 
 
 class AsLocalhost:
-    """The application, asked under its own name: schemathesis asks for "testserver".
+    """The application under the host name localhost; schemathesis would ask for "testserver".
 
     It goes on after each question, though schemathesis would start and end it with each.
     """
@@ -128,10 +128,10 @@ class AsLocalhost:
 
 @pytest.fixture(scope="module")
 def described(indexed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The description, with the application behind it."""
+    """The OpenAPI description with its application, for schemathesis."""
     settings = Settings(limits=Limits(clips_a_minute=100_000), cache=tmp_path_factory.mktemp("cache"))
     application = Application(Corpus(indexed, create=False), settings)
-    # A body that breaks the description may be too large as well, which is answered first.
+    # An invalid body may also be too large, and that is answered first.
     rejected = {"expected-statuses": ["400", "401", "403", "404", "405", "406", "409", "413", "415", "422"]}
     config = SchemathesisConfig.from_dict({"checks": {"negative_data_rejection": rejected}})
     yield schemathesis.openapi.from_asgi("/openapi.json", AsLocalhost(application), config=config)
@@ -156,7 +156,7 @@ def ask(described: Any, path: str, method: str, mode: GenerationMode, examples: 
     try:
         run()
     except Unsatisfiable:
-        # A route without parameters has nothing that could be wrong.
+        # A route without parameters has no invalid requests.
         assert mode is GenerationMode.NEGATIVE
 
 

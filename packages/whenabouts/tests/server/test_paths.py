@@ -1,4 +1,4 @@
-"""Clients that may not see where files lie learn of no folder, by no question."""
+"""A server that hides paths names no folder in any answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""People over REST: named, merged, forgotten, as far as the server's owner lets, one writer at a time."""
+"""People over REST: rename, merge and forget, if the owner allows it, by one writer at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TALK = "\n".join(
 
 @pytest.fixture(scope="module")
 def talk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A corpus in which three people speak; to be copied."""
+    """A corpus in which three people speak; tests copy it."""
     folder = tmp_path_factory.mktemp("talk")
     (folder / "talk.vtt").write_text("WEBVTT\n\n" + TALK, encoding="utf-8")
     with uncalibrated():
@@ -38,7 +38,7 @@ def names(client: Client) -> set[str]:
 
 
 def post(client: Client, action: str, **body: str) -> tuple[int, str, str | None] | str:
-    """What was done, or the error."""
+    """The answer to a POST: what was done, or the error."""
     answer = client("POST", f"/api/people/{action}", json=body)
     return str(answer.json()["done"]) if answer.status_code == 200 else error_of(answer)
 

@@ -1,4 +1,4 @@
-"""Several processes serve one corpus, end together, and replace one that ends."""
+"""Several server processes: they serve one corpus, end together, and a dead one is replaced."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = [
 
 
 def _children(process: int) -> set[int]:
-    """The processes that serve beside the first: not what keeps account of resources."""
+    """The server processes besides the first one, without Python's resource tracker."""
     lists = [path.read_text().split() for path in Path(f"/proc/{process}/task").glob("*/children")]
     pids = {int(pid) for pids in lists for pid in pids}
     return {pid for pid in pids if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()}

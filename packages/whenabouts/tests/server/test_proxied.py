@@ -1,4 +1,4 @@
-"""Behind a reverse proxy: all addresses live below the base path, and only named proxies are believed."""
+"""A server behind a reverse proxy: addresses have the base path, and only named proxies are trusted."""
 
 from __future__ import annotations
 

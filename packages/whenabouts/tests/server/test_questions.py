@@ -1,4 +1,4 @@
-"""What REST says of a question that rules read, and the parameter that turns rules off."""
+"""Interpreted questions over REST: the rules in the answer, and the parameter that turns rules off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many threads on one corpus, also while somebody writes to it."""
+"""Handles on one corpus in many threads, also while another process writes to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server as a process: its address, its patience, its end."""
+"""The server as a process: its address, its timeouts for slow clients, and its end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from whenabouts.types import UsageError
 
 @contextmanager
 def process(*arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`whenabouts serve` as a process of its own, and the line it said."""
+    """A process `whenabouts serve`, and the line that it printed."""
     command = [sys.executable, "-m", "whenabouts", "serve", "--port", "0", *arguments]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}

@@ -1,4 +1,4 @@
-"""Search by example over HTTP: by a moment of the corpus and by a picture that is sent."""
+"""Search by example over HTTP: by a moment of the corpus and by an uploaded picture."""
 
 from __future__ import annotations
 

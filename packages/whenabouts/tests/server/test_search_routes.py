@@ -1,4 +1,4 @@
-"""Search, why and curves over HTTP: the same answers as Python and the command line give."""
+"""Search, why and curves over HTTP give the answers of Python and the command line."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_a_body_that_hides_its_length_is_cut_off_too(client: Client) -> None:
 
 
 def pages_of(client: Client, path: str, **parameters: Any) -> list[dict[str, Any]]:
-    """All results, page after page; each page tells the same number of results."""
+    """All results, page by page; checks that each page states the same total."""
     found: list[dict[str, Any]] = []
     totals = set()
     while True:

@@ -1,4 +1,4 @@
-"""Who is let in: forged paths, hosts, headers and tokens over a real connection."""
+"""Access checks over a real connection: forged paths, hosts, headers and tokens are refused."""
 
 from __future__ import annotations
 
@@ -295,7 +295,7 @@ def test_requests_that_are_none_are_refused_and_the_server_lives_on(running: Liv
         b"POST /api/search HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999999\r\n\r\n",
     ):
         said = running.say(request)
-        # What is still being sent when the connection closes may reset it before the answer is read.
+        # A client that still sends when the server closes may lose the answer to a reset.
         assert said.startswith((b"HTTP/1.1 400", b"HTTP/1.1 413")) or (not said and len(request) > 1 << 18)
     assert running.get("/api/health").startswith(b"HTTP/1.1 200")
 

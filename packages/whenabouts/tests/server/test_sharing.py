@@ -1,4 +1,4 @@
-"""Connections go to the process that has the fewest."""
+"""A new connection goes to the process with the fewest connections."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def listening(share: Share) -> Iterator[tuple[SharedSocket, int]]:
 
 
 def taken(shared: SharedSocket, seconds: float) -> float | None:
-    """After how long a connection was taken; None where none was in time."""
+    """Seconds until a connection was accepted; None if none was in time."""
     began = time.monotonic()
     while time.monotonic() - began < seconds:
         with contextlib.suppress(BlockingIOError):

@@ -1,4 +1,4 @@
-"""A server over several corpora that have a video in common: it is shown once, and everything works."""
+"""A server over two corpora with a common video: it is listed once, and all routes work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("unmeasured")
 
 @pytest.fixture
 def both(opened: Open, tmp_path: Path, samples: Path) -> Client:
-    """A film with its subtitles in two corpora, beside another film in the second."""
+    """Two corpora that both have a film with subtitles; the second has another film too."""
     folder = tmp_path / "films"
     folder.mkdir()
     for name in ("friday.mp4", "friday.vtt", "bottle-detection.mp4"):

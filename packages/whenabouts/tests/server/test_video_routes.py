@@ -99,7 +99,7 @@ def test_a_thumbnail_shows_the_frame_of_its_instant(client: Client, samples: Pat
         assert answer.headers["content-type"] == "image/jpeg"
         shown = picture(answer.content)
         assert shown.shape[1] == 320
-        # JPEG and an even height cost a little; the neighbours of a second away are other pictures or equal.
+        # JPEG and an even height change the pixels a little; pictures a second away differ more or are equal.
         height, width = shown.shape[:2]
         time = min(at for at in frames if at - start >= wanted - 0.006)
         there = frames[time].reformat(width=width, height=height, format="rgb24").to_ndarray()

@@ -1,4 +1,4 @@
-"""How far watched folders are: files by folder, from real index runs and over HTTP."""
+"""The progress of watched folders: counts of files by folder, from real index runs and over HTTP."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORDS = "WEBVTT\n\n00:00.000 --> 00:04.000\n{}\n"
 
 @pytest.fixture
 def folders(tmp_path: Path) -> list[Path]:
-    """A folder of two transcripts, one of one, and one in which nothing is new."""
+    """Three folders: with two transcripts, with one, and without a new file."""
     for name in ("a/one.vtt", "a/two.vtt", "b/three.vtt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(WORDS.format(name))
@@ -87,7 +87,7 @@ def test_the_queue_shows_progress_and_failures_by_folder(
     assert (b["place"], b["progress"], b["failed"]) == ("b", {}, [])
     jobs.note_reading({str(folders[0]): None})
     assert client.json("/api/jobs")["watched"][0]["progress"] == {}
-    # A disk that is taken away while its files are read.
+    # A disk that is removed while its files are read.
     jobs.note_reading({str(folders[0]): secret})
     shutil.rmtree(folders[0])
     gone = client.json("/api/jobs")["watched"][0]

@@ -1,4 +1,4 @@
-"""Bounded work: what is too much is refused with the time to come again, and a client may leave the queue."""
+"""Bounded work: excess requests are refused with a time to retry, and clients may leave the queue."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_two_requests_for_one_thumbnail_decode_once(
     assert sorted(drawn) == [2.5, 4.0]
     assert client.get(url).content == answers[0].content
     assert len(drawn) == 2
-    # A width that rounds to the same one, and an instant of the same hundredth, are the same picture.
+    # Widths and instants that round to the same values give the same picture.
     assert client.get(f"/api/videos/{video}/thumbnail?at=2.5001&width=310").content == answers[0].content
     assert len(drawn) == 2
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import shutil
+import subprocess
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
+import av
 import numpy as np
 import pytest
 from tests.known_films import RATE, UNITS, Plan, second_of, sound, unit_of, wave, write
 
 from whenabouts.types import UsageError
 from whenabouts.video.cues import words_of
-from whenabouts.video.cut import cut
+from whenabouts.video.cut import cut, join
 from whenabouts.video.frame_times import read_timing
 from whenabouts.video.frames import sample_frames
 from whenabouts.video.picture import decode_picture
@@ -78,6 +83,7 @@ FILMS = {
     "wide.mov": (Plan(WIDE, audio="pcm_s16le"), 0),
     "wide.asf": (Plan(WIDE, video="msmpeg4v3", audio="mp2", options={"g": "40"}), MP2),
     "h264.avi": (Plan(audio="mp2", base=Fraction(1, UNITS)), 0),
+    "uneven.avi": (Plan(UNEVEN, video="mpeg4", audio="mp2", base=Fraction(1, UNITS)), 0),
     "straight.avi": (Plan(audio="mp2", base=Fraction(1, UNITS), options={"g": "40", "bf": "0"}), 0),
     "two_tracks.mp4": (Plan(tracks=2), 0),
     "two_tracks.ts": (Plan(tracks=2), AAC),
@@ -95,7 +101,6 @@ FILMS = {
     "silence.mkv": (Plan(audio="flac", unheard=(4, 8)), 0),
     "silence.mp4": (Plan(unheard=(4, 8)), 0),
     "silence.ts": (Plan(unheard=(4, 8)), AAC),
-    "silence.mov": (Plan(audio="pcm_s16le", unheard=(4, 8)), 0),
     "silence.flv": (Plan(unheard=(4, 8)), AAC),
     "silence.webm": (replace(WEBM, unheard=(4, 8)), 0),
     "silence.asf": (Plan(video="msmpeg4v3", audio="mp2", options={"g": "40"}, unheard=(4, 8)), MP2),
@@ -111,7 +116,6 @@ FILMS = {
     "sound_3.webm": (replace(WEBM, sound=(3, 12)), 0),
     "sound_3.flv": (Plan(sound=(3, 12)), 0),
     "sound_3.mpg": (replace(MPEG2, sound=(3, 12)), 0),
-    "sound_3.avi": (Plan(sound=(3, 12), video="mpeg4", audio="mp2", base=Fraction(1, UNITS)), 0),
     "sound_3.asf": (Plan(video="msmpeg4v3", audio="mp2", options={"g": "40"}, sound=(3, 12)), 0),
     "pictures_later.ts": (Plan(LATER), AAC),
     "pictures_later.flv": (Plan(LATER), AAC),
@@ -126,7 +130,6 @@ FILMS = {
     "ntsc.ts": (Plan(NTSC, base=Fraction(1, 30_000)), AAC),
     "film.mov": (Plan(NTSC24, audio="pcm_s16le", base=Fraction(1, 24_000)), 0),
     "below_0.webm": (replace(WEBM, offset=-0.5, container=BELOW_0), 0.007),
-    "below_0.flv": (Plan(offset=-0.5, container=BELOW_0), AAC),
 }
 SPANS = [(0.0, 1.4), (2.25, 3.3), (8.25, 9.3)]
 
@@ -155,8 +158,8 @@ class Film:
         return {at for at, mid in middles.items() if begin < mid < end and not quiet < mid < loud}
 
     def shown_at(self, instant: float) -> tuple[float, int]:
-        """The picture on the screen at an instant."""
-        return [row for row in self.stored if row[0] <= instant + 0.001][-1]
+        """The picture on the screen at an instant, or else the first one."""
+        return [self.stored[0], *(row for row in self.stored if row[0] <= instant + 0.001)][-1]
 
 
 @pytest.fixture(scope="module", params=FILMS)
@@ -217,7 +220,8 @@ def test_each_second_sounds_and_is_read_at_its_time(film: Film) -> None:
 def test_the_picture_sought_is_that_of_its_instant(film: Film, instant: float) -> None:
     truth = [row for row in film.pictures if row[0] >= instant - 0.0005]
     assert agrees(shown(film.path, instant), truth)
-    assert unit_of(decode_picture(thumbnail(film.path, instant, 160), "thumbnail")) == truth[0][1]
+    _, unit = truth[0] if truth else film.pictures[-1]
+    assert unit_of(decode_picture(thumbnail(film.path, instant, 160), "thumbnail")) == unit
 
 
 @pytest.mark.parametrize("span", SPANS)
@@ -225,13 +229,9 @@ def test_a_cut_shows_and_sounds_as_the_recording(
     film: Film, span: tuple[float, float], tmp_path: Path
 ) -> None:
     start, end = span
-    if end < film.pictures[0][0]:
-        with pytest.raises(MediaError, match="nothing to cut"):
-            cut(film.path, start, end, tmp_path / "out.mp4")
-        return
     made = cut(film.path, start, end, tmp_path / "out.mp4")
     truth = [row for row in film.pictures if start - 0.0005 <= row[0] < end - 0.0005]
-    if truth[0][0] - start > 0.1:  # a picture that stands long is shown from the start on
+    if not truth or truth[0][0] - start > 0.1:  # a picture that stands long is shown from the start on
         truth.insert(0, (start, film.shown_at(start)[1]))
     assert agrees([(at + made.start, unit) for at, unit in shown(made.path)], truth)
     _check_sound(film, made.path, made.start, end)
@@ -248,8 +248,8 @@ def test_a_copy_shows_and_sounds_as_the_recording(
         with pytest.raises(UsageError, match="leave out --copy"):
             cut(film.path, start, end, out, copy=True)
         return
-    # The first pictures of below_0.mkv have no time, so they cannot be copied.
-    if end < film.pictures[0][0] or (film.path.name == "below_0.mkv" and start == 0):
+    # The first pictures of below_0 in Matroska have no time, so they cannot be copied.
+    if end < film.pictures[0][0] or (film.path.stem == "below_0" and start == 0):
         with pytest.raises(MediaError, match="holds nothing at"):
             cut(film.path, start, end, out, copy=True)
         return
@@ -269,9 +269,137 @@ def _check_sound(film: Film, path: Path, start: float, end: float) -> None:
     """The sound of a cut of [start, end), which is silent before the sound of the film begins."""
     if end < film.plan.sound[0]:
         return
+    if not film.sounding & set(range(math.floor(start), math.ceil(end))):
+        return
     tones = heard(path, film.early - start)
     assert tones == {second: second if second in film.sounding else None for second in tones}
     assert tones or not film.sounding & set(range(math.ceil(start), math.floor(end)))
+
+
+def test_joined_cuts_keep_the_sound_behind_the_pictures(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.mkv", FILMS["sound_longer.mkv"][0])
+    out = tmp_path / "out.mp4"
+    made = join([(path, 4.0, 7.0), (path, 8.0, 10.0), (path, 1.0, 3.0)], out)
+    assert [(round(one.start, 2), round(one.end, 2)) for one in made] == [(4, 7), (8, 10), (1, 3)]
+    tones = [heard(out, start).get(second) for start, seconds in ((-4, range(4, 7)),) for second in seconds]
+    assert tones == [4, 5, 6]
+    assert [heard(out, -5).get(second) for second in (8, 9)] == [8, 9]
+    assert [heard(out, 4).get(second) for second in (1, 2)] == [1, 2]
+    pictures = shown(out)
+    assert [unit for at, unit in pictures if at < 4.9][-1] == 99
+    assert [unit for at, unit in pictures if at > 4.9] == list(range(20, 60))
+
+
+@pytest.mark.parametrize("name", ["late.mkv", "late.ts", "edit_list.mp4", "sound_later.mkv"])
+def test_subtitles_beside_a_film_count_from_its_first_instant(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / name, FILMS[name][0])
+    beside = path.with_suffix(".srt")
+    cues = (f"{n}\n00:00:{n:02},000 --> 00:00:{n:02},900\nsecond {n}\n\n" for n in range(1, 11))
+    beside.write_text("".join(cues))
+    track = words_of(path, (beside,), probe(path))[0]
+    assert [cue.start for cue in track.cues] == list(range(1, 11))
+
+
+@pytest.mark.parametrize("name", ["a.mkv", "a.mp4", "a.ts"])
+def test_pictures_with_the_same_time_or_none_of_their_own_move_no_other(tmp_path: Path, name: str) -> None:
+    even = write(tmp_path / f"even_{name}", Plan(options={"g": "40", "bf": "0"}))
+    path = tmp_path / name
+    with av.open(str(even)) as source, av.open(str(path), "w") as out:
+        streams: dict[int, Any] = {
+            each.index: out.add_stream_from_template(each, opaque=True) for each in source.streams
+        }
+        numbers = itertools.count()
+        packet: Any
+        for packet in source.demux():
+            if not packet.size:
+                continue
+            if packet.stream.type == "video" and next(numbers) in (70, 71, 150):
+                packet.pts -= packet.duration - (name == "a.mp4")  # an MP4 has no two alike
+                packet.dts = packet.pts
+            packet.stream = streams[packet.stream_index]
+            out.mux(packet)
+    pictures, film = shown(path), shown(even)
+    assert len(pictures) in (237, 238, 240)
+    at_right_time = [abs(at - film[0][0] - unit / UNITS) < 0.004 for at, unit in pictures]
+    assert sum(at_right_time) >= 237 and sum(not right for right in at_right_time) <= 3
+    timing = read_timing(path)
+    assert timing is not None
+    for at in (3.45, 3.7, 8.3):
+        jpeg = decode_picture(thumbnail(path, at + film[0][0], 160), "thumbnail")
+        assert unit_of(jpeg) == round(at * UNITS)
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.mov", "a.mkv", "a.ts", "a.flv"])
+@pytest.mark.parametrize("b_frames", ["0", "2"])
+def test_a_film_cut_without_decoding_keeps_pictures_and_sound_in_step(
+    tmp_path: Path, name: str, b_frames: str
+) -> None:
+    if (program := shutil.which("ffmpeg")) is None:
+        pytest.skip("needs the program ffmpeg, which most people cut with")
+    whole = write(tmp_path / "whole.mp4", Plan(options={"g": "40", "bf": b_frames}))
+    path = tmp_path / name
+    command = [program, "-v", "error", "-ss", "3.3", "-i", str(whole), "-t", "6", "-c", "copy", str(path)]
+    subprocess.run(command, check=True)
+    pictures = shown(path)
+    begins = pictures[0][1] / UNITS - pictures[0][0]
+    assert 1.9 < begins < 3.4 and len(pictures) > 110
+    # FFmpeg ends some of these with a picture or two that are shown for another length.
+    assert all(abs(at + begins - unit / UNITS) < 0.004 for at, unit in pictures[:-3])
+    tones = heard(path, -begins)
+    assert {4, 5, 6, 7} <= set(tones)
+    assert all(second == tone for second, tone in tones.items())
+    assert probe(path).duration == pytest.approx(pictures[-1][0], abs=0.4)
+    for at in (1.0, 3.33, 5.2):
+        _, unit = next(row for row in pictures if row[0] >= at - 0.0005)
+        assert unit_of(decode_picture(thumbnail(path, at, 160), "thumbnail")) == unit
+
+
+@pytest.mark.parametrize("lost", [(0.3, 0.55), (0.2, 0.35), (0.4, 0.6)])
+@pytest.mark.parametrize("name", ["late.ts", "late.mpg", "wide.ts"])
+def test_pictures_after_lost_packets_are_at_their_time(
+    tmp_path: Path, name: str, lost: tuple[float, float]
+) -> None:
+    plan, early = FILMS[name]
+    path = write(tmp_path / name, plan)
+    data, size = path.read_bytes(), 188 if name.endswith("ts") else 2048
+    first, last = (int(len(data) // size * share) * size for share in lost)
+    path.write_bytes(data[:first] + data[last:])
+    whole = {round(at * UNITS): at + early for at in plan.times}
+    pictures = shown(path)
+    assert all(at < 12.2 for at, _ in pictures)
+    # Those between the gap and the next key frame are damaged.
+    behind = [(at, unit) for at, unit in pictures if unit >= 190]
+    assert len(behind) >= 30 and all(abs(at - whole[unit]) < 0.06 for at, unit in behind)
+    timing = read_timing(path)
+    assert timing is not None and float(timing.times.end) < 12.2
+    for second, tone in heard(path, early).items():
+        assert tone in (None, second)
+
+
+def test_a_film_that_cannot_be_searched_by_time_is_read_from_its_first_instant(tmp_path: Path) -> None:
+    if (program := shutil.which("ffmpeg")) is None:
+        pytest.skip("needs the program ffmpeg: PyAV lacks the encoder")
+    whole, path = write(tmp_path / "whole.mkv", FILMS["plain.mkv"][0]), tmp_path / "a.swf"
+    form = ["-c:v", "flv", "-q:v", "3", "-c:a", "mp3", "-ar", "44100"]
+    subprocess.run([program, "-v", "error", "-i", str(whole), *form, str(path)], check=True)
+    assert shown(path, 5.0)[0] == (5.0, 100)
+    assert unit_of(decode_picture(thumbnail(path, 8.5, 160), "thumbnail")) == 170
+    made = cut(path, 7.0, 9.0, tmp_path / "cut.mp4")
+    assert [unit for _, unit in shown(made.path)] == list(range(140, 180))
+    assert heard(made.path, -7.0) == {7: 7, 8: 8}
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.mov"])
+def test_what_is_left_of_a_film_with_its_index_first_is_at_its_time(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / name, Plan(container={"movflags": "faststart"}))
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    pictures = shown(path)
+    assert 60 < len(pictures) < 200
+    assert all(at == pytest.approx(unit / UNITS, abs=0.004) for at, unit in pictures)
+    tones = heard(path, 0.0)
+    assert len(tones) > 2 and all(second == tone for second, tone in tones.items())
+    assert probe(path).missing_bytes > 0
+    assert unit_of(decode_picture(thumbnail(path, 2.5, 160), "thumbnail")) == 50
 
 
 def test_the_second_track_of_two_is_its_own(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Collections: every change whole or not at all, by several at once, on a file that may be a stranger's."""
+"""Collections: changes are atomic, also by several processes, on a file that may come from a stranger."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_a_writer_that_is_killed_leaves_the_state_of_before(
     change = "pass"
     if where != "before the tables":
         collections.add("film", moments(5000), create=True)
-        # So small a cache that most of the change is written before it is committed.
+        # With a cache this small, most of the change is written before it is committed.
         change = "connection.execute('PRAGMA cache_size = 1'); connection.execute('DELETE FROM items')"
     before = collections.listed()
     script = (
@@ -162,13 +162,13 @@ def test_a_writer_that_is_killed_leaves_the_state_of_before(
 
 
 def as_a_stranger(folder: Path, statement: str, *values: object) -> None:
-    """Change the file of collections as someone else could."""
+    """Change the file of collections as a stranger could."""
     with contextlib.closing(sqlite3.connect(folder / FILE)) as connection, connection:
         connection.execute(statement, values)
 
 
 def only_delete_helps(collections: Collections, problem: str) -> None:
-    """The collection "film" is listed with a problem that all other uses state, until it is deleted."""
+    """Check that "film" is listed with a problem, which all other uses raise, until it is deleted."""
     invalid, valid = collections.listed()
     assert (invalid.name, invalid.count, invalid.seconds) == ("film", 2, 0.0)
     assert problem in invalid.problem and "'film'" in invalid.problem and "delete it" in invalid.problem
@@ -181,7 +181,7 @@ def only_delete_helps(collections: Collections, problem: str) -> None:
 
 @pytest.fixture
 def two(collections: Collections) -> Collections:
-    """Two collections; the second was changed last."""
+    """Two collections, of which the second was changed last."""
     collections.add("other", moments(3), create=True)
     collections.add("film", moments(2), create=True)
     return collections

@@ -1,4 +1,4 @@
-"""The file of guests: tokens are kept as hashes, changes are whole, and what is no guest lets nobody in."""
+"""The file of guests: it stores hashes, changes are atomic, and an invalid file admits nobody."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue of a corpus: what may be asked of a job, whose turn it is, and what a dead runner leaves."""
+"""The queue of a corpus: requests that a job allows, its order, and recovery after a dead runner."""
 
 from __future__ import annotations
 

@@ -161,9 +161,7 @@ def _maker(options: argparse.Namespace, texts: Sequence[str]) -> Maker:
     encoder = open_text_encoder(options.encoder)
     settings = Settings(least=LEAST_OF.get(encoder.name, Settings.least), batch=batch)
     if options.cast and options.names and not by_rule:
-        raise UsageError(
-            "--cast is for the rules, which a chat model with --names does not use; leave one out"
-        )
+        raise UsageError("--cast is for the rules, and --names with a chat model uses none; leave one out")
     cast = read_cast(Path(options.cast)) if options.cast else None
     names = SetNames(texts, cast) if by_rule or not options.names else None
     finder = TokenModelNames(options.names) if options.names else names

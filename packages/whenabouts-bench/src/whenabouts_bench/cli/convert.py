@@ -42,7 +42,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Convert the file; print what was written and what the new format cannot say."""
+    """Convert the file; print the written parts, and those that the new format loses."""
     done = convert(options.source, options.target, options.to, from_=options.from_, truth=options.truth)
     print_either(options, done.to_json, done.lines)
     return 0

@@ -24,7 +24,7 @@ SHARES = {"train": 0.6, "val": 0.1, "test": 0.3}
 
 
 def split_of(video_id: str) -> str:
-    """The split of a video, from the hash of its id: it does not depend on other videos."""
+    """The split of a video, which depends only on the hash of its id."""
     place = int(hashlib.sha256(video_id.encode()).hexdigest()[:8], 16) / 2**32
     for name, share in SHARES.items():
         if place < share:

@@ -118,7 +118,7 @@ class Declaration:
     citation: str
     licence: str
     how: str
-    """How to obtain the annotation files."""
+    """The way to obtain the annotation files, in words."""
     mark: bytes
     """A regular expression found at the beginning of each annotation file, because several data sets have a
     `train.json`."""

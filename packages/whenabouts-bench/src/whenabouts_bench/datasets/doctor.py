@@ -1,4 +1,4 @@
-"""Checks of a folder: the data sets in it, whether they match the publications, and missing files."""
+"""Check a folder: the data sets in it, whether they match the publications, and missing files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounds of a metric over all possible grades of answers that nobody judged.
+"""Bound a metric over all possible grades of answers that nobody judged.
 
 Judged answers keep their values. An unjudged answer may have any grade up to the highest; it then counts as a
 judged moment with its own borders, which matches itself only and enters the ideal list. Over all grades of
@@ -38,7 +38,7 @@ def bounds_of(
 def _of_a_hit(
     listing: Listing, metric: Metric, unjudged: Mask, plain: Floats, most_grade: float
 ) -> tuple[Floats, Floats]:
-    """For R@K and mIoU: one right answer yields 1, a wrong one changes nothing."""
+    """The bounds of R@K and mIoU: one right answer yields 1, a wrong one changes nothing."""
     can_hit = np.bincount(listing.rows.query[unjudged], minlength=listing.queries) > 0
     return plain, np.where(can_hit, 1.0, plain)
 
@@ -46,7 +46,7 @@ def _of_a_hit(
 def _of_average_precision(
     listing: Listing, metric: Metric, unjudged: Mask, plain: Floats, most_grade: float
 ) -> tuple[Floats, Floats]:
-    """For AP: try each number n of right unjudged rows, with the first n and the last n of them.
+    """The bounds of AP: for each number n of right unjudged rows, the first n or the last n are right.
 
     For fixed n the denominator is fixed, and the sum of precisions grows as any right row moves up.
     """
@@ -72,7 +72,7 @@ def _places(query: Indices, queries: int) -> tuple[Indices, Indices]:
 def _of_ndcg(
     listing: Listing, metric: Metric, unjudged: Mask, plain: Floats, most_grade: float
 ) -> tuple[Floats, Floats]:
-    """For nDCG@K: equation 1 of the TVR-Ranking paper over all grades of the unjudged rows."""
+    """The bounds of nDCG@K (equation 1 of the TVR-Ranking paper) over all grades of the unjudged rows."""
     gains = _Gains.of(listing, metric, unjudged, most_grade)
     lower, upper = plain.copy(), plain.copy()
     for value in gains.with_the_last():

@@ -85,7 +85,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Settings:
-    """How runs are compared.
+    """The settings of a comparison of runs.
 
     Intervals cover 1 - `alpha`; a difference is significant if its corrected p is at most `alpha`.
     `baseline`: "first" compares each other run with the first, "each-pair" all pairs. `trainings`: the number
@@ -373,7 +373,7 @@ def booktabs(
 
 @dataclass(frozen=True)
 class PooledComparison:
-    """How far unjudged answers could change a comparison.
+    """A comparison by judgements from pools, with the changes that unjudged answers could make.
 
     `condensed` is the comparison on condensed lists; `runs` has `Unjudged.means` by run and metric, `limits`
     has `possible_difference` by metric, system and baseline.

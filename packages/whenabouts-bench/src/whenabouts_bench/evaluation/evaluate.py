@@ -42,7 +42,7 @@ _UNSAID = (
     'of the corpus read the same moments. (In run.jsonl, "task": "VCMR" or "SVMR" in each line says it.)'
 )
 NO_MOMENT_OF_GRADE = "Queries without a moment of grade"
-"""How the note on a level of relevance begins."""
+"""The beginning of the note on a level of relevance."""
 _LEAST_JUDGED = 0.01  # with a smaller share of judged queries, a run belongs to another data set
 
 

@@ -1,4 +1,4 @@
-"""Highlights of QVHighlights: how well clip scores identify salient clips, per query."""
+"""Measure how well clip scores identify salient clips, per query, as QVHighlights does."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ _MOST = {"iou": 1.0, "saliency": 4.0, "grade": float(MOST_GRADE)}
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric.
+    """A metric as its name states it.
 
     `task` is the list of the run that it reads, or HL for clip scores. `k` is its depth (None: unlimited),
     `iou` the minimal overlap of a hit (None if not applicable, or for the mean over 0.5, 0.55 ... 0.95),

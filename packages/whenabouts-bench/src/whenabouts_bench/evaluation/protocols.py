@@ -19,8 +19,7 @@ class Protocol:
 
     Any metric can be asked of a protocol, but with several `annotators` only R and mIoU. `single` computes
     and compares IoU in float32, as the reference does. `strict` asks for more than the threshold. `slack` is
-    added to the IoU: decimals that are equal on paper differ in floats. `list_depth` is the number of rows of
-    a list that are read.
+    added to the IoU: decimals that are equal on paper differ in floats. A list is read to `list_depth` rows.
     """
 
     name: str
@@ -46,7 +45,7 @@ class Protocol:
     """Whether runs that were given each query's video are accepted."""
     annotators: int = 1
     """The number of annotators' spans that a hit overlaps enough. With several, the truth is each annotator's
-    marks (the query's metadata, `annotated`) instead of what they agree on."""
+    marks (the query's metadata, `annotated`) instead of their agreement."""
     by_score: bool = False
     """Whether mAP reads the list by score; else in the order of the list."""
     truth_reader: str = "whenabouts_bench.formats"

@@ -1,4 +1,4 @@
-"""Unjudged answers: their number, the value without them, and how much they could change it.
+"""Count unjudged answers, and measure the value without them and how much they could change it.
 
 Judgements of large collections come from pools: the best answers of some runs. Answers of another run may be
 unjudged, and count as wrong. Each value is therefore reported with the number of such answers, the value of
@@ -114,7 +114,7 @@ class Unjudged:
         return {"judged_iou": self.judged_iou, "most_grade": self.most_grade, "metrics": means}
 
     def sentence(self) -> str:
-        """Which answers count as judged."""
+        """The rule by which answers count as judged, as a line of text."""
         return (
             f"judgements from pools: an answer is judged from IoU {self.judged_iou:g} with a judged moment "
             f"(or what the metric asks, if that is less); bounds: grades up to {self.most_grade:g}"

@@ -45,7 +45,7 @@ class Format(Protocol):
     """The name for `--format`."""
     SUMMARY: str
     SIGNS: Mapping[Reader, tuple[Sign, ...]]
-    """How its files begin, by the function that reads them; the signs of formats are disjoint."""
+    """The beginnings of its files, by the function that reads them; no two formats share a sign."""
     KEEPS: frozenset[str]
     """The parts (`PARTS`) that survive writing and reading; others are logged. Changes to a part that is kept
     (rounding, cutting, renaming) are counted by the format."""
@@ -57,10 +57,10 @@ class Format(Protocol):
         """A run, read on demand."""
 
     def write_annotations(self, annotations: Annotations, path: Path) -> None:
-        """Write judgements."""
+        """Write judgements to a file of this format."""
 
     def write_run(self, source: RunSource, path: Path, annotations: Annotations | None) -> None:
-        """Write a run."""
+        """Write a run to a file of this format."""
 
 
 def all_formats() -> tuple[Any, ...]:
@@ -244,7 +244,7 @@ def _not_known(head: FileHead, path: str, way: str) -> UsageError:
 
 
 def nearest(head: FileHead, ways: Sequence[str]) -> str:
-    """For an error: the keys that a file lacks for the most similar formats; "" without such a format."""
+    """The keys that a file lacks for the most similar formats, for an error; "" without such a format."""
     lacking: list[tuple[float, str]] = []
     for module in all_formats():
         for sign in (sign for way in ways for sign in module.SIGNS.get(way, ())):

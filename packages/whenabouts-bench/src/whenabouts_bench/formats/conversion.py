@@ -122,7 +122,7 @@ def _make(folder: Path) -> None:
 
 
 class _Counted:
-    """A run that counts what is read."""
+    """A run that counts the queries and rows that are read from it."""
 
     def __init__(self, source: RunSource) -> None:
         self._source = source

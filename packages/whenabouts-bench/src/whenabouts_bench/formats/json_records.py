@@ -174,7 +174,7 @@ def _problem(message: str, value: Any) -> tuple[str, Any]:
 
 @cache
 def _title(type_: Any, keys: tuple[str | int, ...]) -> str:
-    """What the type at a place accepts: its title, or that of the enclosing tuple."""
+    """The values that the type at a place accepts: its title, or that of the enclosing tuple."""
     title, is_in_tuple = "", False
     while True:
         if get_origin(type_) is Annotated:

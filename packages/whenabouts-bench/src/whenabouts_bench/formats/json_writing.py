@@ -1,4 +1,4 @@
-"""Shared by the writers of formats: ids as numbers, given videos, JSON."""
+"""Help the writers of formats: ids as numbers, given videos, and JSON in lines and lists."""
 
 from __future__ import annotations
 

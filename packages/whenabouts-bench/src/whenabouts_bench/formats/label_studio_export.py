@@ -1,4 +1,4 @@
-"""Reads what annotators entered in Label Studio (https://labelstud.io), for `build answers` and `judgements`.
+"""Read the answers given in Label Studio (https://labelstud.io), for `build answers` and `judgements`.
 
 An export is a JSON list of tasks. In format JSON each task has a list of annotations, one for each annotator,
 with a result for each control of the labelling interface. In JSON-MIN a task is one annotation, and the
@@ -20,7 +20,7 @@ ACCEPTED = "a JSON list of tasks, as Label Studio exports it (JSON or JSON-MIN)"
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """What one annotator entered for one task.
+    """The answers that one annotator entered for one task.
 
     `person` identifies the annotator: a number, an e-mail address, or an object with both. `values` maps the
     name of each control to its choices (a list, or the only choice), its number, or the object of a region;
@@ -33,7 +33,7 @@ class Entered:
 
 
 def read_export(path: Path) -> Iterator[tuple[Origin, dict[str, Any], Iterator[Entered]]]:
-    """For each task: its place in the file, its data, and its annotations; cancelled ones are skipped.
+    """The tasks, each as place in the file, data, and annotations; cancelled annotations are skipped.
 
     Raises FormatError, while it is read, if a part does not have the form of an export.
     """

@@ -46,7 +46,7 @@ from whenabouts_bench.harness.task import Material, Task
 from whenabouts_bench.harness.videos import videos_in
 
 RIGHT_IOU = 0.5
-"""From this IoU with a right moment a first answer counts as right in the calibration error."""
+"""The least IoU with a right moment at which the calibration error counts a first answer as right."""
 
 
 def run_task(
@@ -172,7 +172,7 @@ class _ListCollector:
         return Answered(self.name, lists, clips, probability)
 
     def _rows(self, listed: RunList) -> tuple[list[BenchQuery], Any]:
-        """The queries of a list and what the system returns for them; None if it has no method for it."""
+        """The queries of a list and the system's answers; None if it has no method for the list."""
         depth, system = self.task.depth, self.system
         if listed == "VR":
             if "rank_videos" not in self.methods:

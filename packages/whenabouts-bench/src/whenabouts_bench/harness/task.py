@@ -77,7 +77,7 @@ class Task:
     """The release of the data, in words."""
     licence: str
     how: str
-    """How to get the files."""
+    """The way to get the files, in words."""
     read: Callable[[Path], Material]
     headline: tuple[str, ...]
     metrics: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ class Task:
     is_given: bool = False
     """Whether each query has a given video."""
     judged_iou: float | None = None
-    """For judgements from pools: the least IoU of a judged answer with a judged moment."""
+    """The least IoU of a judged answer with a judged moment, for judgements from pools; else None."""
     depth: int = 100
     """The number of answers to ask a system for."""
     holds: Statistics = _ANY

@@ -92,7 +92,7 @@ def interval_of(drawn: Floats, tail: float) -> Interval | None:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How two annotators agree on the `tasks` that both graded; `second` may be "consensus".
+    """The agreement of two annotators on the `tasks` that both graded; `second` may be "consensus".
 
     `same` and `within_1` are shares of the tasks. Undefined kappas and `intervals` (95 %) are None.
     """

@@ -99,7 +99,7 @@ def _is_skipped(state: State, annotator: str, task: Task) -> bool:
 
 
 def _needs(task_set: TaskSet, state: State, annotator: str, task: Task, openings: Openings) -> int:
-    """How many more annotators a task needs; 0 if this annotator has graded it."""
+    """The number of further annotators that a task needs; 0 if this annotator has graded it."""
     answer = state.answer(annotator, task.id)
     if answer is not None and answer.grade is not None:
         return 0

@@ -15,7 +15,7 @@ from whenabouts_bench.judging.tasks import Task, TaskSet
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """How many answers of an import are `new`, `changed`, or the `same` as before."""
+    """The numbers of an import's answers that are `new`, `changed`, or the `same` as before."""
 
     new: int
     changed: int

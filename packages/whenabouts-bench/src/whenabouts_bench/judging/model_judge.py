@@ -73,7 +73,7 @@ class ModelRun:
 
 
 def name_of(chat: Chat, frames: int) -> str:
-    """The model's name as an annotator, with what it sees: "MODEL (words)" or "MODEL (4 frames)"."""
+    """The model's name as an annotator, with its kind of input: "MODEL (words)" or "MODEL (4 frames)"."""
     return f"{chat.endpoint.model} ({f'{frames} frames' if frames else 'words'})"
 
 
@@ -160,7 +160,7 @@ def _grade_of(answer: str) -> int:
 
 
 def _parts(task_set: TaskSet, task: Task, frames: int) -> Sequence[Part]:
-    """What the model sees of a task; nothing if the moment has neither words nor pictures to show."""
+    """The parts of a task's message to the model; none if the moment has neither words nor pictures."""
     words = _words(task_set, task)
     pictures = _pictures(task_set, task, frames)
     if not words and not pictures:
@@ -170,7 +170,7 @@ def _parts(task_set: TaskSet, task: Task, frames: int) -> Sequence[Part]:
 
 
 def _words(task_set: TaskSet, task: Task) -> str:
-    """What is said in a moment, by the subtitles of its recording; "" without any."""
+    """The words of the subtitles of a recording during a task's moment; "" without any."""
     try:
         cues = _cues(task_set.video(task.moment.video_id))
     except (UsageError, MediaError):

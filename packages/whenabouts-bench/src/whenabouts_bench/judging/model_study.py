@@ -79,7 +79,7 @@ def _alphas(totals: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class ModelStudy:
-    """How a model that graded `graded` tasks agrees with people.
+    """The agreement of people and a model that graded `graded` tasks.
 
     `agreements` are with the final grades and with each annotator; `people` and `together` are the alphas
     without and with the model; `confusion` (5, 5) counts tasks by final grade and model's grade; `bias` is
@@ -153,10 +153,9 @@ def judged_by(judged: Judged, model: str) -> Judged:
     if model not in graded:
         models = ", ".join(map(repr, graded)) or "none: `whenabouts judge FOLDER --model` lets one grade"
         raise UsageError(f"{model!r} has graded nothing in {judged.task_set.folder}; known: {models}")
-    given = graded[model]
+    own = graded[model]
     outcomes = [
-        (task, Consensus(given.get(task.id), missing=int(task.id not in given)))
-        for task, _ in judged.outcomes
+        (task, Consensus(own.get(task.id), missing=int(task.id not in own))) for task, _ in judged.outcomes
     ]
     return replace(judged, outcomes=outcomes)
 

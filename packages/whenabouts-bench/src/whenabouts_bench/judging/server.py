@@ -148,7 +148,7 @@ async def me(request: Request) -> Me:
 
 @router.get("/api/guideline")
 async def guideline(request: Request) -> GuidelineShown:
-    """The guideline."""
+    """The guideline of the task set, with its version."""
     service = service_of(request)
     return await service.run(request, service.guideline)
 
@@ -163,7 +163,7 @@ async def edit_guideline(request: Request, body: GuidelineBody) -> GuidelineShow
 
 @router.get("/api/annotators")
 async def annotators(request: Request) -> Overview:
-    """Everybody's progress."""
+    """The progress of all annotators, their agreement, and disputed tasks; for the lead."""
     _check_leads(request)
     service = service_of(request)
     return await service.run(request, service.overview)
@@ -230,7 +230,7 @@ _own_files, _shared_files = StaticFiles(directory=PAGE), StaticFiles(directory=P
 
 @router.get("/")
 async def page(request: Request) -> Response:
-    """The page."""
+    """The HTML page on which annotators judge."""
     return await static(request, "index.html")
 
 

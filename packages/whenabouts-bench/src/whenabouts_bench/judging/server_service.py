@@ -188,7 +188,7 @@ class Service:
         return self.guideline()
 
     def overview(self) -> Overview:
-        """Everybody's progress."""
+        """The progress of all annotators, missing videos, agreement and disputed tasks."""
         names = sorted({*self.people.names, *self.journal.read(lambda now: now.annotators())})
         progress = {name: self.journal.progress(name) for name in names}
         rows = [AnnotatorRow(annotator=name, **_shown_progress(p)) for name, p in progress.items()]
@@ -216,7 +216,7 @@ class Service:
 
 
 def _agreement(tasks: TaskSet, state: State) -> list[AgreementShown]:
-    """How each pair of annotators agrees."""
+    """The agreement of each pair of annotators."""
     return [
         AgreementShown(
             first=first,

@@ -30,7 +30,7 @@ _KEPT_PROBES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a page needs to show a moment.
+    """A task's recording, as a page needs it to show the moment.
 
     `state` is "there", "missing" or "unreadable"; [`start`, `end`) is the visible range in seconds; `rate` is
     in frames per second.

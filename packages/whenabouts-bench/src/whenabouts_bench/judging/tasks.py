@@ -140,7 +140,7 @@ class _SourceLine(msgspec.Struct):
 
 @dataclass(frozen=True)
 class TaskSet:
-    """What is judged and by which rules; `open` reads it, `write` writes it.
+    """The tasks that are judged, and the rules of judging; `open` reads the folder, `write` writes it.
 
     `pass_mark` is the share of exam answers that must be right, `still_relevant` the mean grade of a batch's
     last candidates that opens the next batch, `made` describes how the set was made.

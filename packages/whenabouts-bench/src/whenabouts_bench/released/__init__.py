@@ -1,1 +1,1 @@
-"""MVMR as its released programs do it where they depart from the paper; other modules follow the paper."""
+"""Reproduce MVMR's released programs where they depart from the paper, which other modules follow."""

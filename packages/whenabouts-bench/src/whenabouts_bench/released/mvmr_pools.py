@@ -31,7 +31,7 @@ _CANDIDATES = 20
 
 
 class ReleasedFrames(Frames):
-    """Departure 7."""
+    """Frames averaged to one number for all videos (departure 7 of the module)."""
 
     @staticmethod
     def pooled(rows: Floats, most: int) -> Floats:
@@ -40,7 +40,7 @@ class ReleasedFrames(Frames):
 
 
 class BeyondThresholds(Thresholds):
-    """Departure 5."""
+    """Thresholds that similarities must lie beyond, not reach (departure 5)."""
 
     def reached(self, similarity: Floats) -> NDArray[np.bool_]:
         return similarity > np.float32(self.positive)
@@ -50,7 +50,7 @@ class BeyondThresholds(Thresholds):
 
 
 class ReleasedCheck(VisualCheck):
-    """Departure 3; scores must lie beyond the means."""
+    """The visual check with positives scored without idf (departure 3), and scores beyond the means."""
 
     def positive(self, queries: Indices, videos: Indices) -> NDArray[np.bool_]:
         return self.scorer.score(queries, videos, idf=False).full_f > self.least_positive
@@ -66,7 +66,7 @@ def last_per_video(column: Indices, similarity: Floats, described: Described) ->
 
 
 class ReleasedConstruction(Construction):
-    """Departures 1, 2, 4, 6 and 8."""
+    """The construction of pools with departures 1, 2, 4, 6 and 8 of the module."""
 
     drawn = 1
     check = ReleasedCheck
@@ -88,7 +88,7 @@ class ReleasedConstruction(Construction):
         return len(self.own_videos(query))
 
     def keeps(self, pool: Pool) -> bool:
-        """All pools."""
+        """True: all pools are kept."""
         return True
 
 

@@ -33,7 +33,7 @@ _VERSION = "1"
 
 @dataclass(frozen=True)
 class PairSettings:
-    """How relevant pairs were determined.
+    """The settings by which relevant pairs were found.
 
     `detector` is "sent", "vp" or "np-vp" (`units.py`), `threshold` the inclusive theta of equation 7.
     `encoder` opens the sentence encoder, `encoder_fingerprint` identifies it; `phrases` is the fingerprint of

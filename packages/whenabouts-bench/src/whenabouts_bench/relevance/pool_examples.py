@@ -1,4 +1,4 @@
-"""Example pools to read: each video's reason, moment times and, from files, frames.
+"""Write example pools to read: each video's reason, moment times and, from files, frames.
 
 As in figure 9 of paper 001 (figure 3 of paper 002): the query's source moment, added positives, and
 negatives.

@@ -1,4 +1,4 @@
-"""Pools as files: the JSON of the MVMR release, and our own judgements with pools.jsonl.
+"""Read and write pools as files: the JSON of the MVMR release, and our own judgements with pools.jsonl.
 
 Both say how they were made, where readers ignore it: the JSON under "about" of its first video, the
 judgements in the first line of pools.jsonl. A pool made without the visual check says so there.

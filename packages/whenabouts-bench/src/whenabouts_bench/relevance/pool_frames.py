@@ -1,4 +1,4 @@
-"""EMScore over the frames of a data set's videos: from files, a feature file, or an indexed corpus.
+"""Compute EMScore over the frames of a data set's videos: from files, a feature file, or an indexed corpus.
 
 Words are encoded by the text side of the model that encoded the frames. Another model is refused, by
 fingerprint if known, else by width.

@@ -246,7 +246,7 @@ def example_lines(shown: Sequence[Example], strips: Sequence[Sequence[Path]]) ->
 
 
 def about_lines(about: Mapping[str, Any]) -> Iterator[str]:
-    """How pools were made, one line per entry."""
+    """The settings by which pools were made, one line per entry."""
     for name, value in about.items():
         yield f"{name}: {_in_words(value)}"
 

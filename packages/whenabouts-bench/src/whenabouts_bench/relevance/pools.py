@@ -65,7 +65,7 @@ _LATE = 0.1
 
 @dataclass(frozen=True)
 class PoolSettings:
-    """How pools are made: `size` is n, `most_positives` k with the own video, thresholds are cosines."""
+    """The settings of pools: `size` is n, `most_positives` k with the own video, thresholds are cosines."""
 
     size: int = 50
     most_positives: int = 5
@@ -133,11 +133,11 @@ class VisualCheck:
         return float(self.drawn.mean(dtype=np.float64))
 
     def positive(self, queries: Indices, videos: Indices) -> NDArray[np.bool_]:
-        """Which pairs pass as positives."""
+        """Whether each pair passes as a positive."""
         return self.scorer.score(queries, videos).full_f >= self.least_positive
 
     def negative(self, queries: Indices, videos: Indices) -> NDArray[np.bool_]:
-        """Which pairs pass as negatives."""
+        """Whether each pair passes as a negative."""
         return self.scorer.score(queries, videos).full_f <= self.most_negative
 
 
@@ -413,7 +413,7 @@ class Construction:
             yield self._pool(query, others, near, (*first, *near, *far))
 
     def count_own(self, query: int, beside: Sequence[tuple[int, float]]) -> int:
-        """How many of k the source videos take: one for each of their moments that answer the query."""
+        """The places of k that source videos take: one for each of their moments that answer the query."""
         return self._own_moments(query) + sum(not self._repeats_own(query, row) for row, _ in beside)
 
     def _own_moments(self, query: int) -> int:

@@ -34,7 +34,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RankedSet:
-    """For each query some moments, most similar first.
+    """A ranked set: for each query some moments, most similar first.
 
     Row i pairs the query `query[i]` with the moment of judgement `moment[i]`, whose caption has the
     similarity `similarity[i]`; both index `annotations`. `removed` counts queries left out because they are

@@ -78,7 +78,7 @@ class Described:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """From which similarity on a video may be a positive, and up to which it may be a negative.
+    """The least similarity of a positive video, and the largest of a negative one.
 
     The paper excludes similarities below t+ and above t-, so an equal one is allowed.
     """
@@ -94,11 +94,11 @@ class Thresholds:
             )
 
     def reached(self, similarity: Floats) -> NDArray[np.bool_]:
-        """Which similarities allow a positive. Equal texts reach a threshold of 1."""
+        """Whether each similarity allows a positive. Equal texts reach a threshold of 1."""
         return similarity >= np.float32(self.positive - ROUNDING)
 
     def avoided(self, similarity: Floats) -> NDArray[np.bool_]:
-        """Which similarities allow a negative; NaN (undescribed video) does not."""
+        """Whether each similarity allows a negative; NaN (undescribed video) does not."""
         return similarity <= np.float32(self.negative + ROUNDING)
 
 

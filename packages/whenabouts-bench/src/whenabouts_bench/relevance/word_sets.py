@@ -1,4 +1,4 @@
-"""Sets of words, written as text."""
+"""Make sets of words from lists in a text."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Answer:
-    """How one run answers the query: its failure class, in words, and its first rows."""
+    """One run's answer to the query: its failure class, also in words, and its first rows."""
 
     failure: FailureClass
     description: str
@@ -189,7 +189,7 @@ def _describe(diagnosis: Diagnosis, position: int) -> str:
 def _rows_of(
     source: RunSource, positives: Truth, protocol: Protocol, diagnosis: Diagnosis, positions: Indices
 ) -> list[tuple[Row, ...]]:
-    """For each position the rows to show: the first, those in right videos, and the first good one."""
+    """The rows to show at each position: the first, those in right videos, and the first good one."""
     place_of = {int(diagnosis.queries[at]): place for place, at in enumerate(positions.tolist())}
     shown: list[tuple[Row, ...]] = [()] * len(positions)
     for block in source.blocks(moments_task(source)):

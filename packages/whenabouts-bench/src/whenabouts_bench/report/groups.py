@@ -1,4 +1,4 @@
-"""Groups of queries: by length, position and number of their moments, by number of words, by type."""
+"""Group queries: by length, position and number of their moments, by number of words, by type."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def groupings(properties: QueryProperties, given: Mapping[str, Sequence[str]]) -
 
 
 def by_moment_length(length: Floats) -> Grouping:
-    """By the length of the most relevant positive, in seconds."""
+    """Queries grouped by the length of their most relevant positive, in seconds."""
     between = (f"{a:g}–{b:g} s" for a, b in pairwise(SECONDS[1:]))
     names = (f"under {SECONDS[1]:g} s", *between, f"{SECONDS[-1]:g} s and more")
     members = np.searchsorted(SECONDS, length, "right") - 1
@@ -102,14 +102,14 @@ def by_moment_length(length: Floats) -> Grouping:
 
 
 def by_query_length(words: Indices) -> Grouping:
-    """By the number of words of a query."""
+    """Queries grouped by their number of words."""
     names = (*(f"{a}–{b - 1} words" for a, b in pairwise((1, *WORDS[1:]))), f"{WORDS[-1]} words and more")
     members = np.searchsorted(WORDS, words, "right") - 1
     return _by_class("Query length", "queries of {}", names, members, words > 0, "no text")
 
 
 def by_position(middle: Floats, duration: Floats) -> Grouping:
-    """By the position of the most relevant positive's middle in its video."""
+    """Queries grouped by the position of their most relevant positive's middle in its video."""
     is_placed = np.isfinite(duration) & np.isfinite(middle) & (duration > 0)
     share = np.divide(middle, duration, out=np.zeros(len(middle)), where=is_placed)
     members = np.clip((share * len(FIFTHS)).astype(np.int64), 0, len(FIFTHS) - 1)
@@ -118,7 +118,7 @@ def by_position(middle: Floats, duration: Floats) -> Grouping:
 
 
 def by_positives(positives: Indices) -> Grouping:
-    """By the number of positives of a query."""
+    """Queries grouped by their number of positives."""
     several = (f"{a}" if b == a + 1 else f"{a}–{b - 1}" for a, b in pairwise(POSITIVES[1:]))
     last = f"{POSITIVES[-1]} positives and more"
     names = ("no positive", "1 positive", *(f"{name} positives" for name in several), last)
@@ -134,12 +134,12 @@ def _by_class(
     has_class: NDArray[np.bool_],
     none: str,
 ) -> Grouping:
-    """By indices of `names`; `none` labels queries without a class."""
+    """Queries grouped by indices of `names`; `none` labels queries without a class."""
     return _shown(title, what, (*names, none), np.where(has_class, members, len(names)).astype(np.int64))
 
 
 def by_label(name: str, labels: Sequence[str]) -> Grouping:
-    """By labels of the data set, sorted."""
+    """Queries grouped by labels of the data set, sorted."""
     distinct, members, counts = np.unique(
         np.array(labels, dtype=np.str_), return_inverse=True, return_counts=True
     )

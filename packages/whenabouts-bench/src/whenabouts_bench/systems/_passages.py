@@ -19,7 +19,7 @@ PASSAGE_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class Passage:
-    """What is said in a stretch of a video."""
+    """The words that are said in a stretch of a video."""
 
     video_id: str
     start: float

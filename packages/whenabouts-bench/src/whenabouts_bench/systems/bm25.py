@@ -1,4 +1,4 @@
-"""BM25 over passages of transcripts: a baseline without stemming or stop words.
+"""Rank passages of transcripts by BM25: a baseline without stemming or stop words.
 
 Robertson and Zaragoza, Foundations and Trends in Information Retrieval 3, 2009; k1 = 1.2, b = 0.75.
 """
@@ -75,5 +75,5 @@ class Bm25:
 
 
 def make(seconds: str | float = PASSAGE_SECONDS) -> Bm25:
-    """The system."""
+    """The system BM25, with passages of about `seconds` seconds."""
     return Bm25(number_setting("seconds", seconds))

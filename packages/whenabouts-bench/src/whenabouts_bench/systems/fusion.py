@@ -1,4 +1,4 @@
-"""BM25 and sentence vectors fused by rank.
+"""Rank passages by BM25 and by sentence vectors, and fuse both ranks.
 
 Reciprocal rank fusion: a passage scores the sum of 1 / (60 + rank) over both lists (Cormack, Clarke and
 Büttcher, SIGIR 2009).

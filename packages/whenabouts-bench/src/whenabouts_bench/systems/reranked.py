@@ -1,4 +1,4 @@
-"""The best passages of BM25, ranked again by a cross-encoder that reads query and passage together."""
+"""Rank the best passages of BM25 again, by a cross-encoder that reads query and passage together."""
 
 from __future__ import annotations
 

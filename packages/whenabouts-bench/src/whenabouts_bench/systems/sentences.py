@@ -1,4 +1,4 @@
-"""Sentence vectors of passages of transcripts, compared by cosine."""
+"""Rank passages of transcripts by the cosine of their sentence vectors with the query's."""
 
 from __future__ import annotations
 

@@ -54,7 +54,13 @@ def add_parser(verbs: Any) -> None:
     add_access(parser)
     parser.add_argument("--port", type=int, default=8765, help="port of each machine (default 8765)")
     parser.add_argument("--cpus", type=float, default=1.0, help="processors of each replica (default 1)")
-    parser.add_argument("--memory", metavar="MB", type=int, default=0, help="memory of each replica")
+    parser.add_argument(
+        "--memory",
+        metavar="MB",
+        type=int,
+        default=0,
+        help="memory of each replica (default: three quarters of its machine's)",
+    )
     parser.add_argument(
         "--model", metavar="RUN", action="append", default=[], help="a trained system to search with"
     )

@@ -1,4 +1,4 @@
-"""`whenabouts features`: what feature files hold, how far two differ, and how our own are made."""
+"""`whenabouts features`: show, compare, convert and make feature files."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def run_convert(options: argparse.Namespace) -> int:
 
 
 def run_tokens(options: argparse.Namespace) -> int:
-    """Write features of queries."""
+    """Write token features of queries."""
     if bool(options.queries) == bool(options.dataset):
         raise UsageError("whose tokens? Give --queries FILE, or --dataset NAME with --folder DIR")
     if options.dataset and not options.folder:
@@ -201,7 +201,7 @@ def run_tokens(options: argparse.Namespace) -> int:
 
 
 def run_export(options: argparse.Namespace) -> int:
-    """Write features of a corpus."""
+    """Write clip features of a corpus."""
     corpus = open_corpus(options)
     _print(options, corpus.export_features(options.stream, options.clip_seconds, options.out))
     return 0

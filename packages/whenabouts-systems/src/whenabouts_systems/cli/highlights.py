@@ -30,7 +30,7 @@ the best moments of a video without a question, and its highlight curve:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The option."""
+    """Add --highlights to `whenabouts search`."""
     parser.epilog = (parser.epilog or "") + _EXAMPLE
     parser.add_argument(
         "--highlights",

@@ -128,7 +128,7 @@ def _add_decoding(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Rank and write."""
+    """Answer the queries of the split and write the answers."""
     from whenabouts_systems.cli.work import run  # imports PyTorch
 
     return run.run(options)

@@ -73,7 +73,7 @@ def _usual_split(experiment: Experiment) -> str:
 
 
 def files_of_system(place: str) -> Iterator[Path]:
-    """The files that the folder of a trained system or staged run may have; they need not exist."""
+    """The files that the folder of a trained system or staged run may have; these need not exist."""
     for name in (*FILES, SYSTEM, EXPERIMENT):
         yield Path(place).expanduser() / name
 

@@ -1,4 +1,4 @@
-"""`whenabouts train`: train a system by an experiment and features."""
+"""`whenabouts train`: train a system as an experiment file says."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train and show."""
+    """Train the system and show the results."""
     # PyTorch's threads wait for one another in a loop of some ms, which on a busy machine takes most of a
     # small step. 1,000 turns is what GCC's library chooses if it knows of more threads than processors.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")

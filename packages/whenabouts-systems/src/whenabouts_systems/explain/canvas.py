@@ -1,4 +1,4 @@
-"""A canvas to draw on (panels in inches, letters in points), colours, and the widths of texts."""
+"""Draw on a canvas (panels in inches, letters in points), with colours and the widths of texts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A system's explanation of an answer: word weights, borders and moments, as text lines and as JSON.
 
-`lines()` are for readers, `to_json()` for programs. Shapes: N words, T clips of one video.
+Shapes: N words, T clips of one video.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 class TokenWeights:
     """The N words of a query with their weights: stream -> (N,), which add up to 1.
 
-    `named` is false if it is unknown which words the system read; they are then numbered.
+    `named` is false if the words that the system read are unknown; they are then numbered.
     """
 
     words: tuple[str, ...]
@@ -38,7 +38,7 @@ class TokenWeights:
     named: bool = True
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """As a JSON object."""
         weights = {stream: [round(weight, 5) for weight in row] for stream, row in self.weights.items()}
         return {"words": list(self.words), "named": self.named, "weights": weights}
 
@@ -87,7 +87,7 @@ class Borders:
         return Place(float(values[clip]), 1 + int(np.count_nonzero(values > values[clip])))
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """As a JSON object."""
         return {
             "clips": {"start": _rounded(self.low, 3), "end": _rounded(self.high, 3)},
             "start_probability": _rounded(self.start, 5),
@@ -139,12 +139,12 @@ class Ranked:
         return None if self.iou is None else self.iou >= MEETS
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """As a JSON object."""
         record = {"rank": self.rank, **moment_to_json(self.moment), "score": self.score}
         return {**record, "duration": self.duration, "iou": self.iou, "meets": self.meets}
 
     def line(self) -> str:
-        """For people."""
+        """As a line of text."""
         sign = {None: "", True: "  meets the truth", False: "  not the truth"}[self.meets]
         overlap = f"  (IoU {self.iou:.2f})" if self.iou else ""
         return f"{self.rank}. {span(self.moment)}  score {self.score:.3f}{sign}{overlap}"
@@ -162,7 +162,7 @@ class Explained:
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """As a JSON object."""
         return {
             "name": self.name,
             "system": self.system,
@@ -177,7 +177,7 @@ class Explained:
         return next((ranked.rank for ranked in self.moments if ranked.moment.iou(moment) >= MEETS), None)
 
     def lines(self, truth: Sequence[Moment], video_id: str) -> list[str]:
-        """For people."""
+        """As lines of text."""
         lines = [f"{self.name} ({self.system})"]
         if self.token_weights is not None:
             lines += [f"  {line}" for line in self.token_weights.lines()]
@@ -256,7 +256,7 @@ class Explanation:
         return tuple(moment for moment in self.truth if moment.video_id == self.video_id)
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """As a JSON object."""
         return {
             "query": self.query,
             "query_id": self.query_id or None,
@@ -268,7 +268,7 @@ class Explanation:
         }
 
     def lines(self) -> list[str]:
-        """For people."""
+        """As lines of text."""
         named = f"query {self.query_id}: " if self.query_id else ""
         lines = [f"{named}“{self.query}”", *(f"truth: {span(moment)}" for moment in self.truth)]
         for system in self.systems:

@@ -85,7 +85,7 @@ class FilmStrip:
         return max((_LETTERS_HIGH * (1 + len(block.lines)) + 8 for block in self.blocks), default=0.0)
 
     def draw(self, canvas: Canvas, left: float, top: float, axis: float) -> None:
-        """Draw it at a position in inches; `axis` inches on the left are for names."""
+        """Draw the strip at a position in inches; `axis` inches on the left are for names."""
         if not self.high:
             return
         axes = canvas.blank(left + axis, top, self.wide / 72, self.high)
@@ -280,12 +280,12 @@ def _chosen(starts: Sequence[float], names: Sequence[str], last: float) -> list[
     """The words that begin a block: as many as have room, those that begin a marked moment first."""
     firsts = [at for at, name in enumerate(names) if name and (at == 0 or names[at - 1] != name)]
     order = sorted(firsts, key=lambda at: (names[at] != "true", at))
-    taken: list[int] = []
+    chosen: list[int] = []
     for at in [*order, *range(len(starts))]:
         left = min(starts[at], last)
-        if all(abs(left - min(starts[other], last)) >= _NARROWEST + _GAP for other in taken):
-            taken.append(at)
-    return sorted(taken)
+        if all(abs(left - min(starts[other], last)) >= _NARROWEST + _GAP for other in chosen):
+            chosen.append(at)
+    return sorted(chosen)
 
 
 def _draw_block(axes: Any, block: Block, top: float) -> None:

@@ -1,4 +1,4 @@
-"""Items joined into batches, so that thousands of small ones cost as little as a few large ones."""
+"""Join feature items into batches, so that thousands of small ones cost as little as a few large ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SLICE_ROWS = 4096
 
 @dataclass(frozen=True, slots=True)
 class ItemBatch:
-    """Some items: of each of their arrays (one or more side by side) the rows, concatenated."""
+    """Several items: their rows, concatenated in one or more equally long arrays, and each first row."""
 
     ids: tuple[str, ...]
     starts: NDArray[np.intp]
@@ -48,20 +48,20 @@ def _single(array: Rows) -> np.dtype[Any]:
 
 def item_batches(items: Iterable[tuple[str, Sequence[Rows]]]) -> Iterator[ItemBatch]:
     """Batches of some 8 MB; each item has arrays of one length and is never cut."""
-    held: list[tuple[str, Sequence[Rows]]] = []
+    waiting: list[tuple[str, Sequence[Rows]]] = []
     size = 0
     for item in items:
-        held.append(item)
+        waiting.append(item)
         size += sum(array.nbytes for array in item[1])
         if size >= _BATCH_BYTES:
-            yield _joined(held)
-            held, size = [], 0
-    if held:
-        yield _joined(held)
+            yield _joined(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield _joined(waiting)
 
 
-def _joined(held: Sequence[tuple[str, Sequence[Rows]]]) -> ItemBatch:
-    lengths = np.array([len(arrays[0]) for _, arrays in held], dtype=np.intp)
-    sides = zip(*(arrays for _, arrays in held), strict=True)
+def _joined(items: Sequence[tuple[str, Sequence[Rows]]]) -> ItemBatch:
+    lengths = np.array([len(arrays[0]) for _, arrays in items], dtype=np.intp)
+    sides = zip(*(arrays for _, arrays in items), strict=True)
     joined = tuple(side[0] if len(side) == 1 else np.concatenate(side) for side in sides)
-    return ItemBatch(tuple(item for item, _ in held), np.cumsum(lengths) - lengths, joined)
+    return ItemBatch(tuple(item for item, _ in items), np.cumsum(lengths) - lengths, joined)

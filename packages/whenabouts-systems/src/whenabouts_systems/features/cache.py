@@ -1,4 +1,4 @@
-"""Rows of many items, checked, and kept in memory up to a limit, or mapped if the layout allows it.
+"""Check the rows of many items, and keep them in memory up to a limit, or mapped if the layout allows it.
 
 Training reads every item of its features hundreds of times, in random order. Here each is read once at the
 start, so that damage is found before the first step and not in the third hour.
@@ -28,7 +28,7 @@ _BITS: dict[int, tuple[type[np.unsignedinteger[Any]], int, int]] = {
     4: (np.uint32, 0x7FFF_FFFF, 0x7F80_0000),
     8: (np.uint64, 0x7FFF_FFFF_FFFF_FFFF, 0x7FF0_0000_0000_0000),
 }
-"""By size of a float: the integer of that size, all bits but the sign, and infinity."""
+"""Size of a float in bytes -> the integer type of that size, all bits but the sign, the bits of infinity."""
 
 LARGEST_VALUE = 1e16
 """The largest value that a row may hold: the sum of a million of its squares is finite in float32."""
@@ -37,8 +37,8 @@ LARGEST_VALUE = 1e16
 class CachedRows:
     """Rows of N items of a feature file, by number.
 
-    `lengths` (N,) counts rows; `is_zero` (N,) marks items whose values are all 0. Items beyond the limit of
-    memory are read from the file each time.
+    `lengths` (N,) counts rows; `is_zero` (N,) marks items whose values are all 0. Items beyond `most_bytes`
+    are read from the file each time. Raises FormatError for values that are not finite or above 1e16.
     """
 
     def __init__(self, source: FeatureSource, ids: Sequence[str], most_bytes: int) -> None:
@@ -61,7 +61,7 @@ class CachedRows:
 
     @property
     def items_held(self) -> int:
-        """How many items are in memory or mapped."""
+        """The number of items that are in memory or mapped."""
         return sum(rows is not None for rows in self._held)
 
     def _read(self) -> Iterator[tuple[int, Rows]]:

@@ -1,4 +1,4 @@
-"""By how much two feature files differ, in numbers and in a sentence: `whenabouts features compare`."""
+"""Measure how much two feature files differ, and say it in a sentence: `whenabouts features compare`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ItemDifference:
     length_b: int
 
     def line(self) -> str:
-        """For people."""
+        """One line of text."""
         cosines = f"{self.cosine_mean:9.6f} {self.cosine_min:9.6f}"
         return f"  {cosines} {self.length_a:6} {self.length_b:6}  {self.id!r}"
 
@@ -73,7 +73,7 @@ class Comparison:
     fingerprints: str
 
     def to_json(self) -> dict[str, Any]:
-        """For programs; ids that only one file has are counted, and the first ten named."""
+        """A JSON object; ids that only one file has are counted, and the first ten named."""
         shown = {name: getattr(self, name) for name in self.__slots__}
         return shown | {
             "a": str(self.a),
@@ -87,7 +87,7 @@ class Comparison:
         }
 
     def lines(self) -> list[str]:
-        """For people: the sentence first."""
+        """Lines of text, the sentence first."""
         lines = [self.sentence, f"A  {self.a}", f"B  {self.b}", self.fingerprints]
         if self.cosine_mean is not None and self.cosine_min is not None:
             shares = "  ".join(f"{share} %: {value:.6f}" for share, value in self.percentiles.items())
@@ -300,7 +300,7 @@ def _notes(only_in_a: tuple[str, ...], only_in_b: tuple[str, ...], differing: in
 
 
 def _by_file(counts: _Counts) -> tuple[int, int]:
-    """How many rows are not finite in A, and how many in B."""
+    """The number of rows that are not finite in A, and in B."""
     in_a, in_b = counts.not_finite_by_file.tolist()
     return in_a, in_b
 

@@ -43,7 +43,7 @@ class OpenOptions:
 
 @dataclass(frozen=True)
 class FeatureLocation:
-    """A file or folder that may hold features: what is read of it to recognise its layout."""
+    """A file or folder that may hold features, and the parts of it by which its layout is recognised."""
 
     path: Path
 
@@ -105,7 +105,7 @@ class FeatureLocation:
         return {name: value for name, value in facts.items() if value is not None} | (extra or {})
 
     def describe(self) -> str:
-        """What kind of file or folder it is, for an error message."""
+        """The kind of file or folder, in words, for an error message."""
         if self.is_folder:
             if not self.names:
                 return "a folder without files"

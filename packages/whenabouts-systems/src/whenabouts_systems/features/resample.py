@@ -1,6 +1,6 @@
-"""Rows of features averaged to a fixed number of clips, and brought to unit length.
+"""Average rows of features to a fixed number of clips, and scale rows to unit length.
 
-The released programs average otherwise: see `released.clips`.
+`released.clips` averages as the released programs do.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ def average_to_length(rows: Rows, count: int) -> NDArray[np.float32]:
     """(count, D) float32: T rows cut into `count` stretches of equal time, each averaged.
 
     Stretch i is rows round(i*T/count) up to round((i+1)*T/count), halves to the even number; a stretch
-    without rows (T below `count`) is the row at its border. So 2D-TAN and MMN bring videos to NUM_PRE_CLIPS,
-    MS-SL to 32 and ReLoCLNet long ones to 128. Raises UsageError without rows or for a count below 1.
+    without rows (T below `count`) is the row at its border. 2D-TAN and MMN average videos to NUM_PRE_CLIPS,
+    MS-SL to 32, ReLoCLNet long ones to 128; their programs also leave out the last row (`released.clips`).
+    Raises UsageError without rows or for a count below 1.
     """
     check_counts(len(rows), count)
     borders = np.rint(np.arange(count + 1) * len(rows) / count).astype(np.intp)
-    # A border may stand behind the last row; the stretch before it ends there by itself.
+    # A border may lie after the last row; the stretch before it ends there by itself.
     borders[:-1] = np.minimum(borders[:-1], len(rows) - 1)
     sums = np.add.reduceat(np.asarray(rows, dtype=np.float32), borders[:-1], axis=0)
     sums /= np.maximum(np.diff(borders), 1)[:, None]

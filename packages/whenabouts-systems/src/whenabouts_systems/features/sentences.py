@@ -1,4 +1,4 @@
-"""Which clips each sentence of a video covers (`formats.sentences` reads them)."""
+"""Find the sentence that each clip of a video belongs to; `formats.sentences` reads the sentences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CLIPS_A_GROUP = 5
 
 
 def shifted(sentences: Iterable[Sentence], seconds: float) -> tuple[Sentence, ...]:
-    """Sentences moved earlier, for a part of a video that begins at `seconds`; those before are left out."""
+    """Sentences with times relative to `seconds`, where a part of a video begins; earlier ones go."""
     moved = (
         Sentence(sentence.start - seconds, sentence.end - seconds, sentence.text) for sentence in sentences
     )

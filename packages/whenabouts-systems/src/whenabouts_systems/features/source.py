@@ -46,7 +46,7 @@ class GridRows:
     """Rows of a video on its grid.
 
     `rows` is (clips, D); `mask` (clips,) is true where there was a row, and rows without one are zero.
-    `surplus` rows were left out because they lie behind the video's end; `missing` clips had no row.
+    `surplus` rows were left out because they lie after the video's end; `missing` clips had no row.
     """
 
     rows: Rows
@@ -140,7 +140,7 @@ class FeatureSource(ABC):
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
-        """How these features were made, as far as it is known.
+        """The encoder and settings that made these features, as far as they are known.
 
         Raises UsageError if the caller's clip length differs from the file's.
         """
@@ -299,10 +299,10 @@ def refuse_surplus(rows: int, grid: ClipGrid, name: str) -> None:
 def rows_on_grid(rows: Rows, grid: ClipGrid, name: str = "these features") -> GridRows:
     """The rows of a video on its clips: row i is clip i, from the start of the video.
 
-    How many rows a release has is what its frames gave, often one more than the clips that hold time: rows
-    behind the end are left out and counted. Where rows end early (cut at 100 clips, or the last frames not
-    decoded) the last clips have none: zeros, and false in the mask. Many more rows than clips mean that the
-    clip length or the video is another: UsageError.
+    Releases often have one row more than there are clips: rows after the video's end are left out and
+    counted. If rows end early (cut at 100 clips, or the last frames not decoded), the last clips have zeros,
+    and false in the mask. Raises UsageError for many more rows than clips (`refuse_surplus`), because the
+    clip length, or the video, is then wrong.
     """
     refuse_surplus(len(rows), grid, name)
     clips = len(grid)

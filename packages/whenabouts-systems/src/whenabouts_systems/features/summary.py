@@ -1,4 +1,4 @@
-"""The content of a feature file in numbers: `whenabouts features show`."""
+"""Summarise the content of a feature file in numbers: `whenabouts features show`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class FeatureSummary:
     counted: RowCount | None
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """A JSON object."""
         counted = self.counted
         return {
             "path": str(self.path),
@@ -67,7 +67,7 @@ class FeatureSummary:
         }
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Lines of text."""
         fingerprint, (least, median, most) = self.fingerprint, self.lengths
         lines = [
             f"{self.path}",

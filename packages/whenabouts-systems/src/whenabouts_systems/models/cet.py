@@ -5,9 +5,9 @@ question answering. Two perceptrons map each clip to the logits that the moment 
 pair of a query and a video is encoded separately. Only projected clips and words are stored, so there are no
 search keys.
 
-`parts/border_labels.py` has the labels (equation 10), the loss, and our reading of what the papers leave
-open. In addition, clips and words have learned position embeddings, two tables that also distinguish them
-(equation 8 shows none).
+`parts/border_labels.py` has the labels (equation 10), the loss, and our readings of points that the papers
+leave open. In addition, clips and words have learned position embeddings, two tables that also distinguish
+them (equation 8 shows none).
 
 Shapes as in `protocol`; S = clips and words of a pair, one after the other.
 """
@@ -123,7 +123,7 @@ class _Joint:
 
     @classmethod
     def of(cls, clip_mask: Tensor, token_mask: Tensor) -> _Joint:
-        """From the masks (P, T) and (P, L) of the pairs."""
+        """The joint rows of pairs with the masks (P, T) of clips and (P, L) of words."""
         lengths = clip_mask.sum(1)
         both = lengths + token_mask.sum(1)
         longest = clip_mask.shape[1] + token_mask.shape[1]
@@ -150,7 +150,7 @@ class _Joint:
         return (self.owner * self.clips + self.step)[self.is_clip]
 
     def source(self, video_of: Tensor, videos: int) -> Tensor:
-        """(N,) int64: where each row lies in the clips (V, T) laid flat, with the words (P, L) behind them.
+        """(N,) int64: where each row lies in the clips (V, T) laid flat, with the words (P, L) after them.
 
         `video_of` (P,) int64: each pair's row among the V videos.
         """

@@ -1,4 +1,4 @@
-"""CONQUER (Hou et al., ACM Multimedia 2021): moments in a few videos that another system has chosen.
+"""CONQUER (Hou et al., ACM Multimedia 2021): find moments in a few videos that another system has chosen.
 
 One transformer encodes the clips of all streams (pictures, speech) together, another one the words of the
 query. The query weighs the streams (NetVLAD, a softmax over streams). Clips and words attend to each other,
@@ -129,7 +129,7 @@ class Model(PairModel):
         return self.config.alpha if self.config.measure == "general" else 0.0
 
     def compared(self, clips: Tensor, queries: QueryEncoding, mask: Tensor) -> Tensor:
-        """See `ContextQueryAttention`."""
+        """Clips compared with the words; see `ContextQueryAttention`."""
         words, word_mask = queries.parts["tokens"], queries.parts["mask"]
         return cast("Tensor", self.attention(clips, words, mask, self._attended(mask, word_mask)))
 

@@ -4,7 +4,7 @@ Papers 001 and 002 ("MVMR", section 6). Network, scores and index vectors are MM
 stages, each a training of its own:
 
 - "first" (CroCs with a dagger in the papers): videos that may answer a query are excluded from its negatives,
-  in contrast and in cross-entropy (equation 1). They are `Batch.positives`; with
+  in contrast and in cross-entropy (equation 1). These videos are `Batch.positives`; with
   `[data] positives = "similar"` these come from sentences with a similarity of at least 0.9.
 - "second": training continues from the first stage's weights, at a tenth of the learning rate, with hard
   negatives only: videos drawn for each query and queries drawn for each video (equations 2 and 3,
@@ -127,7 +127,7 @@ class Model(mmn.Model):
 
 
 def with_own(batch: Batch) -> Tensor:
-    """(Q, V) bool: the videos that are no negatives of a query, its own included."""
+    """(Q, V) bool: the videos that are excluded from a query's negatives, its own included."""
     return batch.positives.scatter(1, batch.video_of[:, None], True)
 
 

@@ -35,7 +35,7 @@ _BLOCK = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """Which spans of clips may be answered, and how they become seconds.
+    """The settings by which spans of clips become answers, and their borders seconds.
 
     | ends | clips of first..last | last - first | seconds |
     | --- | --- | --- | --- |
@@ -89,7 +89,7 @@ class Decoding:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Decoding:
-        """From plain values. Raises UsageError for an unknown key and for values out of range."""
+        """Settings from plain values. Raises UsageError for an unknown key or a value out of range."""
         check_keys(value, cls, "decoding")
         return cls(**value)
 
@@ -280,8 +280,8 @@ def _first_of_equals(values: Tensor, border: Tensor, count: int) -> Tensor:
     """Positions (R, count) of all values above the border and of the first ones equal to it."""
     above, equal = values > border, values == border
     lacking = count - above.sum(1, keepdim=True)
-    taken = above | (equal & (equal.cumsum(1) <= lacking))
-    return taken.nonzero()[:, 1].view(len(values), count)
+    chosen = above | (equal & (equal.cumsum(1) <= lacking))
+    return chosen.nonzero()[:, 1].view(len(values), count)
 
 
 def _in_order(values: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:

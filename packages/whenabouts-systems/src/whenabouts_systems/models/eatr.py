@@ -1,4 +1,4 @@
-"""EaTR (Jang et al., ICCV 2023): windows that begin from the events of the video.
+"""EaTR (Jang et al., ICCV 2023): predict windows that start from the events of the video.
 
 Clips and words go through one encoder together, as in Moment-DETR. Slots compete for the clips of the video,
 before they are compared with the query, and each becomes an event: the initial content and the first anchor

@@ -66,7 +66,7 @@ class Config(mmn.Config):
     """The settings of MMN and of G2L."""
 
     neighbours: Size = 8
-    """How many nearest moments the graph joins each moment with."""
+    """The number of nearest moments that the graph joins with each moment."""
     players: Annotated[int, Meta(ge=2, le=MOST_PLAYERS)] = 6
     """Moments in a game, the true one included."""
     lambda_interaction: NotNegative = 0.5

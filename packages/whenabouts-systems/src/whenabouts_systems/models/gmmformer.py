@@ -222,7 +222,7 @@ class Model(BranchModel):
         return Videos(self.clip(clips, every), whole.vectors[:, 0])
 
     def _encoder(self) -> GaussianEncoder:
-        """Gaussian blocks."""
+        """An encoder of Gaussian blocks."""
         config = self.config
         blocks = [
             GaussianBlock(config.hidden, config.heads, config.dropout, config.windows, self.attention)

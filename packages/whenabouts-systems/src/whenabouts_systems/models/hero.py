@@ -1,4 +1,4 @@
-"""HERO (Li et al., EMNLP 2020): search by sentences together with the clips that are shown meanwhile.
+"""HERO (Li et al., EMNLP 2020): find moments by the spoken sentences and the clips shown meanwhile.
 
 With `text_encoder` set, the whole system reads the subtitles of a video (`ClipBatch.sentences`). A
 cross-modal transformer reads each sentence with its clips, then a temporal transformer reads all clips of the
@@ -118,7 +118,7 @@ class Config(ProgramSetting):
     sentence_token: Count = 2
     """The token that begins a sentence of a video ([SEP])."""
     context_sentences: Count = 0
-    """How many preceding sentences are read in front of each sentence."""
+    """The number of preceding sentences that are read before each sentence."""
     input_dropout: Share = 0.1
     dropout: Share = 0.1
     span_kernel: Size = 5

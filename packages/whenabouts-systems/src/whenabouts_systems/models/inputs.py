@@ -1,4 +1,4 @@
-"""Turns arrays of features into a model's input tensors, in the same way for training, runs and search.
+"""Turn arrays of features into a model's input tensors, in the same way for training, runs and search.
 
 Shapes: V videos, T clips, Q queries, L tokens, D width; see `protocol`.
 """

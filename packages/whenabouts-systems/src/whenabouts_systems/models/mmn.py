@@ -91,8 +91,8 @@ class Config(ProgramSetting):
     joint: Size | None = None
     """Width of the joint spaces; None: half of `hidden`."""
     clips_per_cell: Size = 1
-    """How many clips are averaged to one clip of the map: 2 on Charades-STA and TACoS, 4 on ActivityNet. An
-    experiment takes it from [features]."""
+    """The number of clips that are averaged to one of the map: 2 on Charades-STA and TACoS, 4 on ActivityNet.
+    An experiment takes it from [features]."""
     pooling_counts: Counts = (15, 8, 8)
     """The cells of the map (`parts/moment_map.py`). Charades-STA: 15; ActivityNet: 15, 8, 8; TACoS: 15, 8, 8,
     8."""

@@ -1,8 +1,8 @@
-"""Moment-DETR (Lei, Berg and Bansal, NeurIPS 2021): windows found as DETR finds objects.
+"""Moment-DETR (Lei, Berg and Bansal, NeurIPS 2021): find windows of a video as DETR finds objects.
 
 Clips and words go through one transformer encoder together. A decoder turns a few learned queries into
 windows (centre and width as shares of the video), each with the probability that it answers. In training the
-true windows are assigned to predictions so that the whole costs least; what gets none is background. A
+true windows are assigned to predictions at the least total cost; the other predictions are background. A
 linear layer over the encoded clips says how salient each is.
 
 Readings, and what the released program does: words have no places (it makes a table of them and uses zeros);

@@ -1,6 +1,6 @@
-"""PREM's localizer (Hou et al., paper 003, section 3.4): focus on clips of each stream, then fuse streams.
+"""PREM's localizer (Hou et al., paper 003, section 3.4): find a query's moment in a given video.
 
-The second of PREM's two stages; `prem_retriever` is the first. It has encoders of its own (`parts/prem.py`).
+It is the second of PREM's two stages, after `prem_retriever`, and has its own encoders (`parts/prem.py`).
 Words are pooled once for each stream; the pooled vector gates each clip of that stream (equation 9, *focus*).
 The gated streams are joined clip by clip (10, *fuse*). Two layers follow in which clips attend to each other
 and to words, then two convolutional networks rate each clip as a start and as an end.
@@ -118,7 +118,7 @@ class Config(PremSettings):
     positive_iou: Share = 0.7
     """Segments with a higher IoU with the moment are the classifier's positives."""
     negative_moments: Size = 5
-    """How many of the best moments of each negative video are the classifier's negatives."""
+    """The number of best moments of each negative video that are the classifier's negatives."""
     min_moment_clips: Size = 1
     max_moment_clips: Size | None = 24
     """Shortest and longest of these moments, in clips; None: no upper limit."""
@@ -149,7 +149,7 @@ class PairLogits(NamedTuple):
 
 
 class Focus(PackedModule):
-    """Gates of each stream (equation 9) and the fusion of streams (10), in this order or the reverse."""
+    """Applies the gates (equation 9) and fuses the streams (10), in this order or the reverse."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ class Focus(PackedModule):
 
 
 class Classifier(nn.Module):
-    """Rates whether a segment answers its query."""
+    """Rates by a logit whether a segment answers its query."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -332,7 +332,7 @@ class Model(PremModel):
         return [videos.parts[f"clips/{name}"] for name in self.config.streams]
 
     def _candidates(self, batch: Batch) -> CandidateVideos:
-        """All candidates; only the own videos if no loss needs more."""
+        """The candidate videos of each query; only its own video if no loss needs more."""
         candidates = candidates_of(batch)
         if self.config.shared_norm or self.classifier is not None:
             return candidates

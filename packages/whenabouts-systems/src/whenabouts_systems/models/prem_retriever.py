@@ -1,6 +1,6 @@
 """PREM's retriever (Hou et al., paper 003, section 3.3): find videos by their best clip in each stream.
 
-The first of PREM's two stages; `prem_localizer` is the second. `models` loads this module by its name.
+It is the first of PREM's two stages; `prem_localizer` is the second.
 
 - A query's words pass one transformer layer and are pooled once for each stream (equation 5): some words
   matter for pictures, others for subtitles.
@@ -9,7 +9,7 @@ The first of PREM's two stages; `prem_localizer` is the second. `models` loads t
 - The loss (7, 8) pulls a query towards the clips that answer it, not towards the whole video. Other
   retrievers can use the same loss (`parts/relevant_content.py`).
 
-How we read the paper:
+Readings of the paper:
 
 - *Clips without words.* In the paper their feature is zero, and the maximum of (6) runs over all clips. So a
   pause is a key of its stream like any clip; the transformer fills it from its neighbours and its picture.
@@ -123,7 +123,7 @@ class Model(PremModel):
         )
 
     def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
-        """(Q, V): equation 6."""
+        """(Q, V) scores by equation 6: the cosine of the best clip, averaged over streams."""
         best = [
             best_key(queries.search[name], keys, videos.key_masks[name]) for name, keys in videos.keys.items()
         ]

@@ -1,7 +1,7 @@
 """The interface of systems: their input batches, their encodings, and their scores.
 
-Every system in `models/` is one file with a `Config`, a `Model` and its loss. Its methods show what it can
-do: a retriever has `score_videos`, a localizer `score_spans`, and many systems have both. No code depends on
+Every system in `models/` is one file with a `Config`, a `Model` and its loss. Its methods show its abilities:
+a retriever has `score_videos`, a localizer `score_spans`, and many systems have both. No code depends on
 a system's name. The README of this package has a line for each system of the papers.
 
 Shapes: Q queries, V videos, P pairs of a query and a video, T clips, L tokens, K keys, D width. Masks are
@@ -45,9 +45,9 @@ class _Encoding(_OfTensors):
     """A record whose tensors have one row for each query, or for each video."""
 
     def take(self, rows: Tensor) -> Self:
-        """The given `rows` (P,) int64, in this order; rows may repeat."""
-        taken: Self = type(self)(**{name: _taken(value, rows) for name, value in vars(self).items()})
-        return taken
+        """The record of the given `rows` (P,) int64, in this order; rows may repeat."""
+        chosen: Self = type(self)(**{name: _rows(value, rows) for name, value in vars(self).items()})
+        return chosen
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class SentenceBatch(_Encoding):
 
 @dataclass(frozen=True)
 class ClipBatch(_OfTensors):
-    """A batch of videos: stream name -> (V, T, D), with one grid and one `mask` (V, T) for all streams.
+    """A batch of videos: `streams`, name -> (V, T, D), with one grid and one `mask` (V, T) for all of them.
 
     A clip without content in a stream (no words) is a row of zeros. `silent` (V,) bool or None marks videos
     with only zeros in all streams, which are never retrieved (`ranking.encoded_corpus`). `sentences` or None
@@ -144,10 +144,10 @@ class SpanScores:
 
     The shapes are (P, T), (P, T), (P, T, T) and `mask` (P, T). Systems that score borders leave `spans` None;
     those with a 2-D map leave `start` and `end` zero. If the paper multiplies scores, these are logarithms.
-    Masked clips are never answered, whatever their values.
+    No answer contains masked clips, whatever their values.
 
-    Systems whose times lie on no grid have `windows` (P, N, 3) instead: start and end of N windows, counted
-    in clips without rounding, and their scores. Then only windows are answered.
+    Systems whose times lie on no grid have `windows` (P, N, 3) instead: start and end of N windows, in clips
+    without rounding, and their scores. Then the answers are windows only.
     """
 
     start: Tensor
@@ -158,7 +158,7 @@ class SpanScores:
 
     @classmethod
     def of_windows(cls, windows: Tensor, mask: Tensor) -> SpanScores:
-        """From windows (P, N, 3) in videos with `mask` (P, T)."""
+        """The scores of windows (P, N, 3) in videos with `mask` (P, T)."""
         zeros = windows.new_zeros(mask.shape)
         return cls(zeros, zeros, mask, None, windows)
 
@@ -179,10 +179,10 @@ class Batch(_OfTensors):
       pair is "potentially relevant" (paper 000, equation 6); else 0, also on the diagonal.
     - `weight` (Q,) float or None: the weight of each query's own moment (paper 004: the similarity of query
       and caption).
-    - `negatives` (Q, N) int64 or None: rows of `videos` chosen as hard negatives, filled up with -1.
+    - `negatives` (Q, N) int64 or None: rows of `videos` that are each query's hard negatives, padded with -1.
     - `other_queries` (E) or None: queries that are only negatives. `negative_queries` (W, M) int64 or None:
-      rows of these, chosen as hard negatives of the first W videos (those with a query in the batch), filled
-      up with -1.
+      their rows that are hard negatives of the first W videos (those with a query in the batch), padded
+      with -1.
     - `epoch` counts from 0; `progress` in [0, 1] is the finished part of the training.
     - `labels`: name -> other labels of the queries from the data set.
     """
@@ -216,7 +216,7 @@ class MomentModel(Protocol):
     """A frozen dataclass of plain values, which `config.json` stores."""
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
-        """Encode queries."""
+        """Encode queries; an encoding depends on no other query and no padding."""
         ...
 
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
@@ -337,7 +337,7 @@ def few_pairs(
 
 
 def joined(encodings: Sequence[Encoding]) -> Encoding:
-    """Join several encodings to one, padded to the longest."""
+    """Join several encodings to one, padded to the longest. Raises ValueError for none."""
     if not encodings:
         raise ValueError("there is nothing to join")
     joint = {name: _stacked([vars(encoding)[name] for encoding in encodings]) for name in vars(encodings[0])}
@@ -363,7 +363,7 @@ def methods_by_rows(model: Any) -> list[str]:
     return sorted(marked | encoders)
 
 
-def _taken(value: Any, rows: Tensor) -> Any:
+def _rows(value: Any, rows: Tensor) -> Any:
     if isinstance(value, Tensor):
         return value.index_select(0, rows)
     return {name: tensor.index_select(0, rows) for name, tensor in value.items()}
@@ -392,7 +392,7 @@ def _stacked(values: Sequence[Any]) -> Any:
 
 
 class PaperModel(nn.Module):
-    """A system as its paper describes it.
+    """The base of systems that exist in two forms: as the paper describes them, and as the authors' program.
 
     `Model(config)` makes the system of the paper. If `config.as_released`, it makes the subclass `AsReleased`
     of `released/<system>.py` instead, as `pathlib.Path()` makes a `PosixPath`. Raises UsageError if

@@ -1,13 +1,13 @@
 """QD-DETR (Moon et al., CVPR 2023): query-dependent clips, a saliency token, and windows with anchors.
 
-Clips first look at the words, so that every clip's representation depends on the query; then clips and one
-token of the whole video look at each other. The decoder is DAB-DETR's on spans: each window has an anchor
-(centre, width) which every layer mends. A clip's saliency is a product of the clip with the token. In
-training a second pass asks each video with another query's words, whose saliency must be low.
+Clips first attend to the words, so that every clip's representation depends on the query; then clips and one
+token of the whole video attend to each other. The decoder is DAB-DETR's on spans: each window has an anchor
+(centre, width), which every layer refines. A clip's saliency is a product of the clip with the token. In
+training a second pass pairs each video with another query's words; the saliency must then be low.
 
 Readings: the contrast of saliency is over the thresholds 1 to 11 of the summed ratings (0 to 12), and its sum
-is divided by 12, as in the released program. `released/qd_detr.py` has what the program does
-otherwise. See `moment_detr` for what the family shares.
+is divided by 12, as in the released program. `released/qd_detr.py` has the program's other departures. See
+`moment_detr` for what the family shares.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Model(ContrastedModel):
         return Detected(self.windows_in(clips, places, videos.mask), self.salience(clips, whole))
 
     def encoded(self, queries: QueryEncoding, videos: VideoEncoding) -> tuple[Tensor, Tensor, Tensor]:
-        """Clips (P, T, D) that know the query, the token (P, D) of the whole, and the clips' places."""
+        """Clips (P, T, D) informed by the query, the token (P, D) of the whole, and the clips' places."""
         clips, words = self.clips_of(videos), queries.parts["words"]
         places = places_of(videos.mask, self.config.hidden)
         word_mask = queries.parts["mask"]

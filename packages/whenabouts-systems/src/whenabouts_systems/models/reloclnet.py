@@ -1,9 +1,9 @@
-"""ReLoCLNet: videos and moments by late fusion with two contrastive losses, also in the ranked setting.
+"""ReLoCLNet: find videos and moments by late fusion, trained with two contrastive losses.
 
-Zhang et al., "Video Corpus Moment Retrieval with Contrastive Learning" (SIGIR 2021); the ranked setting is
-paper 004, appendix C.1. A query becomes one vector for each stream. Clips of each stream attend to the other
-stream, then twice to their own. The last encoding finds videos (cosine of the best clip) and moments (dot
-product, convolved to logits of start and end). Two contrasts use the encoding before the last: a moment's
+Zhang et al., "Video Corpus Moment Retrieval with Contrastive Learning" (SIGIR 2021); its ranked setting is
+paper 004, appendix C.1. A query becomes one vector for each stream. Clips attend to their own stream, to the
+other stream, then twice to their own. The last encoding finds videos (cosine of the best clip) and moments
+(dot product, convolved to logits of start and end). Two contrasts use the encoding before it: a moment's
 clips against the video's others (frame contrast), a video against the batch (video contrast).
 
 Differences from the arithmetic of the released programs (`released/reloclnet.py`):
@@ -62,7 +62,7 @@ from whenabouts_systems.models.protocol import (
 from whenabouts_systems.models.settings import AnyUpToTwoStreams, Size
 
 Both = tuple[Tensor, Tensor]
-"""A value against other videos, and one against other queries."""
+"""Two values: one against other videos, one against other queries."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Model(FusionModel):
         return {**weighted, **self._video_terms(vectors, clips, batch)}
 
     def _video_terms(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Losses:
-        """The terms that teach scores of videos: cosines with the final clips, not those of the contrasts."""
+        """The terms that train the scores of videos: cosines with the final clips."""
         config, names = self.config, self.config.streams
         searched = dict(zip(names, map(unit, vectors), strict=True))
         keys = dict(zip(names, map(unit, clips.final), strict=True))
@@ -183,9 +183,9 @@ class Model(FusionModel):
         }
 
     def ranking_terms(self, cosines: Tensor, batch: Batch, ranks: Both | None = None) -> Both:
-        """(Q,) twice: the own pair against the query with another video, and the video with another query.
+        """(Q,) twice: losses of the own pair against another video for the query, and another query.
 
-        `cosines` (Q, V); `ranks` choose negatives by their rank among the candidates, 0 the highest.
+        `cosines` (Q, V) score videos; `ranks` choose negatives by rank among the candidates, 0 the highest.
         """
         scores, video_of, positives = self._compared(cosines, batch)
         columns, related = scores[:, video_of].T, positives[:, video_of].T
@@ -207,7 +207,7 @@ class Model(FusionModel):
         return scores, batch.video_of, own | batch.positives if self.config.known_positives else own
 
     def _frame_contrast(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Tensor:
-        """(Q,), averaged over the streams."""
+        """(Q,): the frame contrast, averaged over the streams."""
         own = batch.video_of
         mask = batch.videos.mask[own]
         labels = clip_labels(batch.spans, mask.shape[1])
@@ -218,7 +218,7 @@ class Model(FusionModel):
         return _mean([frame_contrast(scores, labels, mask) for scores in products])
 
     def _video_contrast(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Tensor:
-        """(Q,), of scores averaged over the streams."""
+        """(Q,): the video contrast of scores averaged over the streams."""
         scores = _best(vectors, clips.middle, batch.videos.mask)
         compared, video_of, positives = self._compared(scores, batch)
         return video_contrast(compared, video_of, positives if self.known_in_contrast else None)
@@ -260,7 +260,7 @@ class Model(FusionModel):
 
 
 class _Stream(nn.Module):
-    """The encoders of one stream of a video; an only stream does not attend to another."""
+    """The encoders of one stream of a video; without a second stream there is no attention across streams."""
 
     def __init__(self, config: Config, features: int, product_mask: bool) -> None:
         super().__init__()

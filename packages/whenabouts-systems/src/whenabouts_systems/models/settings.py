@@ -57,7 +57,7 @@ _Kind = TypeVar("_Kind")
 
 @dataclass(frozen=True)
 class SystemSettings:
-    """Base of the `Config` of a system: UsageError as soon as a setting makes no model."""
+    """The base of each system's `Config`. Raises UsageError when made with a setting that fits no model."""
 
     def __post_init__(self) -> None:
         check_settings(self, name_of_system(self))
@@ -65,14 +65,14 @@ class SystemSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramSetting(SystemSettings):
-    """The setting that chooses the authors' program, faults included, in place of the paper."""
+    """The setting that chooses the authors' program, including its faults, instead of the paper."""
 
     as_released: bool = False
     """Make the system of `released/<system>.py`; see `protocol.py`."""
 
 
 def name_of_system(config: Any) -> str:
-    """The name of a system, which is that of its module, by its `Config`."""
+    """The name of the system of a `Config`, which is its module's name."""
     return type(config).__module__.rpartition(".")[2]
 
 

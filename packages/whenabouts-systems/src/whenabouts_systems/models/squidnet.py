@@ -1,4 +1,4 @@
-"""SQuiDNet (Yoon et al., ECCV 2022): moments in a few videos that a biased retriever has listed.
+"""SQuiDNet (Yoon et al., ECCV 2022): find moments in a few videos that a biased retriever has listed.
 
 "Selective query-guided debiasing" uses the mistakes of a retriever that relies on co-occurrence. One BERT
 layer encodes the clips of all streams (pictures, speech) together, another one the words of the query. The
@@ -25,9 +25,8 @@ ranked program (TVR-Ranking) on a whole corpus: sigmoids of start, end and own s
 depends on no other moment or video. A list of videos (VR) is the retriever's; in the program it is ordered by
 the video's own score.
 
-Readings and departures. We did not have the paper; this is written from the program's outputs. By default
-nothing depends on padding, and negatives known to answer are excluded; `released/squidnet.py` follows the
-program.
+We did not have the paper; this is written from the program's outputs. By default nothing depends on padding,
+and negatives known to answer are excluded; `released/squidnet.py` follows the program.
 
 The ranked program draws negatives for each row, by the rank of the row's video; ours are drawn for each
 query, by the best rank of its videos (`[data.retrieved] draws`). Its evaluation has faults. Its 40 candidates
@@ -57,7 +56,7 @@ from whenabouts_systems.models.protocol import QueryEncoding
 __all__ = ["Config", "Model", "PairLogits", "released_names"]
 
 _VALUES = {"cpu": 1 << 22}
-"""Values that are compared at a time: as many as fit into a CPU's cache; a GPU needs more."""
+"""The most values that are compared at a time: as many as fit into a CPU's cache; a GPU needs more."""
 _VALUES_ELSEWHERE = 1 << 28
 
 
@@ -72,7 +71,7 @@ class Config(PairSettings):
 
 
 class ComparedWords(nn.Module):
-    """Compares clips and words pair by pair, and gives three vectors for each clip.
+    """Compares every clip with every word, and gives three vectors for each clip.
 
     These are the clip, its attended words, and its product with the clips that fit the query.
     """
@@ -123,7 +122,7 @@ class VideoScore(nn.Module):
         self.narrow = nn.Linear(inner, 1, bias=False)
 
     def forward(self, clips: Tensor, mask: Tensor, pooled: Tensor) -> Tensor:
-        """(P,) from clips (P, T, D), by the maximum over `pooled` (P, T)."""
+        """(P,) logits of videos, from the maximum over the `pooled` (P, T) clips of `clips` (P, T, D)."""
         clips = clips.masked_fill(~pooled[..., None], -torch.inf)
         inner = self.middle(self.wide(clips.amax(1)).relu()).relu()
         logits: Tensor = self.narrow(inner)
@@ -147,7 +146,7 @@ class Model(PairModel):
         return self.config.alpha if self.config.measure == "moment" else 0.0
 
     def compared(self, clips: Tensor, queries: QueryEncoding, mask: Tensor) -> Tensor:
-        """See `ComparedWords`."""
+        """(P, T, 3 H): clips compared with the words; see `ComparedWords`."""
         words, word_mask = queries.parts["tokens"], queries.parts["mask"]
         attended = self._attended(mask, word_mask)
         return cast("Tensor", self.comparison(clips, words, mask, word_mask, attended))
@@ -166,7 +165,7 @@ class Model(PairModel):
 
 
 def _longest(lengths: Tensor, padded: Tensor) -> int:
-    """How many steps of padded sequences (P, T, H) to compare: on a GPU all, to avoid a synchronisation."""
+    """The steps of padded sequences (P, T, H) to compare: on a GPU all, to avoid a synchronisation."""
     return padded.shape[1] if padded.is_cuda else max(1, int(lengths.max()))
 
 

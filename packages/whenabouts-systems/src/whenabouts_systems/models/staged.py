@@ -1,4 +1,4 @@
-"""Staged runs: two trained systems that answer together, a retriever of videos and a localizer of moments.
+"""Read and write staged runs: a retriever of videos and a localizer of moments that answer together.
 
 A folder with `system.json` is a staged run. `{"format": 1, "retriever": "prem_retriever", "localizer":
 "prem_localizer"}` names the subfolders of the two trained systems (see `trained.py`). Such a folder may be
@@ -37,7 +37,7 @@ class Stages:
 
 
 def is_staged(place: str | Path) -> bool:
-    """Whether a place is the folder of a staged run."""
+    """Whether `place` is the folder of a staged run."""
     return (Path(place).expanduser() / SYSTEM).is_file()
 
 
@@ -84,7 +84,7 @@ def read_stages(folder: str | Path) -> Stages:
     """The two folders that a staged run names.
 
     Raises FormatError if `system.json` is missing, of another version or malformed; if a name leads out of
-    the folder, even through a link; if a named folder is missing; and if its system cannot do its part.
+    the folder, even through a link; if a named folder is missing; or if its system cannot do its part.
     """
     path = Path(folder).expanduser() / SYSTEM
     names = _read(path)

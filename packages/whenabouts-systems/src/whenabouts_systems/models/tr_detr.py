@@ -1,4 +1,4 @@
-"""TR-DETR (Sun et al., AAAI 2024): finding moments and rating clips help each other.
+"""TR-DETR (Sun et al., AAAI 2024): predict windows and saliency, each with the help of the other.
 
 Clips are fused with words (the context-query attention of VSLNet), then attend to them as in QD-DETR. A first
 saliency weights the clips, which are added again before a second pass through the encoder: salient clips lead
@@ -71,7 +71,7 @@ class Fusion(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, clips: Tensor, mask: Tensor, words: Tensor, word_mask: Tensor) -> Tensor:
-        """(P, T, D) clips and (P, L, D) words, each with its mask, to (P, T, D)."""
+        """The fused clips (P, T, D), from clips (P, T, D) and words (P, L, D), each with its mask."""
         similar = self._similar(self.dropout(clips), self.dropout(words))
         to_words = similar.masked_fill(~word_mask[:, None], -torch.inf).softmax(2)
         to_clips = similar.masked_fill(~mask[..., None], -torch.inf).softmax(1)
@@ -106,7 +106,7 @@ class Model(AnchoredModel):
         return self.detect_in(self.clips_of(videos), videos.mask, queries)
 
     def detect_in(self, projected: Tensor, mask: Tensor, queries: QueryEncoding) -> Detected:
-        """As `detect`, from projected clips (P, T, D)."""
+        """The same as `detect`, from projected clips (P, T, D)."""
         words, word_mask = queries.parts["words"], queries.parts["mask"]
         places, unseen = places_of(mask, self.config.hidden), self._unseen(mask, word_mask)
         clips = self.fusion(projected, mask, words, word_mask)
@@ -121,12 +121,12 @@ class Model(AnchoredModel):
         return Detected(windows, self.salience(memory * (1 + similarity[..., None])))
 
     def salience(self, clips: Tensor) -> Tensor:
-        """(P, T) of clips (P, T, D)."""
+        """(P, T): the saliency of clips (P, T, D)."""
         summed: Tensor = self.salient(clips).sum(-1)
         return summed / math.sqrt(self.config.hidden)
 
     def read(self, clips: Tensor, mask: Tensor, windows: Windows) -> Tensor:
-        """(P, D) float32: the state of the network after the clips of the best windows."""
+        """(P, D) float32: the recurrent network's state after the clips of each pair's likeliest window."""
         first, end, length = self._best(windows, mask)
         steps = torch.arange(mask.shape[1], device=mask.device)
         at = first[:, None] + steps
@@ -150,7 +150,7 @@ class Model(AnchoredModel):
         return torch.minimum(place.clamp(min=0), length)
 
     def _counted(self, mask: Tensor) -> Tensor:
-        """The mask of the steps that weights and means count."""
+        """The mask of the steps that weights and means include."""
         return mask
 
     def loss(self, batch: Batch) -> Losses:
@@ -217,7 +217,7 @@ class Model(AnchoredModel):
 
 
 def _linear(layer: nn.Conv1d, rows: Tensor) -> Tensor:
-    """(..., D) through a convolution of width 1; checkpoints have it in that form."""
+    """Rows (..., D) through a convolution of width 1, the form that checkpoints have."""
     return functional.linear(rows, layer.weight[..., 0], layer.bias)
 
 

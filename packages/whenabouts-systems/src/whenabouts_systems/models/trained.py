@@ -1,4 +1,4 @@
-"""A trained system with everything that its use needs, in a folder or on a hub.
+"""Save and load a trained system with everything that its use needs, in a folder or on a hub.
 
 | file | holds |
 | --- | --- |
@@ -54,7 +54,7 @@ IMPORTED_FROM = "imported from"
 """The key in `about` for the file name of an imported checkpoint."""
 
 Labels = Literal["inclusive", "as-released"]
-# How many more weights than its file a model may have (errors then name them), and how many in all.
+# How many more weights a model may have than its file (up to here errors name them), and how many in all.
 _SURPLUS, _MAX_WEIGHTS = 1000, 8000
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -252,11 +252,11 @@ def _from_hub(name: str, revision: str | None) -> Path:
             versioned, lambda folder: all((folder / file).is_file() for file in (WEIGHTS, CONFIG))
         )
     except hub.HubError as error:
-        raise UsageError(f"no folder here is called so, and of the hub's models: {error}") from error
+        raise UsageError(f"there is no folder of this name, and as a hub's model: {error}") from error
 
 
 def _inside(folder: Path) -> str:
-    """For an error: the trained stages in a folder that is not a trained system."""
+    """The trained stages in a folder that is not a trained system, for an error."""
     names = sorted(path.parent.name for path in folder.glob(f"*/{CONFIG}"))
     if not names:
         return ""

@@ -1,10 +1,10 @@
-"""UVCOM (Xiao et al., CVPR 2024): clips are mixed with their words, their neighbours and the whole query.
+"""UVCOM (Xiao et al., CVPR 2024): predict windows and saliency from clips mixed with words and neighbours.
 
-Clips attend to words, and words to clips. Both are clustered; the cluster of clips most similar to those of
-words represents the whole video. Convolutions mix clips with their neighbours. A random walk then mixes them
-with the clusters of words. Windows begin with the sentence, after it has attended to the clips. In training
-the sentence must be more similar to its video than to others of the batch, and to clips of the moment than to
-other clips. Saliency is as in QD-DETR.
+Clips attend to words, and words to clips. Both are clustered; the cluster of clips most similar to the
+clusters of words represents the whole video. Convolutions mix clips with their neighbours. A random walk then
+mixes them with the clusters of words. The windows' initial content is the sentence after it has attended to
+the clips. In training the sentence must be more similar to its own video than to others of the batch, and to
+clips of the moment than to other clips. Saliency is as in QD-DETR.
 
 Readings:
 
@@ -63,7 +63,7 @@ _CLIP_LAYERS = 2
 class Config(ContrastedSettings):
     """Settings of UVCOM: those of QD-DETR, and more.
 
-    `text_layers` also counts the layers in which words attend to clips. `rounds` of the clustering.
+    `text_layers` is also the number of layers in which words attend to clips; `rounds` are the clustering's.
     """
 
     text_layers: Size = 3
@@ -74,7 +74,7 @@ class Config(ContrastedSettings):
     video_centres: Size = 30
     rounds: Size = 5
     inner: Size = 1024
-    """Inner width of the perceptrons that compare, and of that of the slots."""
+    """Inner width of the perceptrons that compare sentence and video, and of the slot attention's."""
     whole_walk: bool = True
     weight_similarity: NotNegative = 1.0
     unlike_from_epoch: Count | None = None
@@ -106,7 +106,7 @@ class Model(ContrastedModel):
     """UVCOM with fresh weights: a localizer (see `protocol`)."""
 
     shares_padding = False
-    """Whether padded clips are shared evenly among the slots (`SlotAttention`)."""
+    """Whether padded clips have the same weight for each slot (`SlotAttention`)."""
 
     config: Config
 
@@ -136,8 +136,8 @@ class Model(ContrastedModel):
         integrated = self.integrated(queries, videos)
         clips, places, mask = integrated.clips, integrated.places, videos.mask
         slots = integrated.sentence[:, None].expand(-1, self.config.windows, -1)
-        held = self.slot_attention(slots, clips, mask) + self.held.weight
-        windows = self.windows_in(clips, places, mask, held, mended=True)
+        contents = self.slot_attention(slots, clips, mask) + self.held.weight
+        windows = self.windows_in(clips, places, mask, contents, mended=True)
         return WithSentence(windows, self.salience(clips, integrated.whole), integrated)
 
     def saliency_for(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
@@ -148,7 +148,7 @@ class Model(ContrastedModel):
         """Encode clips with the words of their pair."""
         mask, word_mask = videos.mask, queries.parts["mask"]
         places = places_of(mask, self.config.hidden)
-        clips, words = self._looked(self.clips_of(videos), places, mask, queries)
+        clips, words = self._attended(self.clips_of(videos), places, mask, queries)
         counted, counted_words = self._counted(mask), self._counted(word_mask)
         sentence = mean_of_rows(self.sentence(words), counted_words)
         text = self._clusters(self.text_centres, words, counted_words)
@@ -157,18 +157,18 @@ class Model(ContrastedModel):
         whole, clips = self.encoder.with_token(whole[:, None], self.whole_place, mixed, places, mask)
         return Integrated(clips, whole, places, mixed, sentence)
 
-    def _looked(
+    def _attended(
         self, clips: Tensor, places: Tensor, mask: Tensor, queries: QueryEncoding
     ) -> tuple[Tensor, Tensor]:
         """Clips (P, T, D) that have attended to words, and words (P, L, D) that have attended to clips."""
         words, word_mask = queries.parts["words"], queries.parts["mask"]
         unseen, unheard = self._unseen(mask, word_mask), self._unseen(word_mask, mask)
-        seeing = self.text_to_video.inform(clips, places, words, word_mask, unseen)
-        saying = self.video_to_text.inform(words, torch.zeros_like(words), clips, mask, unheard, places)
-        return seeing, saying
+        mixed_clips = self.text_to_video.inform(clips, places, words, word_mask, unseen)
+        mixed_words = self.video_to_text.inform(words, torch.zeros_like(words), clips, mask, unheard, places)
+        return mixed_clips, mixed_words
 
     def _counted(self, mask: Tensor) -> Tensor | None:
-        """The mask of the steps that clusters, means and the walk count; None: all."""
+        """The mask of the steps that clusters, means and the walk include; None: all steps."""
         return mask
 
     def _walked(self, clips: Tensor, text: Tensor, mask: Tensor | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""XML (Lei et al., TVR) and its extension by potentially relevant pairs (Maeoki et al., paper 000).
+"""XML (Lei et al., TVR): find videos and moments; extended by relevant pairs (Maeoki et al., paper 000).
 
 A query becomes one vector for each stream, a video one vector for each clip and stream. A video's score is
 the mean over streams of the largest cosine of the query's vector with a clip after the first encoder. Start
@@ -82,8 +82,8 @@ class Config(FusionSettings):
 
     The rows of the paper's tables: "+PR" sets `lambda_rel_neg_vr`, `lambda_pos_rel_vr` and `lambda_nll_2` to
     1; "+SL" sets `lambda_vcmr` to 1; "+SL+PR" sets these and `lambda_rel_neg_vcmr`, `lambda_pos_rel_vcmr`;
-    "C = 1" adds `confidence_is_one`; the ablations of tables 7 and 8 leave out some. Relevant pairs of a
-    batch are heeded where one of the lambdas that need them is not 0.
+    "C = 1" adds `confidence_is_one`; the ablations of tables 7 and 8 leave out some. The relevant pairs of a
+    batch are used only if one of the lambdas that need them is not 0.
     """
 
     encoder: Literal["transformer", "cnn"] = "transformer"
@@ -107,8 +107,8 @@ class Config(FusionSettings):
     lambda_nll_2: float = 0.0
     lambda_vcmr: float = 0.0
     moment_scores: MomentScores = "log"
-    """What equation 14 adds for a border: the logarithm of its logit, clamped to 1e-6 ("log") or shifted so
-    that the lowest of the video is 1e-6 ("shift"), or the logit itself ("logits")."""
+    """The value that equation 14 adds for a border: the logarithm of its logit, clamped to 1e-6 ("log") or
+    shifted so that the lowest of the video is 1e-6 ("shift"), or the logit itself ("logits")."""
     lambda_rel_neg_vcmr: float = 0.0
     lambda_pos_rel_vcmr: float = 0.0
     confidence_is_one: bool = False
@@ -155,7 +155,7 @@ class ConvolutionBlock(PackedBlock):
         self.norm = nn.LayerNorm(width)
 
     def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
-        """(N, D) to (N, D), for packed rows."""
+        """The convolved rows (N, D), from packed rows (N, D)."""
         channels = packing.unpack(rows).transpose(1, 2)
         convolved = self.pointwise(self.depthwise(channels)).relu()
         normed: Tensor = self.norm(self.dropout(packing.pack(convolved.transpose(1, 2))) + rows)
@@ -289,7 +289,7 @@ class Model(FusionModel):
         return pairs_of(batch.confidence, confidence_is_one=self.config.confidence_is_one)
 
     def _video_terms(self, batch: Batch, scores: Tensor, pairs: Pairs) -> Losses:
-        """Equation 13, or the contrast of paper 004; `scores` (Q, V)."""
+        """The terms of equation 13, or of the contrast of paper 004, from the video scores (Q, V)."""
         config, own = self.config, batch.video_of
         if config.video_loss != "ranking":
             return self._contrast_terms(batch, scores)
@@ -338,7 +338,7 @@ class Model(FusionModel):
     def _moment_logits(
         self, batch: Batch, groups: Sequence[tuple[Borders, list[Tensor], list[Tensor]]]
     ) -> tuple[Tensor, Tensor | None]:
-        """(2, Q, Q) logits of start and end at each moment's borders; the lowest of its video, if shifted."""
+        """(2, Q, Q) logits at each moment's start and end; with "shift" also its video's lowest."""
         if self.config.moment_scores != "shift":
             # This computes only two logits for each of Q x Q moments, and no softmax.
             places = (batch.video_of, batch.spans)
@@ -390,10 +390,10 @@ class Model(FusionModel):
         candidates: tuple[Tensor, Tensor, tuple[Tensor, Tensor]],
         relevance: tuple[Tensor, Pairs],
     ) -> Levels:
-        """Scores that ranking compares; negatives are drawn from candidates (Q, C) and columns of R (Q, Q).
+        """The scores that ranking losses compare, with negatives drawn from candidates (Q, C) and R (Q, Q).
 
-        `candidates` are (scores, allowed, places of relevant pairs, which are excluded); `relevance` are R
-        and the relevant pairs.
+        `candidates` are their scores, which are allowed, and the places of relevant pairs (excluded);
+        `relevance` are R, whose columns give each moment a negative query, and the relevant pairs.
         """
         config, (scores, every, places), (square, pairs) = self.config, candidates, relevance
         # Random negatives at first; later, when scores are meaningful, the highest ones ("hard negatives").
@@ -420,7 +420,7 @@ class Model(FusionModel):
         return BorderConvolution(self.config.span_kernel, convolve_padding=self.counts_padding)
 
     def _videos_against(self, batch: Batch, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores (Q, C) to draw negative videos from, which are allowed, and each query's column (Q,)."""
+        """Scores (Q, C) of candidates for negative videos, the allowed ones, and each query's column (Q,)."""
         return scores, ~batch.positives, batch.video_of
 
     def _moments_allowed(self, batch: Batch) -> Tensor:

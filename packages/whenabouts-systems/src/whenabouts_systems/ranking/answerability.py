@@ -41,8 +41,8 @@ from whenabouts_systems.ranking.ranker import Ranker
 from whenabouts_systems.ranking.split import Split, SplitRun, encode_split, given_videos, plain_words
 
 UNRELATED = 64
-"""How many unrelated queries show what chance finds."""
-# Queries that are answered together, and numbers that may be held for them.
+"""The number of unrelated queries that measure what chance finds."""
+# The most queries that are answered together, and the most numbers in memory for them.
 _TOGETHER, _NUMBERS = 256, 1 << 24
 
 
@@ -50,9 +50,9 @@ _TOGETHER, _NUMBERS = 256, 1 << 24
 class Answerability:
     """The raw numbers of Q queries; all arrays (Q,). `right`: the first answer in the whole pool is right.
 
-    `top` and `margin` map "in" (whole pool) and "out" (positives removed) to raw numbers. They are NaN if no
-    video was left to search, or too few unrelated queries to measure chance. `group` is the query's own
-    video, because queries about one video are not independent.
+    `top` and `margin` map "in" (whole pool) and "out" (judged videos removed) to raw numbers. They are NaN if
+    no video was left to search; `margin` also if too few unrelated queries measure chance. `group` is the
+    query's own video, because queries about one video are not independent.
     """
 
     query_ids: tuple[str, ...]
@@ -95,9 +95,9 @@ class SplitSystem:
         return cls(trained, split, encode_split(trained, split), trained.decoding, retriever)
 
     def best_of_videos(self, numbers: Indices, pools: Sequence[Collection[str]]) -> BestOfVideos:
-        """For the given queries, the best moment in each video of their pools; silent videos have none.
+        """The best moment of each query in each video of its pool; silent videos have none.
 
-        Raises UsageError for a system that finds no moments, a pool without videos, and an unknown video.
+        Raises UsageError for a system that finds no moments, a pool without videos, or an unknown video.
         """
         empty = next((at for at, pool in enumerate(pools) if not len(pool)), None)
         if empty is not None:
@@ -133,7 +133,7 @@ class SplitSystem:
 
 @dataclass(frozen=True, eq=False)
 class BestOfVideos:
-    """The best moment of each query in each video of its pool, (Q, P); empty places score minus infinity."""
+    """The best moment of each query in each video (`rows`) of its pool, (Q, P); those without score -inf."""
 
     rows: Indices
     start: Floats
@@ -150,11 +150,11 @@ def measure_answerability(
     retriever: SplitSystem | None = None,
     progress: Progress | None = None,
 ) -> Answerability:
-    """Answer all queries of a split, whose annotations have a pool and a positive for each query.
+    """The raw numbers of all queries of a split, answered with and without the videos judged for them.
 
-    The first answer is right if its IoU with a positive is at least `iou`. The video scores of a `retriever`
-    replace the system's own; whole pools are searched in both cases. Raises UsageError for a system that
-    finds no moments, for pools with unknown videos, and for too few queries to measure chance.
+    Each query has a pool and a positive. The first answer is right if its IoU with a positive is at least
+    `iou`. The video scores of a `retriever` replace the system's own, but choose no videos. Raises
+    UsageError for a system that finds no moments, unknown videos, or too few queries to measure chance.
     """
     system = SplitSystem.encoded(trained, split, retriever)
     queries, annotations = split.queries, split.annotations
@@ -236,7 +236,7 @@ class Unrelated:
         return self._above(top, best, names, np.asarray(real.any(1)))
 
     def margins_in_all(self, top: Floats, names: Sequence[str]) -> Floats:
-        """As `margins`, for searches of the whole corpus."""
+        """The same as `margins`, for searches of the whole corpus."""
         best = np.repeat(self.best.max(1).astype(np.float64)[:, None], len(names), axis=1)
         return self._above(top, best, names, np.ones(len(names), bool))
 
@@ -307,7 +307,7 @@ def _without(
 def _right(
     best: BestOfVideos, corpus: MemoryCorpus, annotations: Annotations, names: Sequence[str], iou: float
 ) -> Mask:
-    """(Q,) whether the best moment of each pool shares enough with a positive of its query."""
+    """(Q,) whether the best moment in each pool has an IoU of at least `iou` with a positive of its query."""
     place = best.score.argmax(1)[:, None]
     row, start, end = (
         np.take_along_axis(column, place, 1)[:, 0] for column in (best.rows, best.start, best.end)
@@ -345,10 +345,10 @@ class ConfidentRun:
     def of(
         cls, run: SplitRun, confidence: TrainedConfidence, seed: int = 0, *, of_pair: bool = False
     ) -> ConfidentRun:
-        """A run with confidences.
+        """A run with confidences; `of_pair`: the calibration was made with the ranker's retriever.
 
-        Raises UsageError if the calibration does not hold: another system chooses the videos (`of_pair`: the
-        ranker's retriever was calibrated, too), or the lengths of spans differ.
+        Raises UsageError if the calibration does not hold: another retriever chooses the videos, another
+        `video_weight` or other lengths of spans are set, or the run has other tasks than VCMR.
         """
         ranker = run.ranker
         current, measured = ranker.decoding, ranker.trained.decoding

@@ -28,17 +28,17 @@ from whenabouts_systems.ranking.calibrators import (
 from whenabouts_systems.ranking.confidence import DEFINITIONS, Definition, TrainedConfidence
 
 FALSE_ALARMS = 0.1
-"""The share of unanswerable queries that may be called a match, and of answerable ones that may be missed."""
+"""The share of unanswerable queries that may reach "match", and of answerable ones below "no match"."""
 ENOUGH_FOR_ISOTONIC = 1000
 """With fewer answers, a logistic curve (two parameters) is more reliable than an isotonic one."""
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedReport:
-    """A calibration and how good it is.
+    """A calibration (`confidence`) and how good it is.
 
-    All numbers are cross-validated: the calibrator was fitted to queries of other videos. `auroc` maps each
-    definition of the raw number to how often an answerable query scores above an unanswerable one.
+    `outcomes` and `bins` are cross-validated: their calibrators were fitted to queries of other videos.
+    `auroc` maps each definition of the raw number to how often an answerable query has a higher one.
     """
 
     confidence: TrainedConfidence
@@ -109,7 +109,7 @@ def calibrated(
     For the report, the queries are divided by video into two halves, and each half is judged by a calibrator
     fitted to the other. The returned calibration is fitted to all. `method` None is "isotonic" from
     `ENOUGH_FOR_ISOTONIC` answers on, else "temperature". Raises UsageError if no first answer is right, or
-    all are.
+    all are, or if a half lacks right or wrong ones.
     """
     raw, right, group, kinds = _answers(measured, definition)
     method = method or ("isotonic" if len(raw) >= ENOUGH_FOR_ISOTONIC else "temperature")

@@ -1,4 +1,4 @@
-"""Calibrators turn raw numbers into probabilities; reliability bins show how good these are.
+"""Turn raw numbers into probabilities (calibrators), and measure how good these are (reliability bins).
 
 - *Temperature*: the logistic curve p = 1 / (1 + exp(-(raw - offset) / temperature)), fitted by maximum
   likelihood (Platt, 1999; the offset is needed because a raw score is not a log-odds). It has two parameters
@@ -52,7 +52,7 @@ class Temperature:
         return share
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """The calibrator as plain values."""
         return {"method": "temperature", "offset": self.offset, "temperature": self.temperature}
 
 
@@ -68,7 +68,7 @@ class Isotonic:
         return np.asarray(np.interp(np.asarray(raw, np.float64), self.at, self.share), np.float64)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """The calibrator as plain values."""
         return {"method": "isotonic", "at": list(self.at), "share": list(self.share)}
 
 
@@ -91,7 +91,7 @@ def calibrator_from(value: Mapping[str, Any]) -> Calibrator:
 def fit(method: Method, raw: ArrayLike, right: ArrayLike) -> Calibrator:
     """Fit a calibrator to raw numbers `raw` (N,) and whether answers are `right` (N,) bool.
 
-    Raises UsageError if there are no answers, or if all are right or all wrong.
+    Raises UsageError if a number is not finite, if there are no answers, or if all are right or all wrong.
     """
     numbers, truth = np.asarray(raw, np.float64), np.asarray(right, bool)
     if not np.isfinite(numbers).all():
@@ -161,7 +161,7 @@ def _fit_isotonic(raw: Floats, right: NDArray[np.bool_]) -> Isotonic:
 
 
 def _pooled(hits: list[int], counts: list[int]) -> tuple[list[int], list[float]]:
-    """The start of each step of the best rising fit, and its share of hits; compared in exact integers."""
+    """The start of each step of the best rising fit, and its share of hits; shares are compared exactly."""
     steps: list[tuple[int, int, int]] = []
     for place, (hit, count) in enumerate(zip(hits, counts, strict=True)):
         start = place
@@ -185,7 +185,7 @@ class Bin:
     """The share of right answers."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """The bin as plain values."""
         return {
             "from": self.low,
             "to": self.high,

@@ -1,4 +1,4 @@
-"""Candidates: the units in which a query's moments are searched, chosen by a system or a run file.
+"""Choose candidates: the units in which a query's moments are searched, by a system or a run file.
 
 A restriction of a query (a given video, a pool, a filter) is a mask of allowed units.
 
@@ -27,7 +27,7 @@ from whenabouts_systems.ranking.encoded_corpus import MemoryCorpus, evaluating
 
 _log = logging.getLogger("whenabouts")
 
-# Size of a matrix product: small enough that the result stays in the CPU's cache until its maximum is taken.
+# Queries and videos of a matrix product: so few that its result stays in the CPU's cache.
 _QUERIES, _VIDEOS = 512, 64
 
 
@@ -60,7 +60,7 @@ class Candidates:
         return Candidates(self.rows[:, :count], self.scores[:, :count])
 
     def take(self, queries: Tensor) -> Candidates:
-        """The candidates of the given queries."""
+        """The candidates of the queries with these numbers (P,)."""
         return Candidates(self.rows[queries], self.scores[queries])
 
     @classmethod
@@ -82,7 +82,7 @@ def can_retrieve(model: Any) -> bool:
 def score_corpus(model: Any, queries: QueryEncoding, corpus: MemoryCorpus) -> Tensor:
     """(Q, U) scores of every unit of the corpus, on the queries' device.
 
-    Raises UsageError for a system that does not choose videos, and for a score that is NaN.
+    Raises UsageError for a system that does not choose videos, or a score that is NaN.
     """
     if not can_retrieve(model):
         raise UsageError("this system finds moments in videos but does not choose videos; name a retriever")
@@ -119,7 +119,7 @@ def allowed_videos(
     videos: Mapping[str, Collection[str]],
     row_of: Mapping[str, int],
 ) -> Tensor:
-    """(Q, V) bool: the allowed videos of each query; a query that is not in `videos` may have all.
+    """(Q, V) bool: the allowed videos of each query; all videos for a query that is not in `videos`.
 
     Raises UsageError for a video that is not in the corpus.
     """
@@ -167,7 +167,7 @@ def query_blocks(count: int, size: int) -> Iterator[range]:
 
 
 def device_of_queries(queries: QueryEncoding) -> torch.device:
-    """The device of encoded queries."""
+    """The device on which encoded queries are."""
     return next(iter((*queries.search.values(), *queries.parts.values()))).device
 
 
@@ -182,7 +182,7 @@ def is_run(place: str | Path) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class RankedVideos:
-    """Videos that any program ranked for queries: query id -> (video ids, scores), best first, each once.
+    """A run as a retriever. `lists` is query id -> (video ids, scores), best first, each video once.
 
     As with any retriever, a localizer adds `video_weight` times these scores to those of its spans. It
     searches only listed videos, even if a list has too few. A query with an empty list has no answers.
@@ -193,7 +193,7 @@ class RankedVideos:
 
     @classmethod
     def of(cls, source: RunSource, *, logarithm: bool = False) -> RankedVideos:
-        """A run as a retriever: its list of videos, or else of moments, of which a video's best one counts.
+        """A run's lists of videos, or else of moments, where a video has the score of its best moment.
 
         A video that occurs twice counts once, with its best score. If scores contradict the order of a list,
         the scores count. The log says how often both happened. `logarithm` takes the natural logarithms of
@@ -225,13 +225,13 @@ class RankedVideos:
 
     @property
     def longest(self) -> int:
-        """The number of videos in its longest list, at least 1."""
+        """The number of videos in the longest list, at least 1."""
         return max((len(names) for names, _ in self.lists.values()), default=1) or 1
 
     def scores(self, query_ids: Sequence[str], corpus: MemoryCorpus) -> Tensor:
         """(Q, V) the scores of the corpus's videos; minus infinity if a video is not listed.
 
-        Raises UsageError for a query that is not in the run, and for a video that is not in the corpus.
+        Raises UsageError for a query that is not in the run, or a listed video that is not in the corpus.
         """
         scores = torch.full((len(query_ids), len(corpus)), -torch.inf)
         for at, query_id in enumerate(query_ids):
@@ -251,7 +251,7 @@ class RankedVideos:
 
 
 def _lists(block: RunBlock) -> Iterator[tuple[str, tuple[str, ...], NDArray[np.float64], int]]:
-    """For each query of a block: (id, distinct videos best first, their best scores, rows of its list)."""
+    """The queries of a block: (id, distinct videos best first, their best scores, length of its list)."""
     for number, query_id in enumerate(block.query_ids):
         rows = slice(int(block.offsets[number]), int(block.offsets[number + 1]))
         codes, score = block.video[rows], block.score[rows]

@@ -1,4 +1,4 @@
-"""The confidence of a trained system's answers, by a calibration in the checkpoint's folder.
+"""Give a trained system's answers confidences, by a calibration in the checkpoint's folder.
 
 The confidence is the probability that the first moment is right (its IoU with a positive is high enough). A
 calibrator (`calibrators.py`) computes it from a raw number:
@@ -8,8 +8,8 @@ calibrator (`calibrators.py`) computes it from a raw number:
   (top - median) / (upper quartile - lower quartile). It means the same in 50 videos and in 20,000, where
   every query finds something with a high score.
 
-`calibration.py` fits it to the queries of a validation split, each answered once with its positives and once
-without. So it assumes that half of the queries have an answer.
+`calibration.py` fits the calibrator to the queries of a validation split, each answered once with its
+positives and once without. So confidences assume that half of the queries have an answer.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Background:
 
     @classmethod
     def of(cls, scores: Sequence[float] | Floats) -> Background:
-        """From the best scores. Raises UsageError for fewer than `LEAST_UNRELATED` finite ones."""
+        """The background of best scores. Raises UsageError for fewer than `LEAST_UNRELATED` finite ones."""
         values = np.asarray(scores, np.float64)
         values = values[np.isfinite(values)]
         if len(values) < LEAST_UNRELATED:
@@ -63,7 +63,7 @@ class Background:
         return cls(float(median), max(float(high - low), least))
 
     def margin(self, score: Floats | float) -> Floats:
-        """How far a score is above chance, in spreads."""
+        """How far scores lie above the median, in spreads; of the shape of `score`."""
         return np.asarray((np.asarray(score, np.float64) - self.median) / self.spread)
 
 
@@ -86,7 +86,7 @@ class TrainedConfidence:
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def of_scores(self, scores: ArrayLike, background: Background | None) -> Floats:
-        """The confidences of answers with these scores; `background` is measured on the same videos.
+        """The confidences, from 0 to 1, of answers with these scores on the videos of `background`.
 
         Raises ValueError if the definition needs a background and there is none.
         """
@@ -111,7 +111,7 @@ class TrainedConfidence:
         }
 
     def save(self, folder: str | Path) -> Path:
-        """Write it beside a checkpoint's weights, atomically; return the path."""
+        """Write `calibration.json` beside a checkpoint's weights, atomically; return its path."""
         path = Path(folder) / FILE
         with write_atomically(path) as stream:
             stream.write((json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n").encode())
@@ -128,7 +128,7 @@ def load_confidence(folder: str | Path, fingerprint: str) -> TrainedConfidence |
 
 
 def confidence_of(name: str | Path, calibration: bytes | None, fingerprint: str) -> TrainedConfidence | None:
-    """The calibration that came with a trained system (`Trained.calibration`), such as from a hub.
+    """The calibration that came with a trained system (`Trained.calibration`), for example from a hub.
 
     Messages call the system `name`. Raises as `load_confidence`.
     """

@@ -1,4 +1,4 @@
-"""How sure the answers of a trained system are: reliability, answerable or not, and risk over coverage."""
+"""Draw how good a calibration is: reliability, confidence with and without an answer, risk over coverage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def write_report(report: TrainedReport, folder: Path) -> list[Path]:
-    """`confidence.svg`, `.png` and `confidence.json` in a folder; raises as `write_figures` does."""
+    """Write `confidence.svg`, `.png` and `.json` to a folder; their paths. Raises as `write_figures` does."""
     with new_figure(12.0, 3.6) as figure:
         reliability, answerable, risk = figure.subplots(1, 3)
         _draw_reliability(reliability, report)

@@ -1,4 +1,4 @@
-"""A corpus that a trained system has encoded, unit by unit.
+"""Encode a corpus with a trained system, unit by unit, and read the encodings.
 
 A *unit* is a part of a video that is encoded alone: usually the whole video, or a segment of a long video, or
 a window around a proposal (`units.py`). Ranking uses the interface `EncodedCorpus`, which has two
@@ -38,7 +38,7 @@ Progress = Callable[[int, int], None]
 Queries = Callable[[Indices], QueryBatch]
 """Numbers of queries -> the model's batch of them."""
 
-# Clips that are encoded at a time, and the bytes of encodings in a block.
+# The most clips that are encoded at a time, and about the bytes of encodings in a block.
 _BATCH_CLIPS = 6_400
 _BLOCK_BYTES = 96 << 20
 _GROUPS = ("keys", "key_masks", "parts")
@@ -55,11 +55,11 @@ class System(Protocol):
 
     @property
     def model(self) -> Any:
-        """The module."""
+        """The model, a `torch.nn.Module`."""
 
     @property
     def decoding(self) -> Decoding:
-        """How spans become moments."""
+        """The settings by which spans become moments."""
 
 
 class EncodedCorpus(Protocol):
@@ -195,12 +195,12 @@ def encode_corpus(
     by_length: bool = True,
     progress: Progress | None = None,
 ) -> MemoryCorpus:
-    """Encode all videos of a corpus.
+    """The encoded videos of a corpus, sorted by id.
 
     `clips_of(rows)` gives the model's batch of these rows of `video_ids`. `clips` (V,) are the numbers of
     clips, `clip_seconds` their seconds ((V,) or one number), and `durations` (V,) the seconds of the videos
     (NaN or infinite if unknown). With a `folder`, encodings are written there and at most one block is in
-    memory; otherwise they stay on the model's device.
+    memory; otherwise they stay on the model's device. Raises UsageError for no videos, or another folder.
 
     Batches hold at most `batch_videos` videos of similar length; scores do not depend on this. Without
     `by_length`, batches keep the given order and form one block, padded to the longest video: scores of
@@ -237,7 +237,7 @@ def encode_corpus(
 
 
 def encode_queries(trained: System, queries: Queries, numbers: Indices) -> QueryEncoding:
-    """Encode the queries `numbers` with a system, some hundreds at a time."""
+    """The encodings of the queries `numbers` (Q,) by a system."""
     model = trained.model
     device = device_of(model)
     with evaluating(model):

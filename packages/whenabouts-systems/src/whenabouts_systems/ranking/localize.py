@@ -1,4 +1,4 @@
-"""Localize: the best moments of each query in its candidate units.
+"""Find the best moments of each query in its candidate units.
 
 Shapes: Q queries, N candidates of a query, P pairs of a query and a unit, T clips.
 """
@@ -29,15 +29,15 @@ from whenabouts_systems.models.protocol import Localizer, QueryEncoding, SpanSco
 from whenabouts_systems.ranking.candidates import Candidates, sliced
 from whenabouts_systems.ranking.encoded_corpus import Indices, MemoryCorpus, bytes_of, evaluating
 
-# A video that this many queries ask for is scored for all of them through a view, without copies.
+# A video that is a candidate of this many queries is scored for all of them through a view, without copies.
 _POPULAR = 4
 # Bytes of encodings that are copied at a time: on a CPU as much as stays in its cache; a GPU needs more.
 _COPY_BYTES = {"cpu": 4 << 20}
 _COPY_BYTES_ELSEWHERE = 1 << 29
-# Pairs whose scores are joined before they are passed on.
+# The number of pairs from which scores are yielded together.
 _PAIRS_TOGETHER = 8192
-# Below this many bytes a video the operations are so small that a second thread costs more than it saves: on
-# a busy machine ten times as much, because the threads wait for each other to be scheduled.
+# A video of fewer bytes is scored by one thread: a second one costs more than it saves, on a busy machine ten
+# times as much, because the threads wait for each other to be scheduled.
 _SMALL_BYTES = 1 << 20
 
 

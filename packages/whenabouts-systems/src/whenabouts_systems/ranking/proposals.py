@@ -1,6 +1,6 @@
-"""Search long videos by segments: join a query's best segments to proposals, the places to search.
+"""Search long videos by segments: join a query's best segments to proposals, the time ranges to search.
 
-The first two stages of SPR ("Segment-Proposal-Ranking", for ranked moments); the third is
+These are the first two stages of SPR ("Segment-Proposal-Ranking", for ranked moments); the third is
 `rank.rank_proposals`.
 
 1. Videos are cut into segments of equal length without overlap, and each is encoded alone (`units.py`). Every
@@ -33,14 +33,14 @@ from whenabouts_systems.ranking.units import Units
 
 @dataclass(frozen=True, slots=True)
 class SegmentSettings:
-    """How videos are cut and proposals made; the defaults are SPR's.
+    """The settings by which videos are cut and proposals made; the defaults are SPR's.
 
     - `seconds` of a segment, rounded to whole clips of the features, at least one.
-    - `depth`: how many of a query's best segments are joined.
+    - `depth`: the number of a query's best segments that are joined.
     - `gap` and `reach`: two groups of segments become one proposal if at most `gap` segments are missing
       between them, or at most `reach` times the segments of both groups.
-    - `proposals`: how many of the best are kept (None: all).
-    - `padding_seconds`: added on both sides before a proposal is searched.
+    - `proposals`: the number of a query's best proposals that are kept (None: all).
+    - `padding_seconds`: the time added on both sides before a proposal is searched.
     """
 
     seconds: float = 4.0
@@ -66,9 +66,9 @@ class SegmentSettings:
 
 @dataclass(frozen=True, eq=False)
 class Proposals:
-    """P time ranges to search; query i has offsets[i]:offsets[i + 1], best first.
+    """P time ranges to search; those of query i are offsets[i]:offsets[i + 1], best first.
 
-    `video`, `start` and `end` in seconds, `score` of the best segment; all (P,).
+    `video` numbers the video, `start` and `end` are seconds, `score` is the best segment's; all (P,).
     """
 
     offsets: Indices
@@ -99,7 +99,7 @@ class Proposals:
 
 
 def joined_segments(candidates: Candidates, segments: Units, settings: SegmentSettings) -> Proposals:
-    """Join each query's segments (best first) to proposals: neighbours in one video become one."""
+    """The proposals of each query: its segments (best first), those close together in a video joined."""
     real = candidates.exist.cpu().numpy()
     query, rank = real.nonzero()
     number = candidates.rows.cpu().numpy()[real]

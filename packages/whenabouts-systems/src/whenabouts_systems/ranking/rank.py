@@ -1,4 +1,4 @@
-"""Rank moments: encoded queries and their candidates -> moments, after suppression, in order.
+"""Rank moments: from encoded queries and their candidates to moments in order, after suppression.
 
 All callers of trained systems (`run`, validation, search of a corpus, calibration) use `rank` for whole
 videos or `rank_proposals` for windows of long videos.
@@ -33,11 +33,11 @@ from whenabouts_systems.ranking.units import Footage, Units
 NMS = 0.5
 """The default IoU above which a better moment of the same video suppresses a moment."""
 
-# Moments with a larger IoU are equal; one of them goes even without other suppression.
+# Moments with a larger IoU are equal; only one is kept, even without other suppression.
 _EQUAL = 1 - 1e-9
-# If suppression must see all spans: how many to try at first, and the factor until enough survive.
+# If suppression must see all spans: the spans of the first attempt, and the factor until enough survive.
 _SPANS_PER_MOMENT, _MIN_SPANS, _MORE = 4, 256, 4
-# The most spans to hold at a time then.
+# The most spans in memory at a time in that case.
 _SPANS_HELD = 1 << 21
 # Queries whose proposals are read and encoded together.
 _QUERIES_TOGETHER = 32
@@ -180,7 +180,7 @@ def rank_proposals(
     limit: int | None = None,
     weight: float | None = None,
 ) -> Moments:
-    """The best moments in proposals: SPR's third stage with any localizer.
+    """The best moments of each query in its proposals: SPR's third stage with any localizer.
 
     Each proposal is padded on both sides by `padding_seconds` (SPR: 8), rounded outward to clips, encoded as
     if it were a video, and searched for its best moment. A moment scores span + `weight` * window (the
@@ -207,7 +207,7 @@ def rank_proposals(
 
 
 def best_first(moments: Moments, names: Sequence[str], nms: float | None, limit: int) -> Moments:
-    """The best `limit` moments of each query, ordered by score, name of the video, start and end.
+    """The best `limit` moments of each query, ordered by score, then name of the video, start and end.
 
     A moment is suppressed if its IoU with a better one of its video is above `nms`. With None only equal
     moments are suppressed, because overlapping padded proposals may find the same moment.

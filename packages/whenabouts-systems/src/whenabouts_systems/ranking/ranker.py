@@ -38,12 +38,12 @@ from whenabouts_systems.ranking.proposals import Proposals, SegmentSettings, joi
 from whenabouts_systems.ranking.rank import Moments, rank, rank_proposals
 from whenabouts_systems.ranking.units import Footage, Units, segment_clips
 
-# Queries that are answered together, and float32 numbers that may be held for them.
+# The most queries that are answered together, and the most float32 numbers in memory for them.
 _QUERIES = 4096
 _QUERIES_BY_SEGMENTS = 512
 _NUMBERS = 1 << 26
 _CLIPS = 128
-# Added to the suppression threshold of pools, so that rounding suppresses no overlap equal to it.
+# Added to the suppression threshold in pools, so that rounding suppresses no overlap equal to it.
 _SLACK = 1e-9
 
 Videos = Mapping[str, Collection[str]]

@@ -56,7 +56,7 @@ class Split(Protocol):
 
     @property
     def durations(self) -> NDArray[np.float64]:
-        """(V,) seconds."""
+        """(V,) the length of each video in seconds."""
 
     def query_batch(self, rows: Indices) -> QueryBatch:
         """The given rows of `queries` as a batch."""
@@ -67,7 +67,7 @@ class Split(Protocol):
 
 @dataclass(frozen=True)
 class SplitRun:
-    """A ranker's answers to a split, computed while they are read, so that a run may have any size.
+    """A ranker's answers to a split, computed while they are read, so a run may be larger than memory.
 
     `retrieval_split` gives the retriever's batches of the queries, if there is a retriever. `queries` are the
     numbers of the queries to answer (None: all).
@@ -131,7 +131,7 @@ def encode_split(
     batch_videos: int | None = None,
     progress: Progress | None = None,
 ) -> MemoryCorpus:
-    """Encode the videos of a split, in memory or in a `folder`."""
+    """The encoded videos of a split, in memory or in a `folder`."""
     return encode_corpus(
         trained.model,
         split.video_batch,
@@ -156,10 +156,10 @@ def rank_split(
     queries: range | None = None,
     retriever: RankedVideos | None = None,
 ) -> MemoryRun:
-    """Answer the queries of a split, in memory; `tasks` None does all that the system can do.
+    """The answers to the queries of a split, in memory; `tasks` None means all that the system can do.
 
-    `decoding` replaces the system's own, `corpus` saves encoding the videos, and `retriever` chooses the
-    videos. `queries` are the numbers of the queries to answer (None: all).
+    `decoding` replaces the system's own, `corpus` are the videos if already encoded, and `retriever` chooses
+    the videos. `queries` are the numbers of the queries to answer (None: all).
     """
     encoded = corpus if corpus is not None else encode_split(trained, split)
     ranker = Ranker(trained, encoded, decoding=decoding, retriever=retriever)
@@ -168,7 +168,7 @@ def rank_split(
 
 
 def joined_runs(parts: Sequence[MemoryRun]) -> MemoryRun:
-    """Join runs over parts of a split's queries, in order."""
+    """One run of several over parts of a split's queries, in order."""
     first = parts[0]
     tasks = {task: tuple(block for part in parts for block in part.lists[task]) for task in first.lists}
     return MemoryRun(first.name, tasks)
@@ -218,7 +218,7 @@ class PooledSplit:
 
     @property
     def durations(self) -> NDArray[np.float64]:
-        """(V,) seconds."""
+        """(V,) the length of each video in seconds."""
         return self.split.durations
 
     def query_batch(self, rows: Indices) -> QueryBatch:
@@ -230,18 +230,18 @@ class PooledSplit:
         return self.split.video_batch(rows)
 
     def beside(self, split: Split) -> PooledSplit:
-        """The same queries with another system's split, which has them in the same order."""
+        """This record with the inputs of another system, from its `split` of the same queries in order."""
         return replace(self, split=split)
 
 
 def pooled_split(split: Split, pools: Annotations) -> PooledSplit:
     """The queries of a split that have pools in `pools`.
 
-    Queries are matched by id. If a file has other ids, they are matched by the video of their first judgement
-    and their words, without regard to capitals, blanks and a last full stop; equal ones in order.
+    Queries are matched by id. If a file has other ids, they are matched by the video of their first positive
+    judgement and their words, without regard to capitals, blanks and a last full stop; equal ones in order.
 
     Raises UsageError for a file without pools, a pool with a video outside the split, a query with a pool but
-    without a positive, and a query that is not in the split.
+    without a positive, a query that is not in the split, or equal ids with different words.
     """
     if not pools.pools:
         raise UsageError(
@@ -282,11 +282,11 @@ def _matched(split: Split, pools: Annotations, queries: Sequence[Query]) -> Indi
     numbers: dict[tuple[str, str], list[int]] = {}
     for number, query in enumerate(split.queries):
         numbers.setdefault(split_keys[query.id], []).append(number)
-    rows, taken = [], dict.fromkeys(numbers, 0)
+    rows, used = [], dict.fromkeys(numbers, 0)
     for query in pools.queries:
         key = pool_keys[query.id]
-        place = taken.get(key, 0)
-        taken[key] = place + 1
+        place = used.get(key, 0)
+        used[key] = place + 1
         if query.id not in pools.pools:
             continue
         if place >= len(numbers.get(key, ())):
@@ -312,7 +312,7 @@ def _refuse_other_words(
 
 
 def _keys(annotations: Annotations) -> Mapping[str, tuple[str, str]]:
-    """Query id -> the video of its first judgement, and its words."""
+    """Query id -> the video of its first positive judgement, and its words."""
     first = given_videos(annotations)
     return {query.id: (first.get(query.id, ""), plain_words(query.text)) for query in annotations.queries}
 

@@ -24,7 +24,7 @@ from whenabouts_systems.ranking.split import PooledSplit, Split, SplitRun, encod
 from whenabouts_systems.ranking.units import Footage
 
 _MAX_WEIGHT = 1_000_000
-"""The largest weight of a video's score; with more, a moment's own score is lost to rounding."""
+"""The largest weight of a video's score; with a larger one, a moment's own score is lost to rounding."""
 
 
 class SplitFootage(Split, Footage, Protocol):
@@ -36,24 +36,24 @@ class SystemOnSplit(Protocol):
 
     @property
     def place(self) -> str:
-        """The system's folder, or its name on a hub."""
+        """The system's folder, or its name on a hub (owner/name)."""
 
     @property
     def trained(self) -> Trained:
-        """The system."""
+        """The trained system."""
 
     @property
     def split(self) -> SplitFootage:
-        """The split."""
+        """The split, with the system's features."""
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How to answer a split.
+    """The settings by which a split is answered.
 
     `task` None takes the tasks that the system can do: all if `all_tasks`, else the first. `decoding` changes
     settings of the checkpoint's decoding. `segments` is the length in seconds of segments of long videos.
-    `folder` holds encoded videos on disk. For `video_weight` see `Ranker`.
+    `folder`: encoded videos are kept there, not in memory. For `video_weight` see `Ranker`.
     """
 
     task: str | None = None
@@ -185,7 +185,7 @@ def with_confidence(run: SplitRun, checkpoint: str, *, of_pair: bool) -> RunSour
     """The run with the confidence of each query's first answer, by the checkpoint's calibration.
 
     `of_pair`: the run's retriever is the one of the checkpoint. Raises UsageError for a checkpoint without a
-    calibration, and if its calibration does not hold for this run.
+    calibration, or if its calibration does not hold for this run.
     """
     localizer: Any = run.ranker.trained
     chooser: Any = run.ranker.retriever

@@ -1,4 +1,4 @@
-"""Units that a system encodes: parts of videos, each encoded as if it were a video.
+"""Cut videos into units: parts of videos that a system encodes as if each were a video.
 
 `encode_corpus` encodes whole videos. Long videos are cut into segments of equal length (`Units.cut`), and a
 window around a moment or a proposal is a unit, too (`Units.around`).
@@ -25,11 +25,11 @@ from whenabouts_systems.ranking.encoded_corpus import Floats, Indices, MemoryCor
 
 
 class Footage(Protocol):
-    """Videos as features, row by row: `training.examples.Examples`, `indexed_corpus.StoredFootage`."""
+    """Videos as features, row by row: `training.examples.Examples`, `stored_footage.StoredFootage`."""
 
     @property
     def inputs(self) -> Inputs:
-        """How the system's rows are prepared."""
+        """The settings by which the system's rows are prepared."""
 
     @property
     def videos(self) -> Sequence[Video]:
@@ -37,7 +37,7 @@ class Footage(Protocol):
 
     @property
     def durations(self) -> Floats:
-        """(V,) seconds."""
+        """(V,) the length of each video in seconds."""
 
     @property
     def row_counts(self) -> Indices:
@@ -61,7 +61,7 @@ class Units:
 
     @classmethod
     def cut(cls, footage: Footage, seconds: float) -> Units:
-        """Cut all videos into segments, video after video; the last segment of each may be shorter."""
+        """All videos cut into segments of `seconds`, video after video; each video's last may be shorter."""
         size = whole_clips(seconds, footage.inputs.clip_seconds)
         rows = np.asarray(footage.row_counts, np.int64)
         counts = -(-rows // size)
@@ -71,7 +71,7 @@ class Units:
 
     @classmethod
     def around(cls, footage: Footage, video: Indices, start: Floats, end: Floats) -> Units:
-        """The rows that cover the seconds from `start` to `end` (U,), clipped to the videos."""
+        """Units of the rows that cover the seconds from `start` to `end` (U,), clipped to the videos."""
         clip, rows = footage.inputs.clip_seconds, np.asarray(footage.row_counts, np.int64)[video]
         first, last = clip_spans(start, end, clip)
         first = first.clip(0, rows - 1)

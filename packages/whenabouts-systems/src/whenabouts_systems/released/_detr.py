@@ -1,4 +1,4 @@
-"""The DETR family: settings of checkpoints of lighthouse and the authors, and departures of all programs."""
+"""Read settings from checkpoints of the DETR family, and reproduce the departures that its programs share."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def settings(
     """Settings from the checkpoint's tensors and options; `sizes` are further settings of one system.
 
     `windows` is the parameter with a row for each window; `encoder` and `decoder` are prefixes of parameters.
-    Streams are normalised, as in training. Lighthouse's predictor computes normalised features too, but uses
-    the others.
+    Streams are normalised, as in training. Lighthouse's predictor computes normalised features too, but
+    passes the unnormalised ones to the model.
     """
     released.refuse_others("span_loss_type", "l1")
     released.refuse_others("position_embedding", "sine", "v2")
@@ -104,9 +104,9 @@ def _heads(released: Released, hidden: int) -> int:
 class PairsInBatch(AnchoredModel):
     """Faults of QD-, CG-, TR-DETR and UVCOM by which a pair's results depend on its batch.
 
-    - Each head leaves out the padding of another pair: the program orders masks by head and then by pair,
-      PyTorch expects the reverse.
-    - Other queries of the batch count as wrong for a video even if they are known to be true for it.
+    - Each head masks the padding of another pair: the program orders masks by head and then by pair, PyTorch
+      expects the reverse.
+    - Other queries of the batch count as wrong for a video even if it is known to answer them.
     - Means over clips include padded clips.
     """
 

@@ -1,4 +1,4 @@
-"""The streams that a checkpoint of the DETR family reads, and in which order."""
+"""Find out which streams a checkpoint of the DETR family reads, and in which order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WIDTHS = {*_CLIP_WIDTHS, _SLOWFAST_WIDTH, *_PAIRS}
 def features_of(released: Released, width: int) -> tuple[dict[str, int], bool]:
     """The streams in rows of `width` values, in order, and whether temporal endpoint features follow.
 
-    The caller gives the streams, else the folders in the option `v_feat_dirs`. Otherwise CLIP is assumed to
+    They are the caller's, else those of the folders in the option `v_feat_dirs`. Otherwise CLIP is assumed to
     come first, as in lighthouse (the authors' programs begin with SlowFast), and the guess is reported.
     Raises UsageError if the caller's streams or `tef` do not fit the width.
     """

@@ -1,4 +1,4 @@
-"""CONQUER's and SQuiDNet's programs: settings of their checkpoints, and departures of both from papers."""
+"""Read settings from checkpoints of CONQUER and SQuiDNet, and reproduce both programs' shared departures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEAD_WIDTH = 64
 
 
 def sizes_of(released: Released, videos: str, query: str, convolved: str) -> dict[str, Any]:
-    """Sizes and weights whose names are the same in both programs.
+    """The settings that are found under the same names in both programs.
 
     `videos` and `query` are the prefixes of the encoders, `convolved` names a border's first convolution.
     """
@@ -43,7 +43,7 @@ def sizes_of(released: Released, videos: str, query: str, convolved: str) -> dic
 
 
 def settings_of(released: Released, config: Mapping[str, Any], program: str, nms: float) -> Settings:
-    """Settings with inputs and decoding as in `program`; only features of pictures are normalised."""
+    """All settings, with inputs and decoding as in `program`; only features of pictures are normalised."""
     widths = config["streams"]
     released.refuse_encoders(QUERY, *widths)
     released.refuse_tef(program)
@@ -60,9 +60,9 @@ def settings_of(released: Released, config: Mapping[str, Any], program: str, nms
 
 
 class PaddedPairs(PairModel):
-    """Videos are padded to `max_clips`, queries to `max_tokens`, and pooling counts the padding.
+    """Pads videos to `max_clips` and queries to `max_tokens`; pooling includes the padding.
 
-    Padded clips attend to all words equally. Negatives that are known to answer the query count.
+    Padded clips attend to all words equally. Videos that are known to answer a query may be its negatives.
     """
 
     def __init__(self, config: Any) -> None:

@@ -1,4 +1,4 @@
-"""CG-DETR as lighthouse trains it: checkpoints, departures from the paper. Loaded by name (`released`)."""
+"""Import CG-DETR's checkpoints from lighthouse, and reproduce its program's departures from the paper."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TITLE = "CG-DETR, imported from a checkpoint of lighthouse"
 
 
 def settings(released: Released) -> Settings:
-    """Settings as the tensors and the checkpoint's options have them."""
+    """Settings from the checkpoint's tensors and options."""
     prompts = released.size("global_rep_token", 0)
     distill = released.setting("lw_distill", 1.0)
     return _detr.settings(
@@ -37,12 +37,12 @@ def settings(released: Released) -> Settings:
 class AsReleased(_detr.PairsInBatch, Model):
     """CG-DETR as its program computes it: `PairsInBatch`, and four more departures.
 
-    - Queries with and without a wrong query are averaged separately. A single query without one would count
-      as much as all others together, but by a slip its contrast is dropped. In the contrast of attention,
-      queries without one never count.
+    - The contrasts of queries with and without a wrong query are averaged separately, so a few without one
+      count as much as all others; by a slip, that of a single query without one is left out. In the contrast
+      of attention, queries without one never count.
     - The class of dummy sentences is the first that is not the query's own: 0, but 1 for the first query.
     - The cross-entropy of membership is at most 100.
-    - Padded words count in the distillation.
+    - The distillation includes padded words.
     """
 
     def _contrast(

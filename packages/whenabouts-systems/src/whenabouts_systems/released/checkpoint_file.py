@@ -1,4 +1,4 @@
-"""Reads tensors and plain settings from files of `torch.save`, old and new, without running their code.
+"""Read tensors and plain settings from files of `torch.save`, old and new, without running their code.
 
 The released programs save `{"model": state_dict, "model_cfg": settings, "epoch": number}`; in the DETR family
 the key of the settings is "opt". The settings are an object of easydict, a package that need not be
@@ -107,9 +107,9 @@ class _View:
 def read_checkpoint(path: Path) -> Checkpoint:
     """The tensors and settings of a file of `torch.save`.
 
-    Raises FormatError for a file that is missing, damaged or not written by `torch.save`, and if it asks for
-    a call that is not allowed (no call is made), has a parameter that is not a tensor, or tensors larger than
-    the file.
+    Raises FormatError for a file that is missing, damaged or not written by `torch.save`, or that asks for a
+    call that is not allowed (no call is made), has a parameter that is not a tensor, or has tensors larger
+    than the file.
     """
     try:
         with open_regular(path) as stream:
@@ -207,7 +207,7 @@ def _values(path: Path, storage: _Storage, data: bytes) -> Tensor:
 
 
 class _Contents:
-    """What the main pickle holds: the places of parameters in storages, the plain settings, the epoch."""
+    """The content of the main pickle: the places of parameters in storages, the plain settings, the epoch."""
 
     def __init__(self, path: Path, value: Any) -> None:
         self._path, self._file_bytes = path, path.stat().st_size
@@ -232,7 +232,7 @@ class _Contents:
         return list({view.storage.key: view.storage for view in self._views.values()}.values())
 
     def checkpoint(self, values: Mapping[str, Tensor]) -> Checkpoint:
-        """Build the checkpoint from the values of the storages; tensors are copies."""
+        """The checkpoint with the values of the storages; tensors are copies. Raises FormatError."""
         tensors = {}
         for name, view in self._views.items():
             if view.storage.key not in values:
@@ -257,7 +257,7 @@ class _Contents:
         return FormatError(self._path, f"parameter {name[:100]!r} {problem[:300]}", accepted=accepted)
 
     def _view(self, name: str, value: Any) -> _View:
-        """The place of a parameter's values; every number in the file is checked."""
+        """The place of a parameter's values. Raises FormatError for a number that no tensor can have."""
         if isinstance(value, Call) and value.path == _PARAMETER_CALL and value.arguments:
             value = value.arguments[0]
         if not (isinstance(value, Call) and value.path in _TENSOR_CALLS and len(value.arguments) >= 4):

@@ -1,4 +1,4 @@
-"""How released programs average rows of features and turn seconds into clips; an experiment may choose it.
+"""Average rows of features and turn seconds into clips as released programs do; an experiment may choose so.
 
 The results differ from `features.resample` and `whenabouts.clips` at ends: averaging usually leaves out the
 last row of a video, and the last clip of a moment is exclusive.
@@ -17,7 +17,7 @@ Indices = NDArray[np.int64]
 def average_to_length(rows: Rows, count: int) -> NDArray[np.float32]:
     """(count, D) float32: T rows averaged to `count`, as ReLoCLNet, TVR-Ranking, MS-SL and MMN do.
 
-    Borders of segments are at most T-1. So the last row is left out unless it is alone in its segment.
+    Borders of segments are at most T - 1, so the last row is left out unless its segment would be empty.
     Raises UsageError without rows or for a count below 1.
     """
     check_counts(len(rows), count)

@@ -1,6 +1,6 @@
-"""CONQUER's program: checkpoints, and departures from the paper. Loaded by name (`released/__init__.py`).
+"""Import CONQUER's checkpoints, and reproduce its program's departures from the paper.
 
-The tensors tell all sizes, the streams, and whether the model scores videos (measure "exclusive"). The
+All sizes, the streams, and whether the model scores videos (measure "exclusive") follow from the tensors. The
 measures "general" and "disjoint" have the same parameters; without an option "general" is assumed, which
 counts a retriever's score once (`alpha`). For a retriever's list such as HERO's, give the logarithms of its
 scores.
@@ -74,4 +74,4 @@ def _measure(released: Released) -> str:
 
 
 class AsReleased(PaddedPairs, Model):
-    """CONQUER as its program computes it."""
+    """CONQUER as its program computes it (`PaddedPairs`)."""

@@ -1,17 +1,17 @@
-"""CroCs' losses as its program computes them, faults included. Loaded by name (`released/__init__.py`).
+"""Compute CroCs' losses as its program does, including its faults.
 
 - A filtered pair is not excluded from the sum: its cosine becomes 0, so it adds exp(0) = 1. On the moments'
   side this also happens to a sentence's own pair if its own video counts as similar, as with true
-  similarities; in the denominator only the margin is then left of the pair.
-- All logits of a denominator, the positive's included, are multiplied by (number of all pairs) / (number of
+  similarities; the denominator then has only the margin in place of the pair's logit.
+- All logits of a denominator, including the positive's, are multiplied by (number of all pairs) / (number of
   kept pairs); the numerator is not.
 - In the loss of drawn queries, the matrices of one positive sentence and of all sentences are broadcast: the
   mean is over as many rows as there are sentences, but only the first is the paper's loss.
 - The mean cross-entropy of negatives is divided once more by the number of maps. The first stage has none.
-- MMN's departures (`released/mmn.py`).
+- It shares MMN's departures (`released/mmn.py`).
 
-The program also makes a cross-entropy with a weight of 50 that it never calls. None of its files calls the
-loss of either stage, and it has no sampler. Its checkpoints are read by MMN's importer.
+The program also defines a cross-entropy with a weight of 50 that it never calls. None of its files calls the
+loss of either stage, and it has no sampler. Its checkpoints are imported as MMN's.
 
 Shapes as in `parts/mutual_matching.py`.
 """
@@ -40,12 +40,12 @@ _ABSENT = -1e30
 
 
 def negative_cross_entropy(logits: Tensor, pairs: Tensor, cells: Tensor) -> Tensor:
-    """As in `models/crocs.py`, divided once more by the number of pairs."""
+    """The same as in `models/crocs.py`, divided once more by the number of pairs."""
     return crocs.negative_cross_entropy(logits, pairs, cells) / pairs.sum().clamp(min=1)
 
 
 class AsReleased(crocs.Model):
-    """CroCs as its program computes it; see above."""
+    """CroCs as its program computes it; see the module."""
 
     rule_class = ReleasedRule
     whole_square = True

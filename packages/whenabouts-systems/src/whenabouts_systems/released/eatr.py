@@ -1,4 +1,4 @@
-"""EaTR as lighthouse trains it: checkpoints, and departures from the paper. Loaded by name (`released`)."""
+"""Import EaTR's checkpoints from lighthouse, and reproduce its program's departures from the paper."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def settings(released: Released) -> Settings:
 
 
 class AsReleased(Model):
-    """Padding counts: words in the sentence, clips in the slots and in the events of the loss."""
+    """EaTR as its program computes it: padding takes part in the sentence, the slots and the events."""
 
     shares_padding = True
 

@@ -1,4 +1,4 @@
-"""G2L with the network of MMN's program, not of its authors' program. Loaded by name (`released`)."""
+"""Run G2L with the network of MMN's program; no program of its own authors is reproduced."""
 
 from __future__ import annotations
 

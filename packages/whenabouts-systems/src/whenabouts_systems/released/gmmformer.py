@@ -1,4 +1,4 @@
-"""GMMFormer's program: checkpoints, and departures from the paper. Loaded by name (`released/__init__.py`).
+"""Import GMMFormer's checkpoints, and reproduce its program's departures from the paper.
 
 The windows (0.5, 1, 5 and none) are constants in its code.
 """
@@ -32,7 +32,7 @@ class _PaddedAttention(GaussianAttention):
 
 
 class AsReleased(Model):
-    """GMMFormer as its program computes it: padding counts, and other answers of a query are negatives."""
+    """GMMFormer as its program computes it: padding takes part, and a query's other answers are negatives."""
 
     attention = _PaddedAttention
     borders = staticmethod(held_borders)

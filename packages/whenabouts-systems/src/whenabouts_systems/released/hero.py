@@ -1,8 +1,8 @@
-"""HERO's program: checkpoints (fine-tuned on TVR or DiDeMo, or pre-trained), and departures from the paper.
+"""Import HERO's checkpoints, and reproduce its program's departures from the paper.
 
-Loaded by name (`released/__init__.py`). The tensors tell all sizes; parameters that only pre-training uses
-are left out. The features of ResNet and SlowFast, joined, are one stream. Words are ids of RoBERTa's
-tokenizer (`--encoder query=NAME` names its folder or repository).
+Checkpoints may be fine-tuned on TVR or DiDeMo, or pre-trained. All sizes follow from the tensors; parameters
+that only pre-training uses are left out. The features of ResNet and SlowFast, joined, are one stream. Words
+are ids of RoBERTa's tokenizer (`--encoder query=NAME` names its folder or repository).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _layers(released: Released, place: str, heads: int) -> dict[str, int]:
 
 
 def _inputs(released: Released, config: dict[str, Any]) -> Inputs:
-    """Inputs; features are not changed."""
+    """The system's inputs; features are not normalised."""
     released.refuse_encoders(QUERY, "video")
     released.refuse_tef("HERO")
     clip = released.overrides.clip_seconds or released.setting("vfeat_interval", 1.5)
@@ -106,8 +106,8 @@ def _inputs(released: Released, config: dict[str, Any]) -> Inputs:
 class ReleasedPretraining(Pretraining):
     """The program's losses of pre-training.
 
-    Padded clips are negatives of hidden clips. The error of regression is the distance, not its square. A
-    vector that is not trained is added to clips that are not hidden.
+    Padded clips are negatives of hidden clips. The error of regression is the distance, not its square. An
+    untrained vector is added to clips that are not hidden.
     """
 
     def others(self, mask: Tensor, hidden: Tensor) -> Tensor:

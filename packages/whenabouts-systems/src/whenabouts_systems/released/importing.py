@@ -1,4 +1,4 @@
-"""Import a released checkpoint as a trained system; every parameter's name and shape is compared."""
+"""Import a released checkpoint as a trained system, after comparing each parameter's name and shape."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PARALLEL = "module."
 
 @dataclass(frozen=True)
 class Imported:
-    """A trained system, and messages for the user on guessed settings."""
+    """A trained system, and a message for the user about each guessed setting."""
 
     trained: Trained
     guessed: tuple[str, ...]

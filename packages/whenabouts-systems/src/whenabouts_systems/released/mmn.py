@@ -1,7 +1,7 @@
-"""MMN's program: checkpoints (CroCs' have the same form), and departures from the paper.
+"""Import checkpoints of MMN and CroCs, and reproduce the departures of MMN's program from the paper.
 
-Loaded by name (`released/__init__.py`). The tensors tell all sizes but two: the clips per cell, and the cells
-of the map. Both follow from the data set (`--dataset`), which is guessed if it is not given.
+All sizes follow from the tensors but two: the clips per cell, and the cells of the map. Both follow from the
+data set (`--dataset`), which is guessed if it is not given.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class ReleasedRule(Rule):
 
 
 class AsReleased(Model):
-    """MMN as its program computes it: `ReleasedRule`; normalisation counts the padded square of the map."""
+    """MMN as its program computes it: `ReleasedRule`, and normalisation over the padded square of the map."""
 
     rule_class = ReleasedRule
     whole_square = True

@@ -1,4 +1,4 @@
-"""Checkpoints of Moment-DETR as lighthouse trains it. Loaded by name (`released/__init__.py`)."""
+"""Import Moment-DETR's checkpoints from lighthouse."""
 
 from __future__ import annotations
 

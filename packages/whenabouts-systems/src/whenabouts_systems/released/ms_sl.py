@@ -1,8 +1,8 @@
-"""MS-SL's program: checkpoints (GMMFormer's have the same form), and departures from the paper.
+"""Import MS-SL's checkpoints, and reproduce its program's departures from the paper.
 
-Loaded by name (`released/__init__.py`). The tensors tell all sizes but the number of clips that a video is
-averaged to: the table of clips' places is as long as that of frames, and only its first rows are used. Videos
-are averaged and normalised by the system, words are normalised when they are read.
+All sizes follow from the tensors but the number of clips that a video is averaged to: the table of clips'
+places is as long as that of frames, and only its first rows are used. The system itself averages and
+normalises videos; words are normalised when they are read. GMMFormer's checkpoints have the same form.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ def _shares(released: Released) -> dict[str, float]:
 
 
 def held_borders(numbers: Tensor, lengths: Tensor, counts: Tensor) -> Tensor:
-    """`even_borders`, at most the last row, which is thus excluded unless it is its segment's only row.
+    """Borders of segments as `even_borders`, but at most the last row, as MS-SL and GMMFormer compute them.
 
-    The programs of MS-SL and GMMFormer divide first; this order of operations matters for halves.
+    So the last row is left out unless its segment has no other. They divide first, which matters for halves.
     """
     return (numbers / counts * lengths).round().minimum(lengths - 1)
 

@@ -1,7 +1,7 @@
-"""QD-DETR as lighthouse trains it: how checkpoints are read, and where the program departs from the paper.
+"""Import QD-DETR's checkpoints from lighthouse, and reproduce its program's departures from the paper.
 
-Loaded by its name: `released/importing.py` calls `settings`, and `models/protocol.py` makes `AsReleased` if a
-`Config` has `as_released`.
+`released/importing.py` calls `settings`; `models/protocol.py` makes `AsReleased` if a `Config` has
+`as_released`.
 """
 
 from __future__ import annotations

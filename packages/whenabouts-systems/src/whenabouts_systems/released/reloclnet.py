@@ -1,6 +1,6 @@
-"""ReLoCLNet's program and TVR-Ranking's, which extends it: checkpoints, and departures from the paper.
+"""Import checkpoints of ReLoCLNet and TVR-Ranking, and reproduce both programs' departures from the paper.
 
-Loaded by name (`released/__init__.py`).
+TVR-Ranking's program extends ReLoCLNet's.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def settings(released: Released) -> Settings:
 class AsReleased(Model):
     """ReLoCLNet as its program computes it.
 
-    Padding counts. The initial weights of the borders' convolutions are random. Only the diagonal is
+    Padding takes part. The initial weights of the borders' convolutions are random. Only the diagonal is
     positive: each query has a column, even if two have the same video.
     """
 

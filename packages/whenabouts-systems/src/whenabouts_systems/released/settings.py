@@ -1,9 +1,8 @@
-"""The settings of a released checkpoint, for importers: from its tensors, its options and the caller.
+"""Find out the settings of a released checkpoint, from its tensors, its options and the caller.
 
-Shapes and names of tensors tell widths, kernels, lengths of position tables and the parts of the model. Other
-settings (heads, alpha, preparation of features) come from the first that has them: the caller's overrides,
-`model_cfg` in the checkpoint, the program's `opt.json`, and the defaults of our `Config`, which are those of
-the release.
+Widths, kernels, lengths of position tables and the parts of the model follow from tensors. Other settings
+(heads, alpha, preparation of features) come from the first that has them: the caller's overrides, `model_cfg`
+in the checkpoint, the program's `opt.json`, and the defaults of our `Config`, which are those of the release.
 """
 
 from __future__ import annotations
@@ -59,8 +58,8 @@ _OF_FUSION = {
 class Overrides:
     """Settings by which the caller overrides the checkpoint; None: not given.
 
-    `encoders`: names of the encoders of "query" and of each stream. `dataset`: the training set, for programs
-    whose settings depend on it. `streams`: names and widths of concatenated streams, in their order.
+    `encoders`: names of the encoders of "query" and of each stream. `dataset`: the data set of the training,
+    for programs whose settings depend on it. `streams`: names and widths of concatenated streams, in order.
     """
 
     heads: int | None = None
@@ -79,8 +78,8 @@ class Overrides:
 class Settings:
     """Our settings for a checkpoint: of the system, its inputs and its decoding.
 
-    `labels` is the meaning of an end label (`models.trained`). Of parameters, by the program's names:
-    `used_rows` is how many of the first rows are used, and `unused` are ones that no system needs.
+    `labels` is the meaning of an end label (`models.trained`). `used_rows` is parameter -> number of its
+    first rows that are used, `unused` are parameters that our system lacks; both by the program's names.
     """
 
     config: Mapping[str, Any]
@@ -107,7 +106,7 @@ class Released:
 
     @property
     def streams(self) -> dict[str, int]:
-        """Streams and their widths, temporal endpoint features included."""
+        """Streams and their widths, including temporal endpoint features. Raises FormatError for none."""
         weights = {name: _PROJECTED.format(name) for name in STREAMS}
         widths = {name: self.size(weight, 1) for name, weight in weights.items() if self.has(weight)}
         if not widths:  # raise with the name of the missing parameter
@@ -120,7 +119,7 @@ class Released:
         return name in self.checkpoint.tensors
 
     def size(self, name: str, axis: int) -> int:
-        """The length of a parameter's axis; FormatError if parameter or axis are missing."""
+        """The length of a parameter's axis. Raises FormatError if the parameter or the axis is missing."""
         if not self.has(name):
             raise FormatError(
                 self.checkpoint.path, f"lacks parameter {name!r}: it is not a checkpoint of this program"
@@ -152,7 +151,7 @@ class Released:
         return name in self._settings
 
     def setting(self, name: str, default: Value) -> Value:
-        """A setting, which has the type of its default. Raises FormatError for another type."""
+        """A setting, or its default. Raises FormatError if it does not have the default's type."""
         value = self._settings.get(name, default)
         if isinstance(default, float) and type(value) is int:
             value = float(value)
@@ -167,7 +166,7 @@ class Released:
         return value
 
     def options(self, preset: Any, names: Mapping[str, str]) -> dict[str, Any]:
-        """Our settings from the program's options (`names`: ours -> program's), else from `preset`."""
+        """Our settings, by our names: from the program's options (`names`: ours -> theirs), else `preset`."""
         return {ours: self.setting(theirs, getattr(preset, ours)) for ours, theirs in names.items()}
 
     def texts(self, name: str) -> list[str]:
@@ -177,7 +176,7 @@ class Released:
         return list(value) if is_texts and value else []
 
     def refuse_others(self, name: str, *offered: Any) -> None:
-        """Raise FormatError if a setting is none of `offered`; the first is the default."""
+        """Raise FormatError if a setting is none of `offered`, of which the first is its default."""
         value = self._settings.get(name, offered[0])
         if value not in offered:
             accepted = ", ".join(map(repr, offered))
@@ -186,7 +185,7 @@ class Released:
             )
 
     def heads(self, hidden: int, default: int, reason: str = "the program's default") -> int:
-        """Heads of attention, not known from tensors. Raises UsageError if they do not divide `hidden`."""
+        """The heads of attention, which no tensor shows. Raises UsageError if they do not divide `hidden`."""
         if self.overrides.heads is None and not self.has_setting("n_heads"):
             self.guessed.append(f"heads of attention: {default}, {reason} (--heads)")
         heads = self.overrides.heads or self.setting("n_heads", default)
@@ -206,7 +205,7 @@ class Released:
         return StreamInput(width, normalise, *_identity(encoder, is_query=name == QUERY))
 
     def shared(self, preset: FusionSettings) -> dict[str, Any]:
-        """Settings that XML and ReLoCLNet share; `preset` holds the release's values."""
+        """The settings that XML and ReLoCLNet share; `preset` holds the release's defaults."""
         streams = self.streams
         hidden, width, tokens, clips = self.sizes(*_SHAPES)
         return {
@@ -289,10 +288,7 @@ class Released:
 
 
 def _identity(name: str, *, is_query: bool) -> tuple[str, str]:
-    """Name and fingerprint of an encoder, as in a corpus.
-
-    If it is not in a local folder, the given name and "".
-    """
+    """Name and fingerprint of an encoder, as in a corpus; the given name and "" if no local folder has it."""
     folder = name.partition(":")[2] or name
     if not name or not Path(folder).expanduser().is_dir():
         return name, ""

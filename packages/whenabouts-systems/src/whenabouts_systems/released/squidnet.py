@@ -1,8 +1,8 @@
-"""SQuiDNet's program, and TVR-Ranking's with the same parameters: checkpoints, departures from the paper.
+"""Import checkpoints of SQuiDNet, and reproduce its program's departures.
 
-Loaded by name (`released/__init__.py`). The tensors tell all sizes. The options tell the losses,
-"moment_video" or "moment"; there is a video score with both, but it counts only with "moment_video". A search
-also needs a list of videos: the program's (`…/bmr_prd_val_tvr`) has the same format as HERO's.
+TVR-Ranking's program has the same parameters. All sizes follow from the tensors, the losses ("moment_video"
+or "moment") from the options; both have a video score, but it counts only with "moment_video". A search also
+needs a list of videos: the program's (`…/bmr_prd_val_tvr`) has the same format as HERO's.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _config(released: Released) -> dict[str, Any]:
 
 
 def _measure(released: Released) -> str:
-    """Which losses; by default "moment_video", as in the program's script."""
+    """The losses that the options name; by default "moment_video", as in the program's script."""
     if not released.has_setting("loss_measure"):
         released.guessed.append("the losses: moment_video (loss_measure in opt.json)")
     released.refuse_others("loss_measure", "moment_video", "moment")
@@ -50,4 +50,4 @@ def _measure(released: Released) -> str:
 
 
 class AsReleased(PaddedPairs, Model):
-    """SQuiDNet as its program computes it."""
+    """SQuiDNet as its program computes it (`PaddedPairs`)."""

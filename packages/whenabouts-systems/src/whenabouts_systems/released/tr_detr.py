@@ -1,4 +1,4 @@
-"""TR-DETR as lighthouse trains it: checkpoints, departures from the paper. Loaded by name (`released`)."""
+"""Import TR-DETR's checkpoints from lighthouse, and reproduce its program's departures from the paper."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def settings(released: Released) -> Settings:
 class AsReleased(_detr.PairsInBatch, Model):
     """TR-DETR as its program computes it: `PairsInBatch`, and two more departures.
 
-    - Padding counts in the first saliency and in means over words. Windows are fractions of the batch's
-      longest video, and the network reads all videos to that length.
+    - Padding takes part in the first saliency and in means over words. Windows are fractions of the batch's
+      longest video, and the recurrent network reads all videos to that length.
     - A window that begins before its video has a negative start, which Python counts from the end; usually
       the slice is empty.
     """

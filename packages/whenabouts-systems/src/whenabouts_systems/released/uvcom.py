@@ -1,4 +1,4 @@
-"""UVCOM as lighthouse trains it: checkpoints, and departures from the paper. Loaded by name (`released`)."""
+"""Import UVCOM's checkpoints from lighthouse, and reproduce its program's departures from the paper."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class AsReleased(_detr.PairsInBatch, Model):
     """UVCOM as lighthouse computes it: `PairsInBatch`, and three more departures.
 
     - The walk uses a matrix in place of its inverse.
-    - Padding counts in the clusters, the means, the convolutions, the walk and the slots.
-    - The loss of clips uses only the first of several windows, in whole clips, and counts padding.
+    - Padding takes part in the clusters, the means, the convolutions, the walk and the slots.
+    - The loss of clips uses only the first of several windows, in whole clips, and includes padding.
 
     A video's own sentence may be chosen as its wrong one, if it is the least similar.
     """

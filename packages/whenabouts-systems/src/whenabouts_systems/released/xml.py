@@ -1,7 +1,4 @@
-"""The XML program of the TVR authors: checkpoints, and departures from the paper.
-
-Loaded by name (`released/__init__.py`).
-"""
+"""Import XML's checkpoints, and reproduce the departures of the TVR authors' program from the paper."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Routes that trained systems add to the server, through the entry points `whenabouts.routes`."""
+"""Routes that this package adds to the server, through the entry points `whenabouts.routes`."""

@@ -72,7 +72,7 @@ def _sentences(borders: Borders, moment: Moment) -> list[str]:
 
 
 def _curve(along: Mapping[str, Any], values: list[float]) -> CurveBody:
-    """A value for each clip in the shape of a match curve, which the page draws."""
+    """A value for each clip, in the format of a match curve, which the page draws."""
     return CurveBody(
         start=along["clips"]["start"], end=along["clips"]["end"], score=values, chance_percentile=[]
     )

@@ -1,1 +1,1 @@
-"""A corpus searched with a trained system: its search keys in the index, and the way of a query."""
+"""Search a corpus with a trained system: keep its search keys in the index, and answer queries from them."""

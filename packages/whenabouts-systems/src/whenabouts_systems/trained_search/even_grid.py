@@ -29,7 +29,7 @@ _VIDEOS_AT_A_TIME = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridVideo:
-    """One video on a grid: stream -> (T, D) float32 rows, T equal in all streams; and its sentences."""
+    """One video on a grid: `streams` maps each to (T, D) float32 rows with the same T. Times are seconds."""
 
     record: VideoRecord
     duration: float
@@ -40,7 +40,7 @@ class GridVideo:
 def check_stream(store: Store, name: str, clip_seconds: float) -> StreamInfo:
     """The stream of a corpus, checked to fit a grid of clips of `clip_seconds`.
 
-    Raises UsageError if the corpus lacks the stream, if the stream has no vectors, and if its pictures were
+    Raises UsageError if the corpus lacks the stream, if the stream has no vectors, or if its pictures were
     taken at another interval, because rows without a picture would have to be invented.
     """
     info = store.stream(name)
@@ -49,12 +49,12 @@ def check_stream(store: Store, name: str, clip_seconds: float) -> StreamInfo:
             f"{store.place}: stream {name} has no vectors (only its words are searched); index with a "
             "sentence encoder"
         )
-    taken = info.settings.get("clip_seconds")
-    if taken is not None and not same_instant(float(taken), clip_seconds):
+    interval = info.settings.get("clip_seconds")
+    if interval is not None and not same_instant(float(interval), clip_seconds):
         raise UsageError(
-            f"{store.place}: stream {name} has clips of {float(taken):g} s, not of {clip_seconds:g} s; index "
-            f"the videos into a new corpus with --clip-seconds {clip_seconds:g}, or use a system for clips "
-            f"of {float(taken):g} s"
+            f"{store.place}: stream {name} has clips of {float(interval):g} s, not of {clip_seconds:g} s; "
+            f"index the videos into a new corpus with --clip-seconds {clip_seconds:g}, or use a system for "
+            f"clips of {float(interval):g} s"
         )
     return info
 
@@ -66,7 +66,7 @@ def videos_on_grid(
     records: Sequence[VideoRecord],
     transcript: str = "",
 ) -> Iterator[GridVideo]:
-    """The videos of `records` on the grid, in order; videos without duration and clips are skipped.
+    """The videos of `records` on the grid, in order; a video with neither duration nor clips is skipped.
 
     `transcript` is the stream whose passages become the sentences ("": no sentences).
     """
@@ -84,7 +84,7 @@ def videos_on_grid(
 
 
 def duration_of(record: VideoRecord, blocks: Iterable[ClipBlock], place: int) -> float:
-    """Seconds of a video: from its record, else the end of its last clip."""
+    """The length of a video in seconds: from its record, else the end of its last clip."""
     if record.duration:
         return record.duration
     ends = [block.end[block.rows(place)] for block in blocks]
@@ -118,7 +118,7 @@ def rows_on(grid: ClipGrid, block: ClipBlock, place: int) -> NDArray[np.float32]
 def _shared_time(
     grid: ClipGrid, start: NDArray[np.float64], end: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """All pairs of a clip and a grid cell that overlap, clip by clip: clips, cells, shared seconds."""
+    """The N pairs of a clip and a grid cell that overlap, clip by clip: clips, cells, shared seconds."""
     low, high = grid.spans_of(start, end)
     counts = high - low + 1
     clip = np.repeat(np.arange(len(start)), counts)

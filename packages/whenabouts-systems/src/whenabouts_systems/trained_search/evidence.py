@@ -1,4 +1,4 @@
-"""Evidence for the moments of a search: in each stream, the clip with the nearest key, and its words."""
+"""Give the moments of a search evidence: in each stream, the clip with the nearest key, and its words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Words = Callable[[str, float, float], str]
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Where M moments lie in the units of a corpus with search keys; all (M,).
+    """The places of M moments in the units of a corpus with search keys; all (M,).
 
     `row` is the unit, `first` and `last` are the moment's clips in it (inclusive), and `begin` is the second
     of the video at which the unit begins.

@@ -1,7 +1,7 @@
-"""Exact nearest keys on a GPU: compare a query with every key, instead of asking the approximate index.
+"""Find the exact nearest keys on a GPU: compare a query with every key, instead of the approximate index.
 
-The device holds the keys of a corpus in half precision, as the index stores them. `quickest` measures which
-of the two is faster when a corpus is opened.
+The device holds the keys of a corpus in half precision, as the index stores them. When a corpus is opened,
+`quickest` measures whether this or the index is faster.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from whenabouts.index.records import ClipHits, unit_query
 
 _MEASURED, _K = 3, 800
 _REFINED = 2
-"""Half-precision products choose this many times k keys, which full-precision products then rank."""
+"""Half-precision products choose this multiple of k keys, which full-precision products then rank."""
 _SHARE_OF_MEMORY = 0.25
 _COLUMNS = ("video_id", "index", "start", "end", "kind", "vector")
 
@@ -96,11 +96,11 @@ class ExactKeys:
 
     @property
     def info(self) -> SystemKeys:
-        """The system."""
+        """The system whose keys these are."""
         return self._keys.info
 
     def kinds(self) -> tuple[tuple[str, ...], ...]:
-        """As `Keys.kinds`."""
+        """The same as `Keys.kinds`."""
         return self._keys.kinds()
 
     @cached_property
@@ -119,14 +119,14 @@ class ExactKeys:
         *,
         kind: Collection[str] | None = None,
     ) -> ClipHits:
-        """As `Keys.nearest`, but exact up to the rounding of stored keys to half precision."""
-        query, held = unit_query(vector, self.info.streams[stream], stream), self._streams[stream]
+        """The same as `Keys.nearest`, but exact up to the rounding of stored keys to half precision."""
+        query, stored = unit_query(vector, self.info.streams[stream], stream), self._streams[stream]
         only = None if kind is None or len(self.info.streams) == 1 else self.info.kind(kind)
-        return held.nearest(query, k, held.allowed(video_ids, only)) if k > 0 else no_hits()
+        return stored.nearest(query, k, stored.allowed(video_ids, only)) if k > 0 else no_hits()
 
 
 def quickest(keys: Keys, device: torch.device) -> Keys | ExactKeys:
-    """The faster of the index and all keys on the GPU, measured now.
+    """The index, or all keys on the GPU if a measurement shows that they are faster.
 
     Without a GPU, or if the keys would take more than a quarter of its free memory, it is the index.
     """
@@ -139,7 +139,7 @@ def quickest(keys: Keys, device: torch.device) -> Keys | ExactKeys:
 
 
 def quicker(keys: Keys, exact: ExactKeys) -> Keys | ExactKeys:
-    """The faster one, by the best of three searches of every stream."""
+    """The faster of the two, by the best time of three searches of every stream."""
     return exact if _seconds(exact) < _seconds(keys) else keys
 
 

@@ -1,4 +1,4 @@
-"""A corpus of the product as a trained system sees it: encodings, search keys and segments in the index.
+"""Read what the index stores of a corpus for a trained system: encodings, search keys and segments.
 
 `trained_search/search.py` opens it for each query. Shapes: V videos, N units found, P pairs.
 """
@@ -32,12 +32,12 @@ Names = NDArray[np.str_]
 Vectors = Mapping[str, NDArray[np.float32]]
 
 NEAREST_KEYS = 800
-"""How many keys the index is asked for in each stream, before asking for more."""
+"""The number of keys that a first search of each stream asks the index for."""
 _MORE_KEYS, _MAX_KEYS = 4, 12_800
 
 
 class IndexedCorpus:
-    """What the index keeps of a corpus for one system: an `EncodedCorpus` of whole videos or of segments.
+    """A corpus as the index stores it for one system: an `EncodedCorpus` of whole videos or of segments.
 
     A unit is a whole video, or a segment of one; units are numbered video after video (`place_of`). The index
     keeps keys of segments but no encodings, so `take` and `select` work on whole videos. `stale` names videos
@@ -84,7 +84,7 @@ class IndexedCorpus:
         return allowed
 
     def take(self, rows: ArrayLike) -> VideoEncoding:
-        """The videos of `rows` as one encoding, in that order."""
+        """The videos of `rows` as one encoding, in that order, without the silent ones."""
         return self.select(np.asarray(rows, np.int64)).blocks[0]
 
     def select(self, rows: Indices) -> MemoryCorpus:
@@ -132,7 +132,7 @@ class IndexedCorpus:
         return video, units - self._first[video]
 
     def rows_of(self, video_ids: Iterable[str]) -> Indices:
-        """The rows of the given videos that this corpus has."""
+        """The rows of those given videos that this corpus has."""
         rows = [self.row_of[name] for name in video_ids if name in self.row_of]
         return np.array(rows, np.int64)
 
@@ -154,13 +154,13 @@ def nearest_units(
     *,
     whole: bool,
 ) -> tuple[Names, Indices, Floats]:
-    """The video names (N,), segment numbers (N,; 0 for `whole` videos) and scores (N,) of some `count` units.
+    """The video names (N,), segment numbers (N,; 0 if `whole`) and scores (N,) of at most `count` best units.
 
     A unit's score is the mean, over its streams, of its best key; best units come first. A unit without words
     is scored by its pictures alone, and units with words could push it out of the list of pictures although
     their means are lower. So units of each kind (`Keys.kinds`: a set of streams) are searched separately.
-    Within a kind, a unit that one stream did not retrieve gets the score of that stream's last key there,
-    which is an upper bound.
+    Within a kind, a unit that one stream did not retrieve gets the score of the last key that this stream
+    retrieved, which is an upper bound.
     """
     parts = [(np.zeros(0, np.str_), np.zeros(0, np.int64), np.zeros(0))]
     for kind in keys.kinds():
@@ -233,7 +233,7 @@ def unpacked(videos: Sequence[KeptVideo]) -> VideoEncoding:
 
 
 def key_seconds(trained: Trained, cells: int, rows: int, duration: float) -> float:
-    """Seconds of one cell of a video's grid: from the system's inputs, else an equal share of the video."""
+    """The seconds of a cell of a video's grid: from the system's inputs, else an equal share of the video."""
     if cells == trained.inputs.cells_of(rows):
         return trained.inputs.clip_seconds_of(rows, duration)
     return duration / cells

@@ -1,4 +1,4 @@
-"""Open a trained system for search, with its retriever and its calibration, and put it on a corpus."""
+"""Open a trained system, with its retriever and its calibration, to search a corpus with it."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from whenabouts.encoder_registry import EncoderRegistry
 
 WAIT_SECONDS = 2.0
-"""How long a search waits for another writer before it answers from what is encoded so far."""
+"""The time that a search waits for another writer before it answers from the videos encoded so far."""
 _SEGMENT_SECONDS = 4.0
-# A note is given on videos with this many times more clips than the system has positions for.
+# Videos with more than this many times the clips that the system has positions for get a note.
 _FAR = 4
 
 
@@ -78,8 +78,8 @@ def open_model(model: str | Path | Trained, retriever: str | Path | Trained | No
     """Open a trained system by its folder or its name on a hub, and a staged run with its retriever.
 
     A given `retriever` replaces that of a staged run. The folder's calibration is then not read, because it
-    was measured with other answers. Raises UsageError and FormatError, also if the folder's calibration
-    belongs to another checkpoint.
+    was measured with other answers. Raises UsageError and FormatError as `Trained.from_pretrained`,
+    `staged.read_stages` and `load_confidence`; UsageError if a system cannot do its part.
     """
     staged_retriever, localizer = (None, model) if isinstance(model, Trained) else staged.stages_of(model)
     if retriever is not None and not isinstance(retriever, Trained):
@@ -179,7 +179,7 @@ class IndexedSystem:
         return open_keys(self._store, self._system) is not None
 
     def encode(self, text: str) -> QueryEncoding:
-        """Encode a query."""
+        """The encoding of one query."""
         model, inputs = self.trained.model, self.trained.inputs
         if inputs.tokenizer:
             batch = inputs.sentences([text])
@@ -191,7 +191,7 @@ class IndexedSystem:
         return encoded
 
     def prepare(self, *, wait: float = WAIT_SECONDS, progress: Progress | None = None) -> IndexedCorpus:
-        """Encode new and changed videos; return the corpus. Raises CorpusBusy, UsageError."""
+        """The corpus, after new and changed videos are encoded. Raises CorpusBusy, UsageError."""
         corpus = self._current()
         if corpus is None:
             keys = bring_up_to_date(
@@ -208,7 +208,7 @@ class IndexedSystem:
         return corpus
 
     def corpus(self) -> tuple[IndexedCorpus, list[str]]:
-        """The corpus, up to date; if another program is writing, an older state and a note on it."""
+        """The corpus, up to date; if another program is writing, its older state and a note on that."""
         try:
             return self.prepare(), []
         except CorpusBusy as error:
@@ -270,10 +270,10 @@ class IndexedSystem:
 def open_indexed(
     store: Store, registry: EncoderRegistry, model: OpenedModel, segment_clips: int = 0
 ) -> IndexedSystem:
-    """A system with its query encoder: the one that it names, else one of the corpus that fits.
+    """A system on a corpus, with its query encoder: the one that it names, else one of the corpus that fits.
 
-    Raises UsageError and EncoderUnavailable. Raises EncoderMismatch, naming both encoders, if the encoder of
-    that name has other weights or another width than the one of the training.
+    Raises UsageError and EncoderUnavailable. Raises EncoderMismatch, naming the encoders, if the named one
+    has other weights or another width than in training, or if none fits.
     """
     inputs, name, notes = model.trained.inputs, model.name, []
     if inputs.tokenizer:  # words become vectors inside the system
@@ -313,7 +313,7 @@ def _named(registry: EncoderRegistry, inputs: Inputs, name: str) -> TextEncoder:
 
 
 def _of_corpus(registry: EncoderRegistry, inputs: Inputs, name: str) -> TextEncoder:
-    """For a system that names no encoder: the first that fits among those of the corpus and the default."""
+    """The first encoder that fits a system that names none, among those of the corpus and the default."""
     tried: list[TextEncoder] = []
     default = map(registry.by_name, [None])  # lazy: opened only if needed
     for encoder in chain(registry.of_tokens(inputs.streams), default):
@@ -351,8 +351,8 @@ def check_fit(store: Store, trained: Trained, name: str) -> list[str]:
     """Check that a system fits a corpus; return notes on what could not be checked.
 
     Raises UsageError for a stream that the corpus lacks or that has clips of another length, and for a
-    system that reads speech if the corpus has no words. Raises EncoderMismatch, naming both sides stream by
-    stream, if the corpus's vectors come from other encoders than those of the training.
+    system that reads speech if the corpus has no words. Raises EncoderMismatch, naming both encoders of each
+    such stream, if the corpus's vectors come from other encoders than those of the training.
     """
     inputs = trained.inputs
     lacking = [stream for stream in inputs.streams if stream not in store.streams]
@@ -391,7 +391,7 @@ def _first_frames(trained: Trained, info: StreamInfo) -> str:
 
 
 def check_features(trained_on: StreamInput, encoder: str, fingerprint: str, width: int) -> tuple[str, str]:
-    """(problem, note) on features for a system: what is wrong with them, and what could not be checked.
+    """(problem, note) about features for a system: why they do not fit, and what could not be checked.
 
     Both are "" if the features fit. The hashes of the weights decide if both sides have one, else the names
     of the encoders.

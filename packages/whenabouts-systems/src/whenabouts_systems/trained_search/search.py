@@ -1,13 +1,13 @@
-"""Search a corpus with a trained system: nearest keys -> candidates -> exact scores -> moments.
+"""Search a corpus with a trained system: from nearest keys to candidates, exact scores and moments.
 
 `whenabouts/corpus.py` loads this module through the entry point `trained` of `whenabouts.moment_finders`, and
 calls `recognises` and `on`.
 
 The index holds the system's encodings and keys of each video (`search_keys.py`, `index/keys.py`). They are
-made on first use and updated whenever the list of videos changes (`opened.py`). For a system without keys,
-the untrained search chooses and scores the videos. Two systems may share the work (`models/staged.py`): the
-retriever chooses videos by its keys and scores, the localizer finds moments in them. The index holds the
-encodings of both.
+made on first use and updated whenever videos were added, changed or removed (`opened.py`). For a system
+without keys, the untrained search chooses and scores the videos. Two systems may share the work
+(`models/staged.py`): the retriever chooses videos by its keys and scores, the localizer finds their moments.
+The index holds the encodings of both.
 
 Long videos may be searched by segments, because a system with positions for 100 clips reads an hour as 100
 clips of 36 seconds. The index then holds the retriever's keys of segments of a few seconds:
@@ -82,20 +82,20 @@ if TYPE_CHECKING:
     from whenabouts.encoder_registry import EncoderRegistry
 
 CANDIDATE_VIDEOS = 300
-"""How many videos with the nearest keys have their moments scored. In 20,000 videos, the 200 to 400 with the
-truly best keys held all of XML's ten best moments."""
+"""The number of videos with the nearest keys whose moments are scored. In 20,000 videos, the 200 to 400 with
+the truly best keys held all of XML's ten best moments."""
 EXACT_VIDEOS = 40
-"""How many of these, with the best moments, are scored exactly. A corpus this small is scored exactly."""
+"""The number of these, with the best moments, that are scored exactly, as is every corpus of this size."""
 RETRIEVED_VIDEOS = 100
-"""How many videos with the nearest keys get an exact retrieval score before a localizer searches the best."""
+"""The videos with the nearest keys that get an exact retrieval score before a localizer searches the best."""
 SCORED_SEGMENTS = 400
-"""How many segments with the nearest keys get an exact score; all, if there are no more."""
+"""The number of segments with the nearest keys that get an exact score; all, if there are no more."""
 SHARED_TIME = 0.0
 """The IoU above which a better moment of the same video suppresses an answer: any overlap, as in the
 untrained search. The threshold of a checkpoint's paper is for `run` and for evaluation."""
 _EXACT_PER_MOMENT = 2
-# Bytes of candidates to unpack at a time: reused memory costs no page faults (a search with HERO took 163 ms
-# of processor time with all candidates at once, and 118 ms with this limit).
+# Bytes of candidates that are unpacked at a time: reused memory costs no page faults (a search with HERO took
+# 163 ms of processor time with all candidates at once, and 118 ms with this limit).
 _PART_BYTES = 16 << 20
 # The background scores are measured again once this share of the videos has changed.
 _CHANGED = 0.1
@@ -117,8 +117,8 @@ class TrainedSearch:
     """Finds moments in one corpus with one or two trained systems; a `search.Finder`.
 
     `retriever`, if given, chooses the videos; otherwise the localizer does. With `segments` the retriever
-    chooses segments (it may be the localizer itself); if the localizer finds no moments, the proposals are
-    the answers. `untrained` chooses and scores videos for a system without keys.
+    chooses segments (it may be the localizer itself); if the localizer finds no moments, the answers are the
+    proposals. `untrained` chooses and scores videos for a system without keys.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class TrainedSearch:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The streams that the systems read, with the transcript that HERO reads as sentences."""
+        """The streams that the systems read, with the transcript if one reads sentences (HERO)."""
         inputs = [system.trained.inputs for system in self._systems]
         words = [transcript_of(self._store, read) for read in inputs]
         return tuple(
@@ -166,7 +166,7 @@ class TrainedSearch:
         return self._chooser.is_kept
 
     def prepare(self, *, wait: float = WAIT_SECONDS, progress: Progress | None = None) -> int:
-        """Encode new and changed videos; return how many are encoded. Raises CorpusBusy, UsageError."""
+        """The number of encoded videos, after new and changed ones are encoded. CorpusBusy, UsageError."""
         if self.segments is not None:
             return self._chooser.prepare(wait=wait, progress=progress).keys.count()
         for system in reversed(self._systems):
@@ -234,7 +234,7 @@ class TrainedSearch:
     # By whole videos -----------------------------------------------------------------------------
 
     def _moments(self, corpus: IndexedCorpus, text: str, k: int, allowed: Mask) -> list[ScoredMoment]:
-        """The best moments in the candidate videos, with their evidence."""
+        """The k best moments in the candidate videos, with their evidence."""
         trained = self.localizer.trained
         query = self.localizer.encode(text)
         retrieved = None
@@ -265,7 +265,7 @@ class TrainedSearch:
 
     @property
     def _is_scored_untrained(self) -> bool:
-        """Whether the untrained search scores videos: the model weighs video scores, but none scores them."""
+        """Whether the untrained search scores videos: they count, but no trained system scores them."""
         model = self.localizer.trained.model
         chooses = self.retriever is not None or can_retrieve(model)
         return not chooses and bool(model.video_weight) and self._untrained is not None
@@ -280,7 +280,7 @@ class TrainedSearch:
         return torch.tensor(scores[None], dtype=torch.float32, device=device_of(trained.model))
 
     def _ranked(self, videos: MemoryCorpus, query: QueryEncoding, candidates: Candidates, k: int) -> Moments:
-        """The k best distinct moments; the best videos as wholes, if the system finds no moments."""
+        """The k best moments that do not overlap; whole videos if the system finds no moments."""
         trained = self.localizer.trained
         if can_localize(trained.model):
             return rank(trained, videos, query, candidates, self._decoding, limit=k, exact=True, cut=True)
@@ -335,7 +335,7 @@ class TrainedSearch:
     def _likeliest(
         self, corpus: IndexedCorpus, text: str, query: QueryEncoding, k: int, allowed: Mask
     ) -> Indices:
-        """The videos with the best moments, given the key scores of the index as video scores."""
+        """The rows of the videos with the best moments, if the index's key scores are the video scores."""
         few = max(EXACT_VIDEOS, _EXACT_PER_MOMENT * k)
         counts = few, max(CANDIDATE_VIDEOS, few)
         rows, scores = self._nearest(self.localizer, corpus, text, query, counts, allowed)
@@ -494,7 +494,7 @@ class _OnDemand(Mapping[str, torch.Tensor]):
 
 
 def _without_keys(corpus: IndexedCorpus, kept: Sequence[KeptVideo]) -> VideoEncoding:
-    """Encodings whose keys, half of the stored bytes, are read only if the system uses them."""
+    """Encodings of videos, whose keys (half of the stored bytes) are read only if the system uses them."""
     whole = cache(lambda: unpacked(corpus.keys.encodings([video.video_id for video in kept])))
     return replace(
         unpacked(kept), keys=_OnDemand(lambda: whole().keys), key_masks=_OnDemand(lambda: whole().key_masks)
@@ -504,7 +504,7 @@ def _without_keys(corpus: IndexedCorpus, kept: Sequence[KeptVideo]) -> VideoEnco
 def open_search(
     store: Store, registry: EncoderRegistry, model: OpenedModel, segments: float | None = None
 ) -> TrainedSearch:
-    """A trained system, with its retriever, on a corpus.
+    """The search of a corpus with a trained system and its retriever.
 
     `segments` searches by segments of this many seconds, None by whole videos. Raises EncoderMismatch and
     EncoderUnavailable; UsageError if the retriever cannot choose segments, or their length does not fit it.
@@ -537,17 +537,17 @@ ORDER = 100
 
 
 def recognises(model: System) -> bool:
-    """True: every name may name a trained system."""
+    """True, because every name may be that of a trained system."""
     return True
 
 
 def on(store: Store, encoders: EncoderRegistry, shared: dict[str, OpenedModel]) -> CorpusSystems:
-    """The trained systems on one corpus; `shared` holds the loaded systems."""
+    """The trained systems on one corpus; `shared` holds the systems that are already loaded."""
     return CorpusSystems(store, encoders, shared)
 
 
 def trained_on(corpus: Corpus, model: System, retriever: System | None = None) -> TrainedSearch:
-    """A trained system on a corpus. Raises UsageError if the name belongs to another plugin."""
+    """The search of a corpus with a trained system. Raises UsageError if another plugin has the name."""
     finder = corpus.finder(model, retriever)
     if not isinstance(finder, TrainedSearch):
         raise UsageError(f"{finder.name} is not a trained system; give the folder of one")
@@ -568,7 +568,7 @@ class CorpusSystems:
     def search(
         self, model: System, retriever: System | None = None, segments: float | None = None
     ) -> TrainedSearch:
-        """A trained system on whole videos, or on segments of `segments` seconds.
+        """The search with a trained system of whole videos, or of segments of `segments` seconds.
 
         `retriever` chooses the videos for it and replaces the retriever of a staged run.
         """

@@ -1,4 +1,4 @@
-"""Encode a corpus with a trained system: clips on the system's grid -> encodings -> keys in the index.
+"""Encode a corpus with a trained system, and store the encodings and search keys in the index.
 
 Only equally long videos are encoded together, so that there is no padding. Encodings are stored as
 safetensors in half precision, or in full precision if a number is too large. For videos cut into segments
@@ -62,9 +62,9 @@ if TYPE_CHECKING:
 
 MOST_SEGMENTS = 10_000_000
 """The most segments of a corpus: 11,000 hours in segments of 4 seconds."""
-# Videos that are read, encoded and written together; a kill loses at most these.
+# The most videos that are read, encoded and written together; a killed program loses at most these.
 _VIDEOS_AT_A_TIME = 512
-# Videos that are encoded at a time to learn the width and norm of a system's keys.
+# The videos that are encoded at a time to find out the width and norm of a system's keys.
 _PROBED_VIDEOS = 16
 _CLIPS_AT_ONCE = 6_400
 _LARGEST_HALF = 60_000.0
@@ -90,12 +90,12 @@ def bring_up_to_date(
     wait: float = 0.0,
     progress: Progress | None = None,
 ) -> Keys:
-    """Encode new and changed videos, drop removed ones, and return the keys.
+    """The keys of a system for a corpus, after new and changed videos are encoded and removed ones dropped.
 
     `segment_clips` is the number of clips of a segment, 0 for whole videos. Keys of an earlier system from
-    the same place, or in an earlier layout, are dropped. Raises CorpusBusy if another writer holds the corpus
-    for `wait` seconds. Raises UsageError for a corpus without videos, for too many segments, and if segments
-    would have no keys.
+    the same place, or in an earlier layout, are removed. Raises CorpusBusy if another writer holds the corpus
+    for `wait` seconds. Raises UsageError for a corpus without videos, too many segments, or segments without
+    keys.
     """
     with store.writing(wait=wait):
         for info in known_systems(store):
@@ -120,7 +120,7 @@ def bring_up_to_date(
 
 
 def check_count(records: Sequence[VideoRecord], seconds: float, place: str) -> None:
-    """Raise UsageError if segments of `seconds` seconds would be more than an index should hold."""
+    """Raise UsageError if segments of `seconds` seconds would be more than `MOST_SEGMENTS`."""
     lengths = np.array([record.duration or 0.0 for record in records])
     count, hours = int(clip_counts(lengths, seconds).sum()), lengths.sum() / 3600
     if count > MOST_SEGMENTS:
@@ -167,7 +167,7 @@ def _encoded(
     segment_clips: int,
     videos: int | None = None,
 ) -> Iterator[list[EncodedVideo]]:
-    """Encode videos, at most `videos` at a time; videos without duration are skipped."""
+    """The encoded videos, at most `videos` at a time; those with neither duration nor clips are skipped."""
     inputs = trained.inputs
     rows = rows_about(records, inputs.clip_seconds)
     if segment_clips:  # the system may resample a segment to more clips than it has rows
@@ -280,7 +280,7 @@ class _ReadVideos:
 
 
 def encoded_segments(trained: Trained, grids: Sequence[GridVideo], clips: int) -> list[EncodedVideo]:
-    """One or more videos with a system's keys of their segments, which have `clips` clips each.
+    """Videos with a system's keys of their segments, which have `clips` clips each.
 
     A segment without features for the system has no keys; a video with only such segments has 0 rows.
     """

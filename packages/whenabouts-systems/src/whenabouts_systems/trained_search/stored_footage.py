@@ -1,4 +1,4 @@
-"""Videos of a corpus as footage: rows of their clips on a system's grid, read when they are needed."""
+"""Read videos of a corpus as footage: the rows of their clips on a system's grid, when they are needed."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Item = TypeVar("Item")
 ROWS_AT_A_TIME = 60_000
 """The most rows that are read together: 25 hours in clips of 1.5 seconds, 180 MB at width 768."""
 ROWS_BYTES = 256 * 2**20
-"""Size of the cache of rows in half precision: 60 hours of pictures and words."""
+"""The size of the cache of rows in half precision: 60 hours of pictures and words."""
 # The assumed duration of a video of unknown duration, for estimates of size.
 _UNKNOWN_SECONDS = 3600.0
 
 
 def in_parts(items: Sequence[Item], sizes: Sequence[float], limit: float, count: int) -> Iterator[list[Item]]:
-    """Split items into parts of at most `count` items whose sizes add up to at most `limit`.
+    """Parts of `items`, in order, of at most `count` items whose sizes add up to at most `limit`.
 
     A larger item is a part alone.
 
@@ -97,7 +97,7 @@ class StoredRows:
         return np.maximum(clip_counts(durations, self.inputs.clip_seconds), 1)
 
     def of(self, video: KeptVideo) -> StoredVideo:
-        """A video; zeros without sentences if it was rewritten or removed since it was encoded."""
+        """A video's rows and sentences; zeros and none if it was changed or removed since it was encoded."""
         key = video.video_id, video.mark
         cached = self._cache.get_many([key])
         return cached[key] if key in cached else self._read([video])[key]
@@ -161,7 +161,7 @@ class StoredFootage:
 
     @property
     def inputs(self) -> Inputs:
-        """How the system's rows are prepared."""
+        """The settings by which the system's rows are prepared."""
         return self.rows.inputs
 
     @cached_property
@@ -171,12 +171,12 @@ class StoredFootage:
 
     @cached_property
     def durations(self) -> Floats:
-        """(V,) seconds."""
+        """(V,) the length of each video in seconds."""
         return np.array([video.duration for video in self.kept], np.float64)
 
     @cached_property
     def row_counts(self) -> Indices:
-        """(V,) rows of each video."""
+        """(V,) the number of rows of each video."""
         return self.rows.counts(self.durations)
 
     def rows_of_video(self, row: int) -> Streams:

@@ -1,1 +1,1 @@
-"""The way of a training step: annotated moments and features -> a trained system in a folder."""
+"""Train systems: from annotated moments and features to a trained system in a folder."""

@@ -45,7 +45,7 @@ _MAX_CLIPS_PER_ROW = 1.5
 class ExperimentData:
     """Annotations and features of an experiment; a context manager that closes the files.
 
-    `inputs` says how features become batches and which encoders made them. `folder` has the feature files.
+    `inputs` are the settings by which features become batches, with their encoders. `folder` has the files.
     """
 
     def __init__(
@@ -108,8 +108,8 @@ class ExperimentData:
     ) -> Inputs:
         """The inputs that `open` would have, read from the files' tables of contents without any rows.
 
-        This checks early what a training needs that starts hours later. It raises the errors of `open` about
-        files, ids, encoders, widths and lengths of clips.
+        It serves to check early a training that starts hours later. Raises the errors of `open` about files,
+        ids, encoders, widths and lengths of clips.
         """
         folder = _folder(features_dir)
         annotations = _annotations(data, folder, splits)
@@ -295,7 +295,7 @@ def _is_judged(annotations: Annotations) -> bool:
 
 
 def _without_labels(data: DataSettings, split: str) -> str:
-    """For an error: the data set's note on a split without public labels."""
+    """The data set's note on a split without public labels, for an error."""
     if not data.dataset:
         return ""
     declared = declaration_named(data.dataset).split(split)
@@ -329,7 +329,7 @@ def _tokenizer(features: FeatureSettings, folder: Path) -> str:
 
 
 def _inputs(features: FeatureSettings, sources: _Sources, folder: Path) -> Inputs:
-    """How the features become batches, with their encoders."""
+    """The settings by which the features become batches, with their encoders."""
     files = {name: list(dict.fromkeys(by_split.values())) for name, by_split in sources.items()}
     query = files.pop(_QUERY, None)
     return Inputs(
@@ -580,7 +580,7 @@ def _count_videos(
     expected: NDArray[np.int64],
     is_zero: Mapping[str, NDArray[np.bool_]],
 ) -> dict[str, int]:
-    """How many videos each rule applies to; `rows` (V,) before pooling, `expected` (V,) by duration."""
+    """The number of videos that each rule applies to; `rows` (V,) before pooling, `expected` by duration."""
     long = "pooled to" if inputs.long_videos != "cut" else "cut at"
     short = int((rows < inputs.max_clips).sum()) if inputs.is_even else 0
     return {
@@ -601,7 +601,7 @@ def _count_videos(
 
 
 def _count_queries(inputs: Inputs, queries: Sequence[Query], lengths: NDArray[np.int64]) -> dict[str, int]:
-    """How many queries have no text, and how many are cut; `lengths` (Q,) are their tokens."""
+    """The number of queries without text, and of those that are cut; `lengths` (Q,) count their tokens."""
     return {
         "queries have no text in the annotations; their features are used": sum(
             not query.text.strip() for query in queries
@@ -611,7 +611,7 @@ def _count_queries(inputs: Inputs, queries: Sequence[Query], lengths: NDArray[np
 
 
 def _comparable(source: FeatureSource, clip_seconds: bool = True) -> Fingerprint:
-    """The fingerprint of a file's rows without how they are stored: all become float32."""
+    """The fingerprint of a file's rows without type and content, since all rows become float32."""
     fingerprint = replace(source.fingerprint, dtype=None, content=None)
     return fingerprint if clip_seconds else replace(fingerprint, clip_seconds=None, width=None)
 

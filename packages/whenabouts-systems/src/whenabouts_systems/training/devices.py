@@ -1,10 +1,10 @@
-"""Device setup: one device, or several processes that share the encoding of each batch.
+"""Set up devices for training: one device, or several processes that share the encoding of each batch.
 
 One process needs only PyTorch. Several are started by Lightning Fabric (`lightning-fabric`, 5 MB, imported
 only then because that takes 1.9 s), or by torchrun.
 
-`distributed` shows how they share a step, so that contrast is over the whole batch. Every process reads the
-features and annotations; only process 0 writes and reads the run folder.
+`distributed` describes how they share a step, so that contrast is over the whole batch. Every process reads
+the features and annotations; only process 0 writes and reads the run folder.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ Precision = Literal["fp32", "bf16"]
 T = TypeVar("T")
 
 TIMEOUT = "WHENABOUTS_PROCESS_TIMEOUT"
-"""Environment variable: how many seconds processes wait for each other."""
+"""The environment variable with the seconds that processes wait for each other."""
 _SECONDS, _SECONDS_TO_END = 1800.0, 10.0
 
 
 def use_large_pages() -> None:
-    """Let PyTorch use Linux's large pages, unless the environment forbids it. Call before the first tensor.
+    """Let PyTorch use Linux's large pages, unless the environment forbids it; call before the first tensor.
 
     A step at the papers' sizes allocates hundreds of megabytes; with small pages this is 6 % of its time.
     """
@@ -45,7 +45,7 @@ def use_large_pages() -> None:
 
 @dataclass(frozen=True)
 class DeviceSetup:
-    """The device of a process; it is number `rank` of `processes`."""
+    """The device of this process, which is number `rank` (from 0) of `processes`."""
 
     device: torch.device
     precision: Precision = "fp32"
@@ -116,7 +116,7 @@ class DeviceSetup:
 
     @contextlib.contextmanager
     def entered_by_first(self, context: AbstractContextManager[Any]) -> Iterator[None]:
-        """Only process 0 enters the context; an exception on entry ends all processes."""
+        """A context that only process 0 enters; an exception on entry ends all processes."""
         with contextlib.ExitStack() as stack:
 
             def enter() -> None:
@@ -146,11 +146,11 @@ class DeviceSetup:
             yield Path(aside)
 
     def own_part(self, count: int) -> range:
-        """This process's part of `count` items."""
+        """The numbers of this process's part of `count` items."""
         return range(count * self.rank // self.processes, count * (self.rank + 1) // self.processes)
 
     def brought(self, part: T) -> list[T]:
-        """In process 0 the parts of all processes, in order; in the others an empty list."""
+        """The parts of all processes, in order, in process 0; an empty list in the others."""
         if self.processes == 1:
             return [part]
         parts: list[Any] | None = [None] * self.processes if self.rank == 0 else None

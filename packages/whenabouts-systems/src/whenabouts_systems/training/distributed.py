@@ -1,4 +1,4 @@
-"""Several processes share a step: each encodes a part of the rows, all compute the loss of the whole batch.
+"""Share a training step among processes: each encodes part of the rows, all compute the whole batch's loss.
 
 All processes see the same batch and draw the same random numbers, so every system contrasts over the whole
 batch with its negatives. The gradient of a row exists in the process that encoded it; averaged over the
@@ -43,8 +43,8 @@ def shared(model: Any, rank: int, processes: int) -> Iterator[None]:
     """In this context, the model's row-wise methods compute this process's rows and return those of all.
 
     If a shared method calls another one, only the outer one shares. Fewer rows than processes are not shared:
-    every process computes all. Dropout inside these methods has its own random numbers, so that a single
-    process draws the same numbers outside of them as each of several processes.
+    every process computes all. Dropout inside these methods has its own random numbers, so that draws outside
+    of them are the same for any number of processes.
     """
     methods = {name: getattr(model, name) for name in methods_by_rows(model)}
     inside = [False]
@@ -80,7 +80,7 @@ def _sharing(
 
 @contextmanager
 def _own_draws(batch: QueryBatch | ClipBatch, rank: int) -> Iterator[None]:
-    """Random numbers for this call and process; later draws do not depend on how many are drawn here."""
+    """A context with its own random numbers for this call and process; later draws do not depend on it."""
     device, seed = batch.mask.device, int(torch.randint(2**62, ())) + rank
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)

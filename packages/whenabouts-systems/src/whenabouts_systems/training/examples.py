@@ -1,7 +1,7 @@
-"""The training examples of one split, in batches: each is a query, a video, and the clips that answer.
+"""Make batches of the training examples of one split: each is a query, a video, and the clips that answer it.
 
 Every random draw of a training depends only on numbers (seed, epoch, step; `seed_of`) and not on earlier
-draws. So a resumed training draws what an uninterrupted one draws.
+draws. So a resumed training draws the same as an uninterrupted one.
 
 Shapes: N examples of a split, Q queries and V videos of a split or a batch; see `models.protocol.Batch`.
 """
@@ -37,7 +37,7 @@ from whenabouts_systems.training.window_labels import WindowLabels
 Indices = NDArray[np.int64]
 
 _BATCHES_SORTED = 16
-"""This many batches of examples are drawn at random, then sorted by length (`epoch_batches`)."""
+"""The number of batches of examples that are drawn at random, then sorted by length (`epoch_batches`)."""
 
 
 def seed_of(*numbers: int) -> int:
@@ -48,10 +48,11 @@ def seed_of(*numbers: int) -> int:
 
 @dataclass(frozen=True)
 class DrawnNegatives:
-    """The negatives of a batch of Q queries, whose own videos are W; -1 fills rows that have fewer.
+    """The negatives of a batch of Q queries with W distinct own videos; -1 fills rows that have fewer.
 
-    `videos` (V,): rows of all videos of the batch, its own first. `negatives` (Q, N): indices into `videos`.
-    `queries` (E,): rows of queries that are negatives only. `negative_queries` (W, M): indices in `queries`.
+    `videos` (V,): rows of all videos of the batch, the own ones first. `negatives` (Q, N): indices into
+    `videos`. `queries` (E,): rows of queries that are negatives only. `negative_queries` (W, M): indices into
+    `queries`.
     """
 
     videos: Indices
@@ -61,7 +62,7 @@ class DrawnNegatives:
 
     @classmethod
     def of(cls, own: Indices, for_queries: Indices, for_videos: Indices) -> DrawnNegatives:
-        """From rows of negative videos for each query (Q, N), and of queries for each own video (W, M)."""
+        """The record of rows of negative videos by query (Q, N), and of queries by own video (W, M)."""
         videos = np.concatenate([own, _new(for_queries, own)])
         queries = np.unique(for_videos[for_videos >= 0])
         return cls(videos, _places(for_queries, videos), queries, _places(for_videos, queries))
@@ -71,7 +72,7 @@ class Negatives(Protocol):
     """Draws negatives for a batch: `HardNegatives`, `RetrievalNegatives`."""
 
     def drawn(self, query: Indices, own: Indices, videos: Indices, epoch: int) -> DrawnNegatives:
-        """The negatives in an epoch of a batch: queries (Q,), their own videos (Q,), and these once (V,)."""
+        """An epoch's negatives for queries (Q,), with their own videos (Q,), and these videos once (W,)."""
         ...
 
 
@@ -79,7 +80,7 @@ class Negatives(Protocol):
 class ItemRows:
     """Feature rows of the items of a split: item i is number `numbers[i]` of `cached`, -1 if absent.
 
-    The arrays below append an entry for absent items, which index -1 reads.
+    Its arrays append an entry for absent items, which index -1 reads.
     """
 
     cached: CachedRows
@@ -92,7 +93,7 @@ class ItemRows:
 
     @property
     def is_zero(self) -> NDArray[np.bool_]:
-        """Which items have only zeros or are absent."""
+        """Whether each item has only zeros or is absent."""
         return np.append(self.cached.is_zero, True)[self.numbers]
 
     def rows(self, item: int) -> Rows | None:
@@ -103,7 +104,7 @@ class ItemRows:
 
 @dataclass(frozen=True)
 class SplitSummary:
-    """What a split holds, and `counts`: rule for odd data in words -> how often it applied."""
+    """The sizes of a split, and `counts`: rule for odd data, in words -> the number of times it applied."""
 
     name: str
     examples: int
@@ -221,7 +222,7 @@ class Examples:
 
     @property
     def summary(self) -> SplitSummary:
-        """What the split holds, and how often each rule for odd data applied."""
+        """The sizes of the split, and how often each rule for odd data applied."""
         return SplitSummary(
             self.name,
             len(self),
@@ -524,7 +525,7 @@ def _group_batches(
 
 
 def ahead(batches: Iterator[Batch], count: int) -> Iterator[Batch]:
-    """The same batches in the same order; a thread makes up to `count` of them in advance.
+    """The batches of an iterator, in order; a thread makes up to `count` of them in advance.
 
     An exception of the thread is raised here, at its batch. The thread ends when the iterator is closed.
     """

@@ -1,4 +1,4 @@
-"""An experiment: a short TOML file with every setting of a training, checked before any data is read.
+"""Read experiments: TOML files with every setting of a training, checked before any data is read.
 
 | key | holds |
 | --- | --- |
@@ -93,7 +93,7 @@ class RetrievedSettings:
     - `lists`: where the lists come from. A run file in any supported format; the folder of a trained
       retriever, which then ranks the training split; or "stage:NAME", the folder NAME beside this training's
       folder, as one command with stages writes it. "{seed}" stands for the seed.
-    - `videos`: how many negatives to draw for each query and epoch (PREM: 4 on TVR, 2 on DiDeMo; CONQUER:
+    - `videos`: the number of negatives drawn for each query and epoch (PREM: 4 on TVR, 2 on DiDeMo; CONQUER:
       3); 0 draws none.
     - `depth`: draw from this many videos at the top of a list (PREM: 100).
     - `beyond_own` replaces `depth` (CONQUER: 1000): draw from the first (rank of the own video + this many),
@@ -136,7 +136,7 @@ class RetrievedSettings:
 
     @property
     def description(self) -> str:
-        """For logs: how many videos are drawn, and from which."""
+        """The number of videos that are drawn, and their source, in words for logs."""
         depth = f"{self.depth:,}"
         if self.beyond_own is not None:
             depth = f"(rank of its own video + {self.beyond_own:,})"
@@ -223,7 +223,7 @@ class FeatureSettings:
       `features.sentences`).
     - `optional`: streams that a video may lack; it then has rows of zeros, which are counted.
     - `clip_seconds`: seconds of a row, if the files do not say.
-    - `memory_mb`: the most features to hold in memory, in MB; larger files are read when needed.
+    - `memory_mb`: the most features that are kept in memory, in MB; further ones are read when needed.
     - `normalise`: scale rows to unit length, in all streams, in none, or in those that it names.
     - `cache`: a folder for copies of the features that open faster; "" makes none.
 
@@ -265,9 +265,9 @@ class FeatureSettings:
 
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
-    """The table `[training]`.
+    """The table `[training]`: how long and how the system learns, and how its best weights are chosen.
 
-    - `warmup`: the share of all steps in which the learning rate rises; `schedule`: what it does afterwards.
+    - `warmup`: the share of all steps in which the learning rate rises; `schedule`: its course afterwards.
     - `milestones`: epochs (from 0) at whose start the learning rate is multiplied by `milestone_factor`.
     - `rates`: prefix of parameter names -> factor of their learning rate.
     - `frozen`: prefix of parameter names -> the number of first epochs in which they do not learn.

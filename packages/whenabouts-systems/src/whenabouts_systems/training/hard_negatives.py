@@ -1,4 +1,4 @@
-"""Hard negatives of CroCs: a first system scores the training set, then each epoch draws by these scores.
+"""Draw the hard negatives of CroCs: a first system scores the training set, each epoch draws by its scores.
 
 The first system's matching score r(q, v) of every query and video is computed once, block by block, and kept
 in half precision (two bytes a pair), in a temporary file if it is large. An epoch's draws depend only on
@@ -36,15 +36,15 @@ Scores = NDArray[np.float16]
 Progress = Callable[[int, int], None]
 
 _BLOCK = 1 << 22
-"""Scores that are processed at a time: 16 MiB of float32."""
+"""The most scores that are processed at a time: 16 MiB of float32."""
 _IN_MEMORY = 1 << 28
-"""Bytes of scores to keep in memory; larger tables go to a temporary file."""
+"""The most bytes of scores that are kept in memory; larger tables go to a temporary file."""
 _BATCH_QUERIES, _BATCH_VIDEOS = 512, 32
 
 
 @dataclass(frozen=True)
 class _Epoch:
-    """The draws of an epoch: `videos` (Q, N) for each query, `queries` (V, M) for each video; -1 fills up."""
+    """The draws of an epoch: `videos` (Q, N) by query, `queries` (V, M) by video; padded with -1."""
 
     number: int
     videos: Indices
@@ -94,7 +94,7 @@ class HardNegatives:
         device: torch.device | str = "cpu",
         progress: Progress | None = None,
     ) -> HardNegatives:
-        """Score a split with a first system (slow), and prepare to draw its hard negatives.
+        """The hard negatives of a split, after a first system has scored it (slow).
 
         Raises UsageError if the system was trained on other features, and as `matching_scores` does.
         """
@@ -106,7 +106,7 @@ class HardNegatives:
         )
 
     def drawn(self, query: Indices, own: Indices, videos: Indices, epoch: int) -> DrawnNegatives:
-        """See `examples.Negatives`."""
+        """The negatives of a batch in an epoch; see `examples.Negatives`."""
         table = self.of_epoch(epoch)
         for_queries, for_videos = table.videos[query], table.queries[videos]
         if self.settings.share == "batch":
@@ -177,8 +177,8 @@ def matching_scores(
     """(Q, V) float16 r(q, v): the first system's matching score of the best moment, equation 3.
 
     Queries without an example score 0. Videos are encoded a few at a time; only the queries' encodings and
-    the scores stay in memory. Raises UsageError for a system that finds no moments, and for one whose scores
-    are not logarithms of values from 0 to 1.
+    the scores stay in memory. Raises UsageError for a system that finds no moments, or whose scores are not
+    logarithms of values from 0 to 1.
     """
     model: Any = first_stage.model
     if not hasattr(model, "score_spans"):

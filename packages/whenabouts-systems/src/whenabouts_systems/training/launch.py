@@ -41,9 +41,9 @@ def launch(
 ) -> TrainingResult:
     """Run one training, or resume it; `log` gets lines about the data before the training begins.
 
-    With `resume`, a training that was interrupted before it wrote anything starts anew. Raises UsageError if
-    the folder `out` is used and `resume` is false, and the errors of `ExperimentData.open`, both before the
-    first step.
+    With `resume`, a training that was interrupted before it wrote anything starts anew, and a finished one is
+    only read. Raises UsageError if the folder `out` is used and `resume` is false, and the errors of
+    `ExperimentData.open`, both before the first step.
     """
     folder = RunFolder(Path(out))
     resume = resume and not setup.agreed(folder.is_untouched)
@@ -203,7 +203,7 @@ class TrainingResult:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As `train --json` prints it."""
+        """The JSON object that `train --json` prints."""
         return {
             "folder": str(self.folder),
             "title": self.title,
@@ -239,7 +239,7 @@ class MetricSpread:
 
     @property
     def percent(self) -> str:
-        """In percent as text: "5.42 ± 0.13"."""
+        """The spread in percent as text, such as "5.42 ± 0.13"."""
         deviation = "" if math.isnan(self.deviation) else f" ± {100 * self.deviation:.2f}"
         return f"{100 * self.mean:.2f}{deviation}"
 
@@ -254,7 +254,7 @@ def spreads(results: Sequence[TrainingResult]) -> dict[str, MetricSpread]:
 
 
 def seeds_to_json(results: Sequence[TrainingResult]) -> dict[str, Any]:
-    """As `train --seeds --json` prints it."""
+    """The JSON object that `train --seeds --json` prints."""
     return {
         "seeds": [result.seed for result in results],
         "trainings": [result.to_json() for result in results],

@@ -1,4 +1,4 @@
-"""The training loop: examples -> `Batch` -> `model.loss` -> optimizer -> validation -> best weights.
+"""Train a system step by step: batch, `model.loss`, optimizer; then validation, best weights, saved state.
 
 A step's random draws depend only on (seed, step), and the complete state is saved after every epoch. So a
 training that was killed and resumed gives exactly the numbers of an uninterrupted one.
@@ -48,7 +48,7 @@ class TrainingFault(WhenaboutsError):
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a training. `losses` are of the last step; `validation` is set right after a validation."""
+    """The progress of a training. `losses` are the last step's; `validation` is set right after one."""
 
     state: State
     epochs: int
@@ -76,7 +76,7 @@ class Clock:
 
     @property
     def since_saved(self) -> float:
-        """Seconds since `saved` was called."""
+        """Seconds since `saved` was last called, or since the start."""
         return time.monotonic() - self._saved
 
     def saved(self) -> None:
@@ -143,7 +143,7 @@ class _Training:
         return self.state
 
     def _begin(self, resume: bool) -> None:
-        """Set the model's weights: saved ones, those of a first stage, or new ones."""
+        """Prepare folder, weights (saved ones, a first stage's or new ones), negatives and clock."""
         if hasattr(self.model, "check_tokenizer"):
             self.model.check_tokenizer()
         first_stage = self._first_stage()
@@ -310,7 +310,7 @@ class _Training:
         self.show(Progress(self.state, self.settings.epochs, self.steps, rate, left, losses, validation))
 
     def _fault(self, losses: Mapping[str, float]) -> TrainingFault:
-        """Save the state before a step that cannot be made, and return the error."""
+        """The error for a step that cannot be made, after saving the state before that step."""
         state = self.state
         self._save()
         wrong = [name for name, value in losses.items() if not math.isfinite(value)]
@@ -333,7 +333,7 @@ def validate(
     setup: DeviceSetup | None = None,
     retriever: RankedVideos | None = None,
 ) -> Validation:
-    """Answer a split's queries and evaluate the answers with its judgements.
+    """The answers to a split's queries, evaluated with its judgements.
 
     `retriever`, if given, chooses the videos. Each of several processes (`setup`) encodes and ranks a part;
     process 0 has the answers, all have the numbers.

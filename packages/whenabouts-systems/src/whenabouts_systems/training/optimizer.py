@@ -1,4 +1,4 @@
-"""Optimizers and the learning rate of a step.
+"""Make the optimizer of a training, and compute the learning rate of a step.
 
 BertAdam is the optimizer of XML, ReLoCLNet and their descendants, EarlyAdamW that of HERO and SQuiDNet; AdamW
 is PyTorch's. The learning rate depends only on the step, so a resumed training continues it exactly.
@@ -105,7 +105,7 @@ class EarlyAdamW(BertAdam):
 
 
 def cut_each(gradients: list[Tensor], max_norm: float) -> list[Tensor]:
-    """Clip the norm of each gradient to `max_norm`; 0 clips none."""
+    """The gradients, each clipped to norm `max_norm`; 0 clips none."""
     if not max_norm:
         return gradients
     lengths = torch._foreach_norm(gradients)
@@ -133,7 +133,7 @@ def new_optimizer(settings: TrainingSettings, model: nn.Module) -> torch.optim.O
 
 
 def freeze(model: nn.Module, epochs: Mapping[str, int], epoch: int) -> None:
-    """Freeze parameters by prefix of their names before the epoch that `epochs` gives (0 is the first).
+    """Freeze the parameters whose names begin with a key of `epochs`, until `epoch` (from 0) is its value.
 
     Raises UsageError for a prefix that matches no parameter.
     """
@@ -205,7 +205,7 @@ def warmup_linear(step: int, steps: int, warmup: float) -> float:
 
 
 def constant(step: int, steps: int, warmup: float) -> float:
-    """As `warmup_linear`, but it stays at 1 after the warm-up.
+    """The factor as in `warmup_linear`, but it stays at 1 after the warm-up.
 
     >>> [constant(step, 20, 0.2) for step in (0, 2, 4, 12)]
     [0.0, 0.5, 1.0, 1.0]

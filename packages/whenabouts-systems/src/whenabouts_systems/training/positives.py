@@ -1,4 +1,4 @@
-"""Which videos are positives of a query and so never its negatives (`DataSettings.positives`).
+"""Find the videos that are positives of a query and so never its negatives (`DataSettings.positives`).
 
 `Pairs` are two columns of equal length: rows of queries (or numbers of groups) and rows of videos.
 """
@@ -18,7 +18,7 @@ from whenabouts_systems.training.experiment import Positives
 Pairs = tuple[Indices, Indices]
 
 _BLOCK = 1024
-"""Captions are compared in blocks of this many by this many."""
+"""The number of captions in a block; captions are compared block by block."""
 
 
 class PositivePairs:
@@ -62,7 +62,7 @@ class PositivePairs:
 
 
 def is_in(keys: Indices, values: Indices) -> NDArray[np.bool_]:
-    """Which of `values` are in the sorted `keys`."""
+    """Whether each of `values` is in the sorted `keys`, in the shape of `values`."""
     if not len(keys):
         return np.zeros(values.shape, bool)
     return np.asarray(keys[np.searchsorted(keys, values).clip(max=len(keys) - 1)] == values)
@@ -85,7 +85,7 @@ def joined_by(left: Pairs, right: Pairs) -> Pairs:
 
 
 def similar_captions(pairs: RelevantPairs) -> Pairs:
-    """All pairs of different captions that are relevant to each other, in both directions: two (K,)."""
+    """(K,) twice: all pairs of different captions that are relevant to each other, in both directions."""
     arrays = pairs.kept.arrays()
     if "columns" in arrays:
         starts, columns = arrays["starts"], arrays["columns"]

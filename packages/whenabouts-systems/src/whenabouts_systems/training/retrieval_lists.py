@@ -1,10 +1,10 @@
-"""A retriever's ranked lists of videos for a split, from a run file or made by a trained retriever.
+"""Open a retriever's ranked lists of videos for a split: a run file's, or made by a trained retriever.
 
 A training draws negatives from the lists of the training split, and validates a localizer in the videos of
 the validation lists.
 
-A trained retriever ranks the same queries and videos, but reads its own feature files, which its experiment
-names, from the same folder. If the videos have many clips, their encodings are stored in a temporary folder.
+A trained retriever ranks the same queries and videos, but reads the feature files of its own experiment, from
+the same folder. If the videos have many clips, their encodings are stored in a temporary folder.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from whenabouts_systems.training.retrieval_negatives import RetrievalNegatives, 
 from whenabouts_systems.training.run_folder import EXPERIMENT
 
 OF_QUERIES = "queries"
-"""As `cooccurrence`: make the table from the training queries."""
+"""The value of `cooccurrence` that makes the table from the training queries."""
 _NAMED = {
     "lists": "a run file, or the folder of a trained retriever",
     "validation": "a run file of the validation queries, or the folder of a trained retriever",
     "cooccurrence": f'a file of nouns and verbs, or "{OF_QUERIES}" for those of the training queries',
 }
 _CLIPS_IN_MEMORY = 1 << 18
-"""Encodings of more clips go to disk: this many take some 1 GB at the papers' widths."""
+"""The most clips whose encodings stay in memory: some 1 GB at the papers' widths; more go to disk."""
 
 
 def choose_negatives(
@@ -168,7 +168,7 @@ def check_lists(experiment: Experiment, features: str | Path) -> None:
 
 @contextmanager
 def seen_folder(named: str, run: str | Path, seed: int, setup: DeviceSetup) -> Iterator[str]:
-    """As `folder_of`, for every process of a training.
+    """The path as in `folder_of`, readable by every process of a training.
 
     Process 0 wrote the folder of a stage, which may be on a disk that other processes cannot read.
     """

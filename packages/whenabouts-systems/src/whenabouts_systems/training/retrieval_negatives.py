@@ -1,4 +1,4 @@
-"""Negatives from a retriever's ranked lists: videos that it ranks high for a query they do not answer.
+"""Draw negatives from a retriever's ranked lists: videos that rank high for a query they do not answer.
 
 Only the first videos of a list are candidates, and those judged relevant are removed. Each epoch draws some
 candidates uniformly and without replacement. The draw depends only on (seed, epoch, query): not on the
@@ -46,7 +46,7 @@ from whenabouts_systems.training.positives import is_in
 _NOT_LISTED = 1 << 40
 """The rank of a video that is not in a list."""
 _RANK_OF_UNLISTED = 99
-"""The rank that the ranked SQuiDNet assumes for it: it then draws from the first 100 + `beyond_own`."""
+"""The rank that the ranked SQuiDNet assumes for such a video: it draws from the first 100 + `beyond_own`."""
 _TWICE = "videos come twice in a list and count once, at their best place"
 _UNSORTED = "lists were not in the order of their scores; the scores count"
 
@@ -125,7 +125,7 @@ class RetrievalNegatives:
 
 
 class _Reader:
-    """Turns the lists of a split's queries into candidates, block by block."""
+    """Reads the lists of a split's queries, block by block, and turns them into candidates."""
 
     def __init__(
         self,
@@ -258,7 +258,7 @@ class _Reader:
         return first
 
     def _reach(self, first: Indices, query_of: Indices) -> Indices:
-        """(B,) how many videos at the top of each list are candidates, counting the own video."""
+        """(B,) the number of videos at the top of each list that are candidates, including the own video."""
         settings = self.settings
         if settings.beyond_own is None:
             return np.full_like(first, settings.depth)
@@ -302,7 +302,7 @@ def drawn_candidates(
 ) -> RankedVideos:
     """`settings.validation_draws` videos for each query of a split, drawn for its last example.
 
-    The ranked program of SQuiDNet makes the candidates of its evaluation like this, as if for training.
+    The ranked program of SQuiDNet draws the candidates of its evaluation like this, as if for training.
     Parameters and errors are those of `RetrievalNegatives`. All videos score 0. A query without an example
     has no videos.
     """

@@ -1,10 +1,10 @@
-"""The folder of a training: its files, its lock, and how its state is saved.
+"""Write and read the folder of a training: its files, its lock and its saved state.
 
 | file | holds |
 | --- | --- |
 | `model.safetensors`, `config.json`, `README.md` | the best system so far (`Trained.from_pretrained`) |
 | `experiment.toml` | all settings, defaults included |
-| `run.json` | versions, seed, machine, what was read, how it ended |
+| `run.json` | versions, seed, machine, sizes of the data, results and the reason for the end |
 | `curves.jsonl`, `curves.png` | losses, learning rate and metrics over the training |
 | `validation.run.jsonl`, `validation.queries.jsonl` | answers of the best system, and each query's values |
 | `state.safetensors` | the state of the training, for `--resume` |
@@ -109,9 +109,9 @@ class RunFolder:
     def claimed(self, *, resume: bool) -> Iterator[None]:
         """Lock the folder for one training.
 
-        Raises UsageError if another training holds it, if it is used and `resume` is false, if there is
-        nothing to resume, and if the state that belongs to the curves is missing. A training that is refused
-        before its first saved state leaves the folder unchanged.
+        Raises UsageError if another training has locked it, if it is used and `resume` is false, if there is
+        nothing to resume, or if the state that belongs to the curves is missing. A new training that is
+        refused before its first saved state leaves no experiment in the folder.
         """
         if not resume:
             self.refuse_used()
@@ -143,7 +143,7 @@ class RunFolder:
 
     @property
     def is_untouched(self) -> bool:
-        """Whether a training locked it and ended before it wrote anything else."""
+        """Whether a training locked the folder and ended before it wrote anything else."""
         was_locked = (self.path / LOCK).exists()
         return was_locked and not any((self.path / name).exists() for name in _OF_A_TRAINING)
 
@@ -246,7 +246,7 @@ def _flat(tables: Mapping[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def _comparable(value: Any) -> Any:
-    """A value in the form that a TOML file gives back."""
+    """A value in the form in which a TOML file is read: None as "none", tuples as lists."""
     if value is None:
         return "none"
     return [_comparable(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,4 +1,4 @@
-"""Several trainings in one command: each stage is an experiment, and later stages build on earlier ones.
+"""Run several trainings in one command: each stage is an experiment, and later stages build on earlier ones.
 
 A file of stages has only `title = "..."` and `stages = ["first.toml", "second.toml"]`, which are files beside
 it. The stages are trained in turn, each into a subfolder of its name (without `.toml`). In [data] of a later
@@ -31,7 +31,7 @@ from whenabouts_systems.training.tables import read_toml, refuse_unknown, set_va
 
 @dataclass(frozen=True)
 class StagedExperiment:
-    """Stage name -> experiment, in order; the last stage answers queries."""
+    """A file of stages: `stages` maps the name of each to its experiment, in order; the last one answers."""
 
     name: str
     title: str
@@ -44,7 +44,7 @@ class StagedExperiment:
 
     @property
     def retriever(self) -> str | None:
-        """The stage that chooses the videos: its lists are those of the last stage. None without lists."""
+        """The stage that chooses the videos, whose lists the last stage reads; None without such lists."""
         lists = self.stages[self.localizer].data.retrieved.lists
         return lists.removeprefix(STAGE) if lists.startswith(STAGE) else None
 
@@ -67,7 +67,7 @@ class StagedResult:
     of_seeds: bool
 
     def to_json(self) -> dict[str, Any]:
-        """As `train --json` prints it; each stage in the form of one training, or of `seeds_to_json`."""
+        """The JSON object that `train --json` prints; each stage as one training or as in `seeds_to_json`."""
         return {
             "title": self.title,
             "folder": str(self.folder),
@@ -148,7 +148,7 @@ def launch_stages(
 
 
 def check_stages(staged: StagedExperiment, features: str | Path) -> None:
-    """Raise errors about any stage before the first stage begins, rather than hours later."""
+    """Raise the errors of all stages' settings and files before the first begins, rather than hours later."""
     for experiment in staged.stages.values():
         inputs = ExperimentData.check(
             experiment.data, experiment.features, features, splits=("train", "validation")

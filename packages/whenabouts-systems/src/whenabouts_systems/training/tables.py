@@ -1,4 +1,4 @@
-"""Read, merge, change ("training.epochs=3"), convert to dataclasses, and write TOML tables.
+"""Read, merge and change ("training.epochs=3") TOML tables, convert them to dataclasses, and write them.
 
 Errors name the file, the key, the value and what is accepted.
 """

@@ -1,7 +1,7 @@
-"""Labels for systems that answer windows: all moments of a query in its video, and the saliency of clips.
+"""Make labels for systems that predict windows: all moments of a query in its video, and saliency of clips.
 
 If a query has several moments in a video, each of them is an example. Each example has the windows of all of
-them, because a missing window would be learned as background.
+them, because the system would learn a missing window as background.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class WindowLabels:
         self._begins = np.cumsum(self._counts) - self._counts
 
     def of(self, examples: Indices, clips: int, epoch: int = 0) -> Mapping[str, Tensor]:
-        """`windows` (n, W, 2), filled up with NaN; `saliency` (n, `clips`) if all queries have ratings.
+        """The labels of n examples by name: `windows` (n, W, 2), padded with NaN, and `source` (n,).
 
-        `source` (n,): see `sources_of`.
+        `saliency` (n, `clips`) is there only if all queries have ratings. See `sources_of` for `source`.
         """
         group = self._group[examples]
         counts = self._counts[group] if self._limit is None else np.minimum(self._counts[group], self._limit)

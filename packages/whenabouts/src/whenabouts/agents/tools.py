@@ -143,6 +143,8 @@ class CorpusTools:
         start, end = (0.0, record.duration or 0.0) if moment is None else (moment.start, moment.end)
         count = min(max(pictures, 0), MOST_PICTURES) if record.has_picture and not record.is_gone else 0
         times = [start + (end - start) * (at + 0.5) / count for at in range(count)]
+        if count:
+            check_unchanged(record)
         return [facts, *(self._picture(record, at) for at in times)]
 
     def list_videos(self, contains: str = "", offset: int = 0, limit: int = 50) -> dict[str, Any]:
@@ -252,6 +254,8 @@ class CorpusTools:
         words = " ".join(line.text for line in corpus.words(record, span))
         start, end = window(span, record.duration)
         here = not record.is_gone
+        if here:
+            check_unchanged(record)
         facts = _facts(record) | {
             "moment": span.name,
             "start": span.start,

@@ -51,7 +51,7 @@ from whenabouts.index.store import Store
 from whenabouts.index.stream import QueryEncoder
 from whenabouts.intake.files import write_atomically
 from whenabouts.moments.fusion import Scale, measure_scale
-from whenabouts.search.answer_probability import LISTED, Spoken, features_of, most_spoken, spoken_at
+from whenabouts.search.answer_probability import LISTED, Spoken, Unsaid, features_of, most_spoken, spoken_at
 from whenabouts.search.moments import StreamAnswer
 from whenabouts.search.query_language import ALIGNED
 from whenabouts.search.rank import ChanceOf, ranked
@@ -203,10 +203,11 @@ class QuestionResult:
     literal: bool
     near: bool
     streams: int
+    unsaid: Unsaid
 
     def first(self, measured: Measured, count: int = 1) -> tuple[list[ScoredMoment], list[Features]]:
         """All streams' moments, best first, and the features of the first `count` ([] if uncalibrated)."""
-        moments = ranked(self.moments, measured.chance_of, self.streams)
+        moments = ranked(self.moments, measured.chance_of, self.streams, self.unsaid)
         if not moments or moments[0].chance_percentile is None:
             return moments, []
         return moments, features_of(
@@ -415,7 +416,8 @@ def _kept(text: str, searcher: Searcher, answers: Sequence[StreamAnswer], around
     spoken = {scored.moment: by_stream for scored, by_stream in zip(first, by_moment, strict=True)}
     literal = literal_in(text, answers) is not None
     near = literal or any(answer.says_near(0, text, around) for answer in answers if len(answer.moments))
-    return QuestionResult(text, moments, spoken, literal, near, len(answers))
+    unsaid = searcher.ranking.unsaid(text, answers)
+    return QuestionResult(text, moments, spoken, literal, near, len(answers), unsaid)
 
 
 def _without(answer: StreamAnswer, video_id: str) -> StreamAnswer:

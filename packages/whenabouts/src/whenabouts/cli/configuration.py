@@ -28,7 +28,7 @@ _LET_IN = (
 )  # fmt: skip
 # Where videos, words or a key are sent. A Ray cluster may also run its owner's code here.
 _SENT_TO = ("address", "check", "http", "page", "ray", "rewrite", "send-frames", "send-query")
-CONSENT = frozenset((*_LET_IN, *_SENT_TO, "force", "yes"))
+CONSENT = frozenset((*_LET_IN, *_SENT_TO, "force", "prune", "yes"))
 _ENVIRONMENT = {
     "corpus": "WHENABOUTS_CORPUS",
     "token": "WHENABOUTS_TOKEN",
@@ -153,9 +153,9 @@ def _levels(
 
 
 def _has_address(value: Any) -> bool:
-    """Whether a value contains a network address, as `model` may for a chat endpoint."""
+    """Whether a value contains a network address: `model` may name a chat endpoint, `corpus` a bucket."""
     texts = [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
-    return any("://" in text and not text.startswith(("s3://", "file://")) for text in texts)
+    return any("://" in text and not text.startswith("file://") for text in texts)
 
 
 def _tables(

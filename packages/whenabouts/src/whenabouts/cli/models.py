@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from whenabouts.cli.options import add_format, add_verb
-from whenabouts.cli.terminal import for_terminal, print_either
+from whenabouts.cli.terminal import for_terminal, print_either, print_notes
 from whenabouts.intake import hub
 from whenabouts.known_models import ListedModel, listed_models, resolved
 from whenabouts.types import UsageError
@@ -125,6 +125,8 @@ def run_get(options: argparse.Namespace) -> int:
         _ask(options)
     with _progress() as on_bytes:
         folder = hub.fetch(pin, on_bytes)
+    if pin.repository != name.partition("@")[0]:
+        print_notes([f"the hub calls {name} {pin.repository} now; use that name from now on"])
     print_either(
         options,
         lambda: {**_described(pin), "folder": str(folder)},

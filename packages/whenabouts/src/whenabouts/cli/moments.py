@@ -153,6 +153,7 @@ def _named_moment(corpus: Corpus | None, moment: str, rank: int) -> FileMoment:
     video = _video(corpus, name)
     if isinstance(video, Path):
         return moment_of_file(video, start, end, rank)
+    video.check_start(start)
     check_unchanged(video)
     return moment_of_record(video, start, end, rank)
 

@@ -64,7 +64,7 @@ def _add_options(parser: argparse.ArgumentParser, *, inner: bool = False) -> Non
 
 
 def run(options: argparse.Namespace) -> int:
-    """List, or do the action and print what was done."""
+    """List people, or do the action and print it. Returns 1 if the list is empty."""
     corpus = open_corpus(options)
     people, action = corpus.people, options.action
     if action is None:

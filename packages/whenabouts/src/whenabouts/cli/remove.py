@@ -31,7 +31,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Remove and print what was removed."""
+    """Remove videos or a stream, and print their names."""
     if bool(options.videos) == bool(options.stream):
         raise UsageError("what shall be removed? Give videos, or --stream NAME")
     corpus = open_corpus(options)

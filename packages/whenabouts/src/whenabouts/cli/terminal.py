@@ -8,10 +8,11 @@ import io
 import json
 import os
 import sys
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
+
+from whenabouts.intake.lines import is_unseen
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,15 +77,14 @@ def print_notes(notes: Iterable[str]) -> None:
 
 
 def for_terminal(text: str) -> str:
-    """Text on one line without control characters, because names and subtitles come from anywhere.
+    """Text on one line, with characters that show nothing escaped: names and subtitles come from anywhere.
 
     >>> for_terminal("two\\nlines \\x1b[31mred")
     'two\\\\nlines \\\\x1b[31mred'
     """
     shown = text.encode("utf-8", "backslashreplace").decode()
     return "".join(
-        repr(letter)[1:-1] if unicodedata.category(letter) in ("Cc", "Zl", "Zp") else letter
-        for letter in shown
+        repr(letter)[1:-1] if is_unseen(letter) or letter in "\u2028\u2029" else letter for letter in shown
     )
 
 

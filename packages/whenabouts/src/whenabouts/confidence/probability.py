@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import files
@@ -69,10 +69,6 @@ class Chance:
         if height > 30:
             return height
         return -math.log(-math.expm1(-math.exp(-max(-30.0, height))) or 5e-324)
-
-    def surprises(self, scores: Iterable[float]) -> list[float]:
-        """The `surprise` of each score."""
-        return [*map(self.surprise, scores)]
 
     def to_json(self) -> dict[str, Any]:
         return {"place": self.place, "scale": self.scale}

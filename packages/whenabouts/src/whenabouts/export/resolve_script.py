@@ -79,7 +79,7 @@ def read_list(path: str, say: Any = print) -> tuple[str, list[Moment]]:
             say(f"left out: moment {place}, because its video was removed")
             continue
         moment = _moment(row, f"{path}: moment {place}", query)
-        if answer is None or _is_taken(answer, row, is_first=place == 1):
+        if answer is None or _is_matched(answer, row, is_first=place == 1):
             moments.append(moment)
     if not moments:
         raise Problem(f"{path}: no moment matched, so nothing was done")
@@ -91,7 +91,7 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number")
 
 
-def _is_taken(answer: object, row: dict[str, Any], *, is_first: bool) -> bool:
+def _is_matched(answer: object, row: dict[str, Any], *, is_first: bool) -> bool:
     least = LEAST.get(str(answer))
     if least is None:
         return False

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import unicodedata
 
+from whenabouts.intake.lines import is_unseen
+
 
 def one_line(text: str, longest: int = 0) -> str:
-    """Text on one line without control characters, cut to `longest` characters (0: uncut).
+    """Text on one line without characters that show nothing, cut to `longest` characters (0: uncut).
 
     >>> one_line("two\\nlines \\x1b[31mred")
     'two lines [31mred'
@@ -16,7 +18,9 @@ def one_line(text: str, longest: int = 0) -> str:
         " " if letter.isspace() or unicodedata.category(letter) in ("Zl", "Zp") else letter
         for letter in valid
     )
-    plain = "".join(letter for letter in spaced if unicodedata.category(letter) not in ("Cc", "Cn"))
+    plain = "".join(
+        letter for letter in spaced if not is_unseen(letter) and unicodedata.category(letter) != "Cn"
+    )
     joined = " ".join(plain.split())
     return joined if not longest or len(joined) <= longest else joined[: longest - 1].rstrip() + "…"
 

@@ -38,7 +38,7 @@ _BATCH = 16
 _SOUND_SECONDS = 30.0
 _SECONDS_BETWEEN_REPORTS = 1.0
 _ANY_DURATION = 1e9
-# Sound that goes on for longer behind the pictures makes a recording longer.
+# Sound that lasts this much longer than the pictures makes a recording longer.
 _LATER_SOUND_SECONDS = 0.5
 # A reader is silent while it hashes a file or looks for subtitles in it: 2 MB/s is a very slow disk.
 _QUIET_SECONDS = 600.0
@@ -106,8 +106,9 @@ class FileRead:
     """Everything read of a file except its frames and sound.
 
     `tracks` is None if cues were not read; `shots` (seconds at which a shot starts) is None if they were not
-    looked for. `end` is the end of the decoded frames, or of sound that goes on behind them, or else the length
-    that the file claims. `damage` describes unreadable parts; `decoded` says whether frames were decoded to find them.
+    looked for. `end` (seconds) is the end of the decoded frames, or of sound that lasts longer, or else the
+    length that the file claims. `damage` describes unreadable parts; `decoded` says whether frames were
+    decoded to find them.
     """
 
     content_hash: str
@@ -192,11 +193,11 @@ def _contents(task: ReadTask) -> Iterator[Content]:
 
 
 def _end(path: Path, probed: Probe, pictures_end: float) -> float:
-    """Where a recording ends: with its pictures, or with sound that goes on behind them."""
+    """The end of a recording in seconds: that of its pictures, or of sound that lasts longer."""
     claimed = probed.duration or 0.0
     if not pictures_end or not probed.has_audio or claimed - pictures_end <= _LATER_SOUND_SECONDS:
         return pictures_end or claimed
-    # A file that was cut off claims more than is there.
+    # A file that was cut off claims more than it has.
     return max(pictures_end, min(claimed, scanned_duration(path) or 0.0))
 
 

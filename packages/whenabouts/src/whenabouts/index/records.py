@@ -119,6 +119,13 @@ class VideoRecord:
     def __post_init__(self) -> None:
         check_video_id(self.video_id)
 
+    def check_start(self, seconds: float) -> None:
+        """Raise UsageError if a moment that starts there is after the video's end."""
+        if self.duration is not None and seconds >= self.duration:
+            raise UsageError(
+                f"{seconds:g} s is after the end of {self.video_id}, which lasts {self.duration:.3f} s"
+            )
+
     @property
     def is_gone(self) -> bool:
         """Whether the file is missing; on object stores, whether the last index run missed it."""

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import unicodedata
+
+# Classes of the bidirectional algorithm whose format characters have no shape and may reorder or hide text.
+_SHAPELESS = {"BN", "LRE", "LRO", "RLE", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+_JOINERS = "\u200c\u200d"  # Persian, Indic scripts and emoji need them
+
 
 def one_line(text: str, most: int) -> str:
     """The text on one line of at most `most` characters, without control characters.
@@ -11,3 +17,15 @@ def one_line(text: str, most: int) -> str:
     """
     line = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+
+
+def is_unseen(letter: str) -> bool:
+    """Whether a character shows nothing and may deceive: a control, a direction override, a tag.
+
+    >>> [is_unseen(letter) for letter in ("\\x1b", "\\u202e", "\\U000e0041", "\\u200d", "é")]
+    [True, True, True, False, False]
+    """
+    category = unicodedata.category(letter)
+    if category == "Cf":
+        return letter not in _JOINERS and unicodedata.bidirectional(letter) in _SHAPELESS
+    return category == "Cc"

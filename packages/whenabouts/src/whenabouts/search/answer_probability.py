@@ -58,6 +58,14 @@ class Spoken:
         """The said share of the query's rarity, in [0, 1]."""
         return self.spoken / max(self.spoken + self.unspoken, 1e-9)
 
+    @property
+    def unsaid(self) -> float:
+        """The share that is not said, in [0, 1]; 0 for a phrase, or without informative words."""
+        return 0.0 if self.phrase else self.unspoken / max(self.spoken + self.unspoken, 1e-9)
+
+
+Unsaid = Mapping[str, Mapping[Moment, float]]
+"""For each stream with words, its first moments, and which share of the query is not said there."""
 
 _SILENT = Spoken(0.0, 0.0, phrase=False)
 
@@ -249,6 +257,17 @@ def spoken_at(
             for row, place in zip(rows, spoken, strict=True):
                 by_moment[row][answer.stream] = place
     return by_moment
+
+
+def unsaid_in(query: str, answers: Iterable[StreamAnswer], rarity: Mapping[str, Rarity]) -> Unsaid:
+    """How much of a query is not said in the first moments of each stream with words (see `spoken_at`)."""
+    unsaid = {}
+    for answer in answers:
+        if answer.stream in rarity and any(answer.block.text):
+            first = [answer.scored(row) for row in range(min(_LOOKED_AT, len(answer.moments)))]
+            spoken = _spoken_near(query, first, answer, rarity[answer.stream], None)
+            unsaid[answer.stream] = {m.moment: s.unsaid for m, s in zip(first, spoken, strict=True)}
+    return unsaid
 
 
 def most_spoken(by_stream: Mapping[str, Spoken], scored: ScoredMoment) -> Spoken | None:

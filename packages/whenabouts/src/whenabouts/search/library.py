@@ -206,6 +206,8 @@ class Library:
     def _accepted(self, condition: Condition) -> NDArray[np.bool_]:
         if condition.key == FOLDER:
             return self._in_folder(condition)
+        if condition.key == STATE and not any(map(condition.names, STATES)):
+            raise UsageError(f"{STATE}={condition.value}: the states are {', '.join(STATES)}")
         return self._column(condition.key).accepted(condition)
 
     def _column(self, key: str) -> _Coded:
@@ -360,7 +362,13 @@ class Library:
                 f"{condition.key}{condition.operator}{condition.value}: folders have no order; write ="
             )
         folder = condition.value.rstrip("/")
-        inside = np.array([*(_is_in(each, folder) for each in self._folder.values), False], np.bool_)
+        # A pattern's star also matches the slashes in a folder's name.
+        below = replace(condition, value=f"{folder}/*") if any(sign in folder for sign in "*?[") else None
+        held = [
+            _is_in(each, folder) or (below is not None and (condition.names(each) or below.names(each)))
+            for each in self._folder.values
+        ]
+        inside = np.array([*held, False], np.bool_)
         rows: NDArray[np.bool_] = inside[self._folder.codes]
         return rows if condition.operator == "=" else ~rows
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from whenabouts.confidence.probability import Chance, Probability, general
 from whenabouts.index.store import Store
-from whenabouts.search.answer_probability import ProbableMoments, with_probabilities
+from whenabouts.search.answer_probability import ProbableMoments, Unsaid, unsaid_in, with_probabilities
 from whenabouts.search.moments import Localization, StreamAnswer
 from whenabouts.search.query_language import language_apart
 from whenabouts.search.stored_calibration import Calibration
-from whenabouts.types import ScoredMoment
+from whenabouts.types import Moment, ScoredMoment
 
 # Moments of different streams with at least this IoU are merged.
 _SAME_MOMENT = 0.5
+# Surprise that a moment of words loses if none of the query's words are said there, as words on a related
+# subject surprise too. Chosen with `benchmarks.drawn_up --choose`, where 1 to 3 do about as well.
+_UNSAID_DISCOUNT = 2.0
 
 
 ChanceOf = Callable[[str, str], Chance | None]
@@ -63,6 +68,17 @@ class Ranking:
             return self._probability
         return self._probability.across_languages(model)
 
+    def unsaid(self, text: str, answers: Sequence[StreamAnswer]) -> Unsaid:
+        """How much of a query is not said in the first moments of each stream; empty if it counts nothing.
+
+        A query in another language finds none of its words. A single stream has nothing to be compared with,
+        and its second look knows what is said; except parts of words.
+        """
+        is_alone = len(answers) < 2 and not any(answer.parts_of_words for answer in answers)
+        if is_alone or language_apart(text, self._store.ledger().languages):
+            return {}
+        return unsaid_in(text, answers, self._localization.rarity(answer.stream for answer in answers))
+
     def interval(self, ranked: Sequence[ScoredMoment]) -> tuple[float, float] | None:
         """The 95 % interval of the first moment's confidence; None without a confidence."""
         if not ranked or ranked[0].confidence is None:
@@ -80,23 +96,30 @@ class Ranking:
         return next((group.withheld for group in groups if group.withheld), "")
 
 
-def rank(answers: Sequence[StreamAnswer], chance_of: ChanceOf) -> list[ScoredMoment]:
+def rank(
+    answers: Sequence[StreamAnswer], chance_of: ChanceOf, unsaid: Unsaid = MappingProxyType({})
+) -> list[ScoredMoment]:
     """The moments of all streams in one order; moments found by several streams are merged (see `ranked`).
 
     `chance_of` is for unrelated queries of this kind.
     """
     moments = (scored for answer in answers for scored in answer.all_scored())
-    return ranked(moments, chance_of, len(answers))
+    return ranked(moments, chance_of, len(answers), unsaid)
 
 
-def ranked(moments: Iterable[ScoredMoment], chance_of: ChanceOf, streams: int) -> list[ScoredMoment]:
+def ranked(
+    moments: Iterable[ScoredMoment],
+    chance_of: ChanceOf,
+    streams: int,
+    unsaid: Unsaid = MappingProxyType({}),
+) -> list[ScoredMoment]:
     """The moments of `streams` streams, with each stream's scores (`StreamAnswer.scored`), in one order.
 
     Scores become surprises among unrelated sentences (`Chance.surprise`), which puts streams, and groups of
-    videos in a stream, on one scale. A moment found by several streams gets the sum of its surprises, and the
-    span of the surer stream. With m streams searched, an unrelated sentence has m chances, so the percentile
-    is (1 - exp(-surprise)) ** m. A moment whose group has no chance gets no percentile, and is ranked by
-    another chance of its stream.
+    videos in a stream, on one scale; less `_UNSAID_DISCOUNT` times the share of the query that is not said
+    there (`unsaid`). A moment found by several streams gets the sum, and the span of the surer stream. With
+    m streams searched, an unrelated sentence has m chances, so the percentile is (1 - exp(-surprise)) ** m.
+    A moment whose group has no chance gets no percentile, and is ranked by another chance of its stream.
     """
     scored = [(next(iter(moment.evidence)), moment) for moment in moments]
     pairs = dict.fromkeys((name, moment.moment.video_id) for name, moment in scored)
@@ -104,50 +127,72 @@ def ranked(moments: Iterable[ScoredMoment], chance_of: ChanceOf, streams: int) -
     fallbacks = {name: chance for (name, _), chance in chances.items() if chance is not None}
     without = {id for id, chance in chances.items() if chance is None}
     each = [chances[name, moment.moment.video_id] or fallbacks.get(name) for name, moment in scored]
-    in_turn = {
-        chance: iter(
-            _surprises(chance, [m.score for (_, m), c in zip(scored, each, strict=True) if c == chance])
-        )
-        for chance in dict.fromkeys(each)
-    }
-    surprises = [(next(in_turn[c]), name, moment) for c, (name, moment) in zip(each, scored, strict=True)]
-    surprises.sort(key=lambda item: (-item[0], item[2].moment))
-    merged: list[tuple[float, ScoredMoment]] = []
-    for surprise, name, moment in surprises:
-        twin = _twin(merged, moment, name) if streams > 1 else None
-        if twin is None:
-            merged.append((surprise, moment))
-        else:
-            its_surprise, surer = merged[twin]
-            merged[twin] = its_surprise + max(0.0, surprise), _joined(surer, moment)
-    merged.sort(key=lambda item: (-item[0], item[1].moment))
+    entries = [
+        _Entry.of(chance.surprise(moment.score) if chance else moment.score, moment, name, unsaid)
+        for chance, (name, moment) in zip(each, scored, strict=True)
+    ]
+    entries.sort(key=_Entry.sort_key)
+    merged = _merged(entries) if streams > 1 else entries
     return [
         replace(
-            moment,
-            score=surprise,
+            entry.moment,
+            score=entry.worth,
             chance_percentile=None
-            if any((name, moment.moment.video_id) in without for name in moment.evidence)
-            else (-math.expm1(-surprise)) ** streams,
+            if any((name, entry.moment.video_id) in without for name in entry.moment.evidence)
+            else (-math.expm1(-entry.surprise)) ** streams,
         )
-        for surprise, moment in merged
+        for entry in merged
     ]
 
 
-def _surprises(chance: Chance | None, scores: list[float]) -> list[float]:
-    return chance.surprises(scores) if chance else scores
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A moment with its surprise, and its worth in the list."""
+
+    worth: float
+    surprise: float
+    moment: ScoredMoment
+
+    @classmethod
+    def of(cls, surprise: float, moment: ScoredMoment, stream: str, unsaid: Unsaid) -> _Entry:
+        # Moments that were not looked at are the last of their stream.
+        lost = unsaid[stream].get(moment.moment, 1.0) if stream in unsaid else 0.0
+        return cls(surprise - _UNSAID_DISCOUNT * lost, surprise, moment)
+
+    def sort_key(self) -> tuple[float, Moment]:
+        return (-self.worth, self.moment.moment)
+
+    def is_twin_of(self, other: _Entry) -> bool:
+        """Whether two moments are the same, found by different streams."""
+        return (
+            self.moment.evidence.keys().isdisjoint(other.moment.evidence)
+            and self.moment.moment.iou(other.moment.moment) >= _SAME_MOMENT
+        )
+
+    def joined(self, other: _Entry) -> _Entry:
+        """The merged moment of two streams; the surer one keeps its span."""
+        return _Entry(
+            self.worth + max(0.0, other.worth),
+            self.surprise + max(0.0, other.surprise),
+            replace(
+                self.moment,
+                evidence={**self.moment.evidence, **other.moment.evidence},
+                text=self.moment.text or other.moment.text,
+            ),
+        )
 
 
-def _twin(ranked: Sequence[tuple[float, ScoredMoment]], scored: ScoredMoment, stream: str) -> int | None:
-    """The row of the same moment found by another stream, or None."""
-    for place, (_, other) in enumerate(ranked):
-        if stream not in other.evidence and other.moment.iou(scored.moment) >= _SAME_MOMENT:
-            return place
-    return None
-
-
-def _joined(first: ScoredMoment, second: ScoredMoment) -> ScoredMoment:
-    """The merged moment of two streams; `first` is the surer and keeps its span."""
-    return replace(first, evidence={**first.evidence, **second.evidence}, text=first.text or second.text)
+def _merged(entries: Iterable[_Entry]) -> list[_Entry]:
+    """Moments, best first, with those that other streams found as well as one."""
+    by_video: dict[str, list[_Entry]] = {}
+    for entry in entries:
+        kept = by_video.setdefault(entry.moment.video_id, [])
+        twin = next((place for place, other in enumerate(kept) if other.is_twin_of(entry)), None)
+        if twin is None:
+            kept.append(entry)
+        else:
+            kept[twin] = kept[twin].joined(entry)
+    return sorted(itertools.chain.from_iterable(by_video.values()), key=_Entry.sort_key)
 
 
 def unmeasured(stream: str, video_id: str) -> None:

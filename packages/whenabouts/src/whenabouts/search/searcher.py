@@ -149,11 +149,13 @@ class Searcher:
         """Each stream's answer, and the best `count` moments of all (None: all) with probabilities."""
         answers = self.stream_answers(self.understanding.query_for(words, streams, encoded=encoded), allowed)
         languages = self.measured.languages
-        return answers, self.ranking.with_probabilities(words, self.rank(answers), answers, languages, count)
+        return answers, self.ranking.with_probabilities(
+            words, self.rank(words, answers), answers, languages, count
+        )
 
-    def rank(self, answers: Sequence[StreamAnswer]) -> list[ScoredMoment]:
+    def rank(self, words: str, answers: Sequence[StreamAnswer]) -> list[ScoredMoment]:
         """The moments of all streams in one order."""
-        return rank(answers, self.measured.chance)
+        return rank(answers, self.measured.chance, self.ranking.unsaid(words, answers))
 
     def find_all(
         self,

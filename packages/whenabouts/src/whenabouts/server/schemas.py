@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, Base64Bytes, BaseModel, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    Base64Bytes,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+)
 
 from whenabouts.export.transcript import TranscriptFormat
 from whenabouts.index.filters import Condition
@@ -86,9 +94,17 @@ SegmentSeconds = Annotated[float, Field(ge=0.1, le=3600, allow_inf_nan=False)]
 
 
 class Strict(BaseModel):
-    """Parameters; unknown ones are refused."""
+    """Parameters; unknown ones are refused, and so are true and false where a number is expected."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_as_number(cls, value: Any, info: ValidationInfo) -> Any:
+        kind = cls.model_fields[info.field_name or ""].annotation
+        if isinstance(value, bool) and bool not in (kind, *get_args(kind)):
+            raise ValueError("neither true nor false is accepted here")
+        return value
 
 
 class NoParameters(Strict):

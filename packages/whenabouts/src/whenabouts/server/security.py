@@ -88,7 +88,7 @@ HEADERS = {
 class Guard:
     """Passes allowed requests on and answers all others; every answer gets `HEADERS`.
 
-    `people` maps further tokens to their owners' names, and `theirs` is the scopes of them all. `scopes`
+    `people` maps further tokens to their owners' names; all of them have the scopes `theirs`. `scopes`
     says what each address needs. A request that is passed on has its Guest in `scope["guest"]`; the
     settings' own token gives a Guest without a name. `cookie` is the name of the cookie that keeps the
     token. `memory` bounds what request bodies take. Raises UsageError if the file of guests cannot be

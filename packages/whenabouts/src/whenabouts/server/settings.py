@@ -64,8 +64,8 @@ class Limits:
 class Settings:
     """Settings of a server.
 
-    Raises UsageError for bad values, among them a guessable token, and an address that other machines can
-    reach without one.
+    Raises UsageError for bad values, such as a short token, or no token at an address that other machines can
+    reach.
 
     - `cache`: folder for thumbnails and clips.
     - `models`: name -> folder or hub name of a trained system; clients use the names and cannot open

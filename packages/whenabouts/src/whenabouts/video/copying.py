@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _MICROSECONDS = 1_000_000
 # Sound is read from this many seconds before the first picture: streams are not interleaved exactly.
 _SOUND_LEAD = Fraction(2)
+# Matroska gives the first packets of a stream no decoding times: at most this many (H.264, A.4.2).
+_MOST_REORDERED = 16
 _SUFFIXES = {
     "mov": (".mp4", ".mov", ".m4v", ".m4a"),
     "matroska": (".mkv", ".webm", ".mka"),
@@ -114,6 +116,8 @@ class _Copying:
     ) -> Copied:
         """Copy, and return the copied range."""
         began = self._seek()
+        if began >= self._span.end:
+            raise self._nothing_there()
         length = max(Fraction(1, 1000), self._span.end - began)
         for packet in _with_decoding_times(self._taken(began)):
             at = self._time(packet)
@@ -130,10 +134,11 @@ class _Copying:
             target.mux(packet)
         progress(1.0)
         if self._last < 0:
-            raise MediaError(
-                f"{printable(self._span.path)}: holds nothing at {float(self._span.start):.3f} s"
-            )
+            raise self._nothing_there()
         return Copied(began, self._ends, self._frames)
+
+    def _nothing_there(self) -> MediaError:
+        return MediaError(f"{printable(self._span.path)}: holds nothing at {float(self._span.start):.3f} s")
 
     def _time(self, packet: Any) -> Fraction:
         return Fraction(packet.pts * packet.time_base) - self._origin
@@ -200,12 +205,15 @@ class _Copying:
         last = border(self._span.end)
         open_streams = {stream.index for stream in self._streams}
         has_begun = False
+        undated = 0
         for packet in packets_of(self._source, self._streams):
             if packet.pts is None or packet.stream_index not in open_streams:
                 continue
             at = self._time(packet)
+            undated += packet.dts is None
             decoded = at if packet.dts is None else packet.dts * packet.time_base - self._origin
-            if decoded >= last:
+            # One without decoding time that is shown behind the span may be needed for pictures in it.
+            if decoded >= last and not (packet.dts is None and undated <= _MOST_REORDERED):
                 open_streams.discard(packet.stream_index)
                 if not open_streams:
                     return

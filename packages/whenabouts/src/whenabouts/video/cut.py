@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whenabouts.types import UsageError
 from whenabouts.video.aside import check_free, write_error, written_aside
@@ -27,8 +27,11 @@ from whenabouts.video.frame_times import frame_rate
 from whenabouts.video.headers import lacks_index, missing_bytes
 from whenabouts.video.objects import source_path
 from whenabouts.video.probe import MediaError, probe
-from whenabouts.video.spans import PictureSpan, SoundSpan
+from whenabouts.video.spans import HELD_SECONDS, PictureSpan, SoundSpan
 from whenabouts.video.timecode import exact
+
+if TYPE_CHECKING:
+    from av.video.frame import VideoFrame
 
 Progress = Callable[[float], None]
 # Smaller offsets of a copy get no note.
@@ -194,9 +197,10 @@ def _put(writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], parts
                 writer.put_sound(sound.read(picture.end))
             parts_done.reach(picture.end - first)
         if first is None:
-            raise _nothing_there(span)
-        if sound is not None and not pictures.follows and writer.form.parts == 1:
-            # The sound may last longer than the pictures.
+            first = span.start
+            sound = _put_sound_alone(writer, span, pictures.nearest)
+            sound_ends = Fraction(sound.position, sound.form.rate)
+        elif sound is not None and not pictures.follows and _goes_on(writer, span, pictures):
             writer.put_sound(sound.read(max(pictures.end, span.end)))
             sound_ends = Fraction(sound.position, sound.form.rate)
     finally:
@@ -220,6 +224,31 @@ def _put(writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], parts
         float(ends - first),
         tuple(all_notes),
     )
+
+
+def _goes_on(writer: MovieWriter, span: Span, pictures: PictureSpan) -> bool:
+    """Whether sound behind the last picture is part of the cut.
+
+    Between joined parts, a sound that is longer by a few samples alone would delay all that follows.
+    """
+    return writer.form.parts == 1 or span.end - pictures.end > HELD_SECONDS
+
+
+def _put_sound_alone(writer: MovieWriter, span: Span, picture: VideoFrame | None) -> SoundSpan:
+    """Append sound before the first or behind the last picture, which stands still.
+
+    Raises MediaError without sound.
+    """
+    if picture is None or span.look is None or span.sound is None or writer.form.sound is None:
+        raise _nothing_there(span)
+    with SoundSpan(span.path, span.start, writer.form.sound) as sound:
+        samples = sound.read(span.end)
+        if not samples.shape[1]:
+            raise _nothing_there(span)
+        length = Fraction(samples.shape[1], sound.form.rate)
+        writer.put_picture(picture, span.look, writer.time, writer.time + length)
+        writer.put_sound(samples)
+    return sound
 
 
 def _missing(path: Path, lengths: Counter[Fraction], first_of: Mapping[Fraction, Fraction]) -> str:

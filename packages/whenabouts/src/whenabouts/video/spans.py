@@ -58,12 +58,14 @@ class PictureSpan:
 
     After reading, `end` is where the last picture really ends, `follows` whether a picture comes after the
     span, `damage` a description of unreadable parts or None, `frames_decoded` the number of decoded frames.
+    If no picture is in the span, `nearest` is the one before it, or else the one after it.
     """
 
     def __init__(self, path: Path, start: Fraction, end: Fraction) -> None:
         self.path, self._start, self._end = path, start, end
         self.end = start
         self.follows = False
+        self.nearest: VideoFrame | None = None
         self.damage: str | None = None
         self.frames_decoded = 0
 
@@ -97,6 +99,8 @@ class PictureSpan:
                     self.follows = True
                     if last is None and held is not None and not skips:
                         yield self._start, held
+                    elif last is None:
+                        self.nearest = frame
                     self.end = time if time - self._end <= HELD_SECONDS else self._end
                     break
                 if last is None and time - self._start > HELD_SECONDS and not skips:
@@ -107,6 +111,8 @@ class PictureSpan:
                 natural = reader.natural_end
                 if last is None and held is not None and natural > self._start and not skips:
                     yield self._start, held
+                elif last is None:
+                    self.nearest = held
                 self.end = min(natural, self._end) if natural - self._end > HELD_SECONDS else natural
         self.damage = reader.damage
 
@@ -238,14 +244,8 @@ class SoundSpan:
     def _decoded(self, container: InputContainer) -> Iterator[tuple[AudioFrame, Fraction | None]]:
         """Frames with their time since the start of the file, from shortly before the start on."""
         import av
-        from av.stream import Discard
 
-        stream = sound_stream(container)
-        if stream is None:
-            raise MediaError(f"{printable(self._path)}: holds no sound")
-        for other in container.streams:
-            if other.index != stream.index:
-                other.discard = Discard.all
+        stream = self._sound_of(container)
         origin = Fraction(container.start_time or 0, _MICROSECONDS)
         earliest = self._start - _PREROLL + origin
         sought = earliest - seek_margin(container)
@@ -255,6 +255,10 @@ class SoundSpan:
                 container.seek(int(sought / stream.time_base), stream=stream, backward=True)
             except av.error.FFmpegError as error:
                 _log.info("%s: seek to %.2f s failed (%s)", self._path, float(earliest), error)
+                # FFmpeg may have read to the end, looking for the instant.
+                container.close()
+                self._container = container = open_media(self._path)
+                stream = self._sound_of(container)
         for packet in self._packets(container, stream):
             if packet.pts is not None and packet.pts * packet.time_base < earliest - 1 and packet.size:
                 continue
@@ -268,6 +272,18 @@ class SoundSpan:
             for frame in frames:
                 base = frame.time_base or stream.time_base
                 yield frame, None if frame.pts is None or base is None else frame.pts * base - origin
+
+    def _sound_of(self, container: InputContainer) -> AudioStream:
+        """The sound track to read; other streams are discarded."""
+        from av.stream import Discard
+
+        stream = sound_stream(container)
+        if stream is None:
+            raise MediaError(f"{printable(self._path)}: holds no sound")
+        for other in container.streams:
+            if other.index != stream.index:
+                other.discard = Discard.all
+        return stream
 
     def _packets(self, container: InputContainer, stream: AudioStream) -> Iterator[Packet[AudioStream]]:
         import av

@@ -59,7 +59,7 @@ class NoSuchJob(UsageError):
 
 
 class NotPossible(UsageError):
-    """A job cannot be started, paused, continued or stopped in its state."""
+    """A job cannot be started, paused, continued, stopped or forgotten in its state."""
 
 
 @dataclass(frozen=True, slots=True)

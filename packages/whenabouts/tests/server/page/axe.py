@@ -1,4 +1,4 @@
-"""What axe finds on a screen of the page, in light and dark, wide and narrow."""
+"""Runs the accessibility checker axe on a screen of the page, in light and dark, wide and narrow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GRAVE = {"serious", "critical"}
 
 
 def faults(page: Any) -> list[str]:
-    """Violations of impact serious or critical, a line for each element."""
+    """Serious and critical violations, one line per element."""
     before = page.viewport_size
     found = []
     for size in SIZES:

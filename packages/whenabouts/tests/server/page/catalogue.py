@@ -1,4 +1,4 @@
-"""The texts of a page's scripts and HTML, and its dictionaries, read from the files."""
+"""Reads the texts of the page from its scripts and HTML, and the entries of its dictionaries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNSAID = {"code", "script", "style", "title"}
 
 
 def texts_of_scripts(page: Path) -> set[str]:
-    """All that scripts give to `t` and `counted`; each is written out where it is used."""
+    """The texts that scripts pass to `t` and `counted`, which are literals there."""
     found = set()
     for script in page.glob("*.js"):
         if script.name == "language.js" or script.stem.count("."):
@@ -32,7 +32,7 @@ def texts_of_scripts(page: Path) -> set[str]:
 
 
 def texts_of_html(page: Path) -> set[str]:
-    """What the HTML says: texts with letters, and names of elements without a text."""
+    """The texts of the HTML that have letters, and the names of elements without text."""
     reader = _Reader()
     html = (page / "index.html").read_text(encoding="utf-8")
     reader.feed(re.sub(r"<noscript>.*?</noscript>", "", html, flags=re.DOTALL))
@@ -58,7 +58,7 @@ class _Reader(HTMLParser):
 
 
 def dictionary(file: Path, name: str) -> dict[str, str]:
-    """`words` or `terms` of a dictionary."""
+    """The entries of `words` or `terms` of a dictionary."""
     source = file.read_text(encoding="utf-8")
     found = re.search(rf"^export const {name} = (\{{.*?^\}});", source, re.M | re.S)
     assert found, f"{file.name} has no {name}"

@@ -1,4 +1,4 @@
-"""A real server and a real Chromium for the page; what goes wrong in the browser fails the test."""
+"""Fixtures of the page's tests: a server and a Chromium; errors in the browser fail the test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from whenabouts.corpus import Corpus
 playwright_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 pytest.importorskip("fastapi", reason="the server's packages are not installed")
 CHROMIUM = Path("/usr/bin/chromium")
-# On a machine that is busy an answer takes longer than the usual five seconds.
+# On a busy machine an answer takes longer than the usual five seconds.
 playwright_api.expect.set_options(timeout=20_000)
 _ARGUMENTS = [
     "--no-sandbox",
@@ -29,7 +29,7 @@ _ARGUMENTS = [
     "--no-first-run",
 ]
 
-# A name and words that would run, were they ever taken for HTML.
+# A name and words that would run a script if the page inserted them as HTML.
 HOSTILE_NAME = "<img src=x onerror=hacked()> & <script>hacked()<"
 _HOSTILE_VTT = """WEBVTT
 
@@ -54,7 +54,7 @@ and carry dry grass into it
 
 @pytest.fixture(scope="session")
 def videos(made_once: MadeOnce, samples: Path) -> Path:
-    """Sample videos, one of a hostile name, and one that no browser plays."""
+    """Sample videos, one with a hostile name, and one that no browser plays."""
     return made_once("page-videos", lambda folder: _write_videos(folder, samples))
 
 
@@ -70,7 +70,7 @@ def _write_videos(folder: Path, samples: Path) -> None:
 
 
 def _write_avi(path: Path) -> None:
-    """Two seconds of MPEG-4 part 2, which Chromium does not play."""
+    """Write two seconds of MPEG-4 part 2, which Chromium does not play."""
     import av
     import numpy as np
 
@@ -86,7 +86,7 @@ def _write_avi(path: Path) -> None:
 
 @contextmanager
 def _serving(corpus: Corpus, cache: Path, **more: Any) -> Iterator[str]:
-    """The address of a server that runs in a thread."""
+    """Run a server in a thread while the context lasts; gives its address."""
     from whenabouts.server.app import Application
     from whenabouts.server.run import Server, listen
     from whenabouts.server.settings import Settings
@@ -109,13 +109,13 @@ def _serving(corpus: Corpus, cache: Path, **more: Any) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def serving() -> Callable[..., AbstractContextManager[str]]:
-    """Serves a corpus, its cache in a folder, while the context lasts; gives its address."""
+    """A context manager that serves a corpus with a cache folder; gives the address."""
     return _serving
 
 
 @pytest.fixture(scope="session")
 def corpus(videos: Path, made_once: MadeOnce) -> Corpus:
-    """The words of the videos."""
+    """A corpus of the videos' words."""
 
     def fill(folder: Path) -> None:
         Corpus(folder / "page.corpus", create=True).add(videos, processes=1)
@@ -125,22 +125,22 @@ def corpus(videos: Path, made_once: MadeOnce) -> Corpus:
 
 @pytest.fixture(scope="session")
 def address(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where the page is."""
+    """The address of the page."""
     with _serving(corpus, tmp_path_factory.mktemp("cache")) as at:
         yield at
 
 
 @pytest.fixture(scope="session")
 def ids(corpus: Corpus) -> dict[str, str]:
-    """Ids of the videos by their files' names."""
+    """The id of each video by its file name."""
     return {Path(video.path).name: video.id for video in corpus.videos()}
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Debian's Chromium, without a window.
+    """A headless Chromium from Debian.
 
-    Of one file of tests at a time: while Playwright runs, its event loop is in the way of others.
+    Each file of tests starts its own, because Playwright's event loop prevents others while it runs.
     """
     if not CHROMIUM.exists():
         pytest.skip(f"{CHROMIUM} is not here")
@@ -151,9 +151,9 @@ def browser() -> Iterator[Any]:
 
 
 class Watched:
-    """A tab, and what it did that it should not: errors, broken policies, requests to other hosts.
+    """A tab, and its faults: errors, violations of policies, requests to other hosts.
 
-    `expected` are parts of console messages that the test brings about itself.
+    `expected` are parts of console messages that the test itself causes.
     """
 
     def __init__(self, page: Any, address: str) -> None:
@@ -173,7 +173,7 @@ class Watched:
 
     @property
     def faults(self) -> list[str]:
-        """What went wrong so far and was not expected."""
+        """The faults so far that were not expected."""
         return [fault for fault in self._faults if not any(part in fault for part in self.expected)]
 
 
@@ -184,7 +184,7 @@ def _is_own(url: str, host: str) -> bool:
 
 @pytest.fixture()
 def open_tab(browser: Any, address: str) -> Iterator[Callable[..., Any]]:
-    """Opens tabs; at the end nothing may have gone wrong in any."""
+    """A factory of tabs; at the end none may have a fault."""
     contexts, tabs = [], []
 
     def open_one(at: str = address, **settings: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Every screen passes axe in light and dark, wide and narrow; nothing moves where motion is not wanted."""
+"""Accessibility: every screen passes axe, and nothing moves if the user prefers reduced motion."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_video(page: Any, address: str, ids: dict[str, str]) -> None:
 
 @pytest.fixture
 def alone(corpus: Corpus, tmp_path: Path) -> Corpus:
-    """A corpus whose collections nobody else changes."""
+    """A corpus whose collections only this file changes."""
     shutil.copytree(corpus.location, tmp_path / "alone.corpus")
     return Corpus(tmp_path / "alone.corpus")
 
@@ -153,7 +153,7 @@ def test_axe_finds_what_is_planted(page: Any, address: str) -> None:
     assert found == {"button-name", "color-contrast"}
 
 
-# Selectors of rules in force that move something, of all style sheets of the page.
+# The selectors of all active style rules that move something.
 MOVING = """async (names) => {
   const load = (name) => new Promise((loaded) => {
     const link = Object.assign(document.createElement('link'), {rel: 'stylesheet', href: `static/${name}`});

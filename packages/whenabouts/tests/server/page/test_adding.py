@@ -1,4 +1,4 @@
-"""Videos are added on the page: from an empty corpus to a search, watched, tried again, and removed."""
+"""Adding videos on the page: index into an empty corpus, search, watch, retry and remove."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WORDS = "WEBVTT\n\n00:00.000 --> 00:04.000\n{}\n"
 
 @pytest.fixture
 def films(tmp_path: Path) -> Path:
-    """Transcripts, one of a hostile name, a film that is broken, and a link that leads outside."""
+    """Transcripts, one with a hostile name, a broken film, and a link that leads outside."""
     films = tmp_path / "films"
     (films / "below").mkdir(parents=True)
     (films / "lighthouse.vtt").write_text(WORDS.format("a lighthouse at dawn"))
@@ -34,14 +34,14 @@ def films(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def desk(films: Path, tmp_path: Path, serving: Callable[..., AbstractContextManager[str]]) -> Iterator[str]:
-    """Where the page of an empty corpus is, whose server may read the films."""
+    """The address of the page of an empty corpus; its server may read the films."""
     corpus = Corpus(tmp_path / "c.corpus", create=True)
     with serving(corpus, tmp_path / "cache", allow=(films,)) as at:
         yield at
 
 
 def indexed(page: Any, button: str) -> None:
-    """Press a button that plans, look at the plan, and start it; the job is done in the end."""
+    """Press a button that plans, check the plan, start it, and wait until the job is done."""
     page.get_by_role("button", name=button).click()
     page.get_by_role("button", name="Start", exact=True).click(timeout=SOON)
     expect(page.locator(".job").first).to_have_class("job done", timeout=SOON)
@@ -146,7 +146,7 @@ def test_a_folder_is_watched_and_a_video_is_removed(
 
 @contextmanager
 def copied_slowly(path: Path, content: bytes) -> Iterator[None]:
-    """A file that grows by a byte every tenth of a second, and is whole at the end."""
+    """Copy a file slowly: it grows every tenth of a second and is complete at the end."""
     enough = threading.Event()
 
     def copy() -> None:

@@ -1,4 +1,4 @@
-"""Looking twice, in a real Chromium: the filter asks for it, and each moment shows what the checker said."""
+"""Checking moments on the page: a filter turns it on, and each moment shows the checker's verdict."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def checking(
     tmp_path_factory: pytest.TempPathFactory,
     serving: Callable[..., AbstractContextManager[str]],
 ) -> Iterator[str]:
-    """The address of a page whose owner named a checker."""
+    """The address of a page whose server has a checker."""
     with serving(corpus, tmp_path_factory.mktemp("cache"), check=checker.address) as at:
         yield at
 

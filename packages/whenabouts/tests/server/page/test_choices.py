@@ -1,4 +1,4 @@
-"""What was chosen unasked stands above the list of videos, and a video whose file is gone is marked."""
+"""Choices of the index run are shown above the list of videos, and missing files are marked."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_list_says_what_was_chosen_and_which_file_is_gone(
         page.goto(address)
         expect(page.locator("#notes li")).to_contain_text("1 video has several subtitles: en (1) searched")
         expect(page.locator(".card")).not_to_contain_text("file gone")
-        # The picture of a file that is gone is answered with 410, which the browser writes down.
+        # The thumbnail of a missing file is answered with 410, which the browser logs.
         page.watched.expected.append("410")
         (folder / "film.mp4").unlink()
         page.goto(address)

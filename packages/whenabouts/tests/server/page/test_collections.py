@@ -1,4 +1,4 @@
-"""Collections on the page: filled from a search, ordered, trimmed, played through and taken away."""
+"""Collections on the page: fill from a search, reorder, trim, play and download."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def name() -> str:
-    """A collection of this test's own: others use the corpus at the same time."""
+    """The name of a collection that only this test uses."""
     return f"film {uuid4().hex[:8]}"
 
 
@@ -34,7 +34,7 @@ def test_a_name_that_is_typed_while_the_menu_opens_stays(page: Any, address: str
 
 @pytest.fixture
 def filled(page: Any, address: str, name: str) -> Iterator[Any]:
-    """The page of a collection of three moments; deleted afterwards."""
+    """The page of a collection with three moments, which is deleted afterwards."""
     open_first(page, address, "space telescope")
     page.locator("#collect summary").click()
     page.get_by_label("Into the collection").fill(name)
@@ -74,7 +74,7 @@ def test_moments_are_ordered_by_dragging_and_by_keys(filled: Any) -> None:
 
 
 def is_of_tags(response: Any) -> bool:
-    """Whether this answers a change of tags."""
+    """Whether a response answers a change of tags."""
     return response.request.method == "PATCH" and "tags" in (response.request.post_data or "")
 
 
@@ -137,8 +137,8 @@ def test_a_collection_is_taken_away(filled: Any, name: str, button: str, suffix:
     expect(filled.locator("#collection-message")).to_have_text(f"Saved {name}{suffix}.")
 
 
-# The pictures that a player shows while it plays in sight; and of a player that comes into sight: when it
-# is painted, its state (3: it has data to go on from there) and where it stands.
+# Records each picture that a visible player shows while it plays, and for a player that becomes visible its
+# state when it is painted (3: it has data to continue from there) and its time.
 NOTE_PICTURES = """() => {
   window.pictures = [];
   window.turns = [];
@@ -158,7 +158,7 @@ NOTE_PICTURES = """() => {
 
 
 def gaps(page: Any) -> list[float]:
-    """Milliseconds from the last picture of a moment to the first one of the next."""
+    """Milliseconds between the last picture of a moment and the first of the next."""
     pictures, turns = page.evaluate("() => [window.pictures, window.turns]")
     return [
         turn - max(at for at, player in pictures if player != shown and at <= turn)

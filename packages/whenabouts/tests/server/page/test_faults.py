@@ -1,4 +1,4 @@
-"""What goes wrong for real: the page says what happened and what to do, and offers a way back."""
+"""Real faults: the page says what happened and what to do, and continues afterwards."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOKEN = "a-token-that-is-long-enough"
 
 @pytest.fixture
 def own(tmp_path: Path, videos: Path) -> Path:
-    """A folder of two films with words, and a corpus of them, for a test to spoil."""
+    """A folder of two films with words and a corpus of them, which a test may change."""
     for name in ("friday.mp4", "friday.vtt", "rabbits.avi", "rabbits.srt"):
         shutil.copy2(videos / name, tmp_path)
     Corpus(tmp_path / "own.corpus", create=True).add(tmp_path, processes=1)
@@ -153,7 +153,7 @@ def test_a_full_disk_is_told_and_what_was_asked_can_be_done_when_there_is_room(
 
 
 def filled(disk: Path) -> Path:
-    """The file that takes what was left of a small disk."""
+    """Fill a small disk; returns the file that fills it."""
     ballast = disk / "ballast"
     with ballast.open("wb", buffering=0) as file:
         try:
@@ -249,7 +249,7 @@ def test_a_token_that_is_withdrawn_leaves_what_is_shown(
         page.locator(".card-link").first.click()
         expect(page.locator("#unplayable")).to_contain_text("withdrawn")
         way(page, "Back to the results").click()
-        # A new link, opened in another tab of the same browser, lets this one go on.
+        # Once a new link is opened in another tab of the same browser, this tab works again.
         page.context.request.get(f"{at}?token={guests.add('Ada')}")
         way(page, "Try again").click()
         expect(page.locator(".card-link").first).to_contain_text("rabbits")

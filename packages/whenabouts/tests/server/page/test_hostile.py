@@ -1,4 +1,4 @@
-"""The page shows names, titles and captions of strangers as text: whatever they hold, it does nothing."""
+"""Hostile names, titles and captions are shown as text and never run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _WORDS = (
 
 @pytest.fixture
 def hostile(tmp_path: Path, samples: Path) -> Corpus:
-    """Each name once, each with all words, and the name as its title."""
+    """A corpus with a video per hostile name; its title has an HTML element, its words are hostile."""
     folder, titles = tmp_path / "videos", []
     folder.mkdir()
     for name in NAMES:
@@ -76,7 +76,7 @@ def test_names_titles_and_captions_of_strangers_are_text(
 
 
 def _check(page: Any) -> None:
-    # What was said is no element, and no attribute holds a program.
+    # The words became no element, and no attribute contains a script.
     assert page.locator("main script, main svg[onload], main img[src=x]").count() == 0
     attributes = (
         "[...document.querySelectorAll('*')].flatMap(e => [...e.attributes].map(a => a.name + a.value))"

@@ -1,4 +1,4 @@
-"""German and English through one catalogue: nothing lacks an entry, and the page is read in both."""
+"""German and English: every text has an entry in the dictionary, and the page works in both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from whenabouts.search.verdict import doubt_of, judged_alike
 from whenabouts.types import Moment, ScoredMoment
 
 DICTIONARIES = sorted(PAGE.glob("words.*.js"))
-# What is called the same in every language.
+# Names that are the same in every language.
 NAMES = {"Esc", "Final Cut Pro (FCPXML)", "OpenTimelineIO", "whenabouts"}
 GERMAN = {"locale": "de-DE"}
 
@@ -47,7 +47,7 @@ def test_every_term_is_one_of_the_program(file: Path) -> None:
     assert [term for term in dictionary(file, "terms") if f'"{term}"' not in source] == []
 
 
-# What only programs meet: requests that no page sends, or messages of libraries.
+# Errors that only programs meet: of requests that the page never sends, or from libraries.
 ONLY_FOR_PROGRAMS = {
     *("bad_forwarded", "bad_host", "bad_length", "bad_origin", "invalid_json", "invalid_parameter"),
     *("range_not_satisfiable", "wrong_host"),
@@ -55,7 +55,7 @@ ONLY_FOR_PROGRAMS = {
 
 
 def messages_of_the_server() -> set[str]:
-    """The messages of each `ServerError` that a page may meet, with {} for values."""
+    """The messages of every `ServerError` that the page may show, with {} for values."""
     messages = set()
     for path in PAGE.parent.glob("*.py"):
         for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -77,7 +77,7 @@ def messages_of_the_server() -> set[str]:
 
 
 def template(message: ast.expr, values: dict[str, ast.expr]) -> str:
-    """A message with {} for each value; what another function says is a value, too."""
+    """A message with {} for each value; text from another function counts as a value."""
     match message:
         case ast.Constant(value=str(text)):
             return text
@@ -91,7 +91,7 @@ def template(message: ast.expr, values: dict[str, ast.expr]) -> str:
 
 
 def inserted(part: ast.expr, values: dict[str, ast.expr]) -> str:
-    """A part of an f-string: its text, or what a variable that is an f-string itself says."""
+    """A part of an f-string: its text, or the template of a variable that is an f-string."""
     if not isinstance(part, ast.FormattedValue):
         return template(part, values)
     value = values.get(ast.unparse(part.value))
@@ -117,7 +117,7 @@ def test_a_fault_of_the_server_is_shown_in_german(open_tab: Callable[..., Any], 
 
 
 def sentences_of_the_server() -> list[str]:
-    """Why an answer is in doubt, and what was searched, in every form that they have."""
+    """Every form of the sentences on why an answer is in doubt and what was searched."""
     some = {"subtitle": 3, "vision": 3}
     covered = (
         Coverage(8, {"subtitle": 3}, {"vision": 8}, silent=5, unseen=5),
@@ -223,7 +223,7 @@ def test_without_its_dictionary_the_page_is_english(open_tab: Callable[..., Any]
 def test_no_text_of_the_page_is_left_out_of_the_catalogue(
     open_tab: Callable[..., Any], address: str, ids: dict[str, str]
 ) -> None:
-    """With a dictionary that brackets every text: what is seen without brackets is not in the catalogue."""
+    """The dictionary brackets every text, so a visible text without brackets is not in the catalogue."""
     page = open_tab(**GERMAN)
     file = PAGE / "words.de.js"
     words = {text: "|".join(f"⟦{form}⟧" for form in text.split("|")) for text in dictionary(file, "words")}
@@ -256,7 +256,7 @@ def test_no_text_of_the_page_is_left_out_of_the_catalogue(
     assert page.evaluate(LEFT_OUT) == []
 
 
-# Texts and names in sight without brackets, but those of videos and those that no dictionary changes.
+# Visible texts and names without brackets, except those of videos and those in every language.
 LEFT_OUT = """() => {
   const data = '.card-title, .card-body .evidence, .quote, .path, .cue-text, .chip.double, .shelf, #title,'
     + '#screen *, #language, .facet-groups, .brand, code, mark, .crumbs, datalist, .lost, #notes, '

@@ -1,4 +1,4 @@
-"""The library: a wall of videos that is sorted, narrowed and chosen from, however many there are."""
+"""The library on the page: sort, filter and select among 3,000 videos."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wall(many: Path, tmp_path_factory: pytest.TempPathFactory, serving: Serving) -> Iterator[str]:
-    """Where the page of the 3000 talks is."""
+    """The address of the page of the 3000 talks."""
     with serving(Corpus(many), tmp_path_factory.mktemp("cache")) as address:
         yield address
 
@@ -116,7 +116,7 @@ def test_facts_narrow_the_list_and_the_search_after_it(page: Any) -> None:
     expect(page.locator("#cards .card-link").first).to_be_visible()
     numbers = [int(text.split()[-1]) for text in page.locator("#cards .card-title").all_inner_texts()]
     assert numbers and all(number % 2 == 1 and number % 3 == 2 for number in numbers)
-    # A chip takes its fact away, here and from the list.
+    # A chip removes its condition, here and in the list.
     page.get_by_role("button", name="No longer only room: roof").click()
     page.get_by_role("button", name="No longer only German").click()
     expect(page.locator("#scope")).to_be_hidden()

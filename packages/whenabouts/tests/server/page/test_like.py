@@ -1,4 +1,4 @@
-"""Search by example in a real Chromium: more of a result, and a picture that is chosen."""
+"""Search by example on the page: moments like a result, and moments like an uploaded picture."""
 
 from __future__ import annotations
 

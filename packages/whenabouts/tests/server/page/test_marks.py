@@ -1,4 +1,4 @@
-"""Chapters of a film and the text on its screen, on the page: seen, read by keys, and jumped by."""
+"""Chapters and on-screen text of a film on the page: shown, reached by keys, and used to jump."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TALK = (
 def course(
     tmp_path_factory: pytest.TempPathFactory, serving: Callable[..., AbstractContextManager[str]]
 ) -> Iterator[tuple[str, str]]:
-    """The address of a page; the id of a film of three slides and three chapters."""
+    """The address of a page, and the id of a film with three slides and three chapters."""
     folder = tmp_path_factory.mktemp("course")
     chapters = [(0.0, 8.0, "Plants"), (8.0, 16.0, HOSTILE), (16.0, 24.0, "")]
     film = write_film(folder / "course.mp4", lambda k: slide(*TALK[k // 200]), 24, rate=25, chapters=chapters)

@@ -1,4 +1,4 @@
-"""A person's morning: from a folder to a list, a film and a link, and again after the server's restart."""
+"""A user's whole task on the page: from a folder to a list, a film and a link, with a restart between."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MORE = (("space telescope", 1), ("crown jewels", 0), ("Hildy", 0))
 
 
 class Hand:
-    """A person's clicks and keys, counted."""
+    """A user's clicks and keys, counted."""
 
     def __init__(self, page: Any) -> None:
         self.page, self.actions = page, 0
@@ -65,7 +65,7 @@ def test_a_morning_on_the_page(
         assert Path(film.value.path()).stat().st_size > 10_000
         assert hand.actions == ACTIONS
 
-        # Read the words; some of them are the moment, and four moments a collection.
+        # Select some of the words as a moment, and put four moments into a collection.
         page.locator(".cue-time").first.focus()
         page.keyboard.press("ArrowDown")
         page.keyboard.press("Shift+ArrowDown")

@@ -1,4 +1,4 @@
-"""The page in a real Chromium: a person searches, looks, drags, asks why, and takes away."""
+"""The page in a real Chromium: search, play, drag borders, ask why, and download."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def open_first(page: Any, address: str, query: str) -> None:
 
 
 def standing(page: Any) -> None:
-    """Wait until the player knows its video and its words."""
+    """Wait until the player has loaded its video and its words."""
     expect(page.locator("#grip-start")).not_to_have_attribute("aria-valuemax", "0.000")
     ready = "() => (document.querySelector('#screen video, #screen audio')?.readyState ?? 0) >= 1"
     until(page, lambda: bool(page.evaluate(ready)))
 
 
 def until(page: Any, is_so: Callable[[], bool]) -> None:
-    """Wait until something is so in the page; half a minute at most."""
+    """Wait at most half a minute until an expression is true in the page."""
     for _ in range(600):  # `wait_for_function` evaluates text, which the page's policy forbids
         if is_so():
             return
@@ -112,7 +112,7 @@ def test_a_border_follows_the_mouse_the_arrow_keys_and_a_time_code(page: Any, ad
     page.mouse.down()
     page.mouse.move(x - plot["width"] / 4, y, steps=5)
     page.mouse.up()
-    # The whole of the six seconds is in view: a quarter of it further left.
+    # All six seconds are in view; this is a quarter of them further left.
     moved = border(page, "start")
     assert moved == pytest.approx(before - 6.17 / 4, abs=0.1)
     assert moved / FRAME == pytest.approx(round(moved / FRAME), abs=0.03)
@@ -120,7 +120,7 @@ def test_a_border_follows_the_mouse_the_arrow_keys_and_a_time_code(page: Any, ad
     assert float(parameters_of(page)["s"]) == pytest.approx(moved, abs=1e-3)
     assert at(page) == pytest.approx(moved, abs=0.05)
     page.get_by_role("button", name="Back to the result").click()
-    # A frame, a second, and to either end.
+    # Steps of a frame and of a second, and jumps to both ends.
     grip = page.locator("#grip-start")
     grip.focus()
     page.keyboard.press("ArrowLeft")
@@ -216,7 +216,7 @@ def test_what_is_no_time_is_told_where_it_is_seen(open_tab: Callable[..., Any], 
 
 @pytest.fixture(scope="module")
 def long_talk(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    """Two hours of words, of which one line stands out."""
+    """Two hours of words in which one line stands out."""
     folder = tmp_path_factory.mktemp("long")
     lines = ["WEBVTT", ""]
     for number in range(144):
@@ -540,7 +540,7 @@ MOMENT = Moment("video", 1.0, 2.0)
 
 
 def answered(page: Any, told: dict[str, Any]) -> None:
-    """Let the next searches be answered like that."""
+    """Answer the next searches with the given body."""
     page.route("**/api/search?*", lambda route: route.fulfill(json=told))
 
 
@@ -601,7 +601,7 @@ def test_how_often_answers_are_wrong_is_told_where_people_s_questions_measured_i
     expect(page.locator("#cards .badge")).to_have_text(
         ["probably here · 99 %", "probably here · 97 %", "maybe · 65 %"]
     )
-    # Questions that were made of the corpus are easier than people's: what they measure is not shown.
+    # Questions made from the corpus are easier than users' questions, so their error rates are not shown.
     answered(page, error_of("match", [0.99], calibration=measured | {"questions": "made of the corpus"}))
     search(page, address, "y")
     expect(page.locator("#cards .badge")).to_have_text(["probably here · 99 %"])
@@ -742,12 +742,12 @@ def test_an_empty_corpus_says_how_to_fill_it(page: Any, address: str) -> None:
     expect(page.locator("#line")).to_contain_text("whenabouts index")
 
 
-# Bytes that a browser fetches before anything was done, and all that it can come to fetch.
+# Most bytes of the first load, and of all files of the page.
 FIRST_LOAD, WHOLE_PAGE = 214_000, 354_000
 
 
 def first_load() -> set[Path]:
-    """The page's HTML, what it names, and what the scripts among that import at once."""
+    """The files of the first load: the HTML, the files that it names, and their static imports."""
     html = (PAGE / "index.html").read_text(encoding="utf-8")
     left = {PAGE / name for name in re.findall(r'(?:href|src)="static/([^"]+)"', html)}
     found = {PAGE / "index.html"}
@@ -794,7 +794,7 @@ def test_what_is_fetched_at_first_is_what_a_browser_asks_for(page: Any, address:
     page.on("request", lambda request: requested.add(urlsplit(request.url).path))
     search(page, address, "crown jewels")
     static = {path.removeprefix("/static/") for path in requested if path.startswith("/static/")}
-    # A browser without a window asks for no icon.
+    # A headless browser requests no icon.
     assert static | {"index.html", "favicon.svg"} == {file.name for file in first_load()}
     expect(page.get_by_role("button", name="Compare")).to_be_hidden()
 
@@ -820,7 +820,7 @@ PHONE = {
 
 
 def too_small(page: Any) -> list[str]:
-    """Controls in sight that a finger misses: less than 44 pixels high or wide."""
+    """Visible controls that are too small for a finger: less than 44 pixels high or wide."""
     found: list[str] = page.evaluate(
         """() => [...document.querySelectorAll('a, button, summary, select, input, [role=slider]')]
           .filter((e) => e.checkVisibility() && !e.classList.contains('skip'))
@@ -898,7 +898,7 @@ def test_all_text_stands_out_from_what_is_behind_it(
     assert not weak
 
 
-# Contrast as WCAG 2 counts it; colours are solid here except over pictures, which have a dark sheet.
+# Contrast by WCAG 2. Colours are solid except over pictures, which have a dark layer.
 WEAK_TEXT = """() => {
   const parse = (text) => text.match(/[\\d.]+/g).map(Number);
   const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
@@ -961,7 +961,7 @@ def test_what_is_seen_has_a_curve_of_its_own(
 def test_where_a_text_stands_is_drawn_over_the_picture(
     open_tab: Callable[..., Any], serving: Callable[..., AbstractContextManager[str]], tmp_path: Path
 ) -> None:
-    """A film that is taller than a card, with a sign in its lower half."""
+    """The film is taller than a card and has a sign in its lower half."""
     (tmp_path / "films").mkdir()
     film = write_film(tmp_path / "films" / "sign.mp4", lambda number: sign_below(), 4)
     corpus = Corpus(tmp_path / "screen.corpus", create=True)
@@ -975,7 +975,7 @@ def test_where_a_text_stands_is_drawn_over_the_picture(
     middle = (image["x"] + image["width"] / 2, image["y"] + 0.75 * image["height"])
     assert drawn["x"] < middle[0] < drawn["x"] + drawn["width"]
     assert drawn["y"] < middle[1] < drawn["y"] + drawn["height"]
-    # The film is 9 : 16 in a card of 16 : 9.
+    # The film is 9 : 16, the card 16 : 9.
     assert 0.3 < drawn["width"] / (image["height"] * 9 / 16) < 0.7
     assert drawn["height"] < 0.2 * image["height"]
 

@@ -1,4 +1,4 @@
-"""Who speaks and who is seen, in a real Chromium and by REST: turns, names as text, the filter."""
+"""People on the page and over REST: turns, names as text, and the filter by person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was understood of a question, as chips; and the last searches of a browser."""
+"""Interpreted questions as chips on the page, and the latest searches of a browser."""
 
 from __future__ import annotations
 

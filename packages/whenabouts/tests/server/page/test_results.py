@@ -1,4 +1,4 @@
-"""How results are laid out: a line of status, a grid, copies and videos joined; played by mouse and key."""
+"""The layout of results: status line, grid, grouped copies and videos; played by mouse and keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links to a search, a moment and a collection; what guests see; the page behind a reverse proxy."""
+"""Links to a search, a moment and a collection; the page for guests and behind a reverse proxy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COPIES = {"permissions": ["clipboard-read", "clipboard-write"]}
 
 @pytest.fixture(scope="module")
 def place(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A corpus of this file's own, with a collection of one moment."""
+    """A corpus that only this file uses, with a collection of one moment."""
     folder = tmp_path_factory.mktemp("shared")
     shutil.copytree(corpus.location, folder / "c.corpus")
     own = Corpus(folder / "c.corpus")
@@ -197,7 +197,7 @@ def test_the_page_lives_below_a_path_of_a_proxy(
         with proxied(port or 0, "/moments", strip=strip, forwarded=forwarded) as at:
             page = open_tab(at)
             page.watched.expected.append("403")
-            # Under a name that is not the browser's, its requests are of another site.
+            # If the proxy reports another host name than the browser's, requests count as cross-site.
             answer = page.request.post(
                 f"{at}api/collections", data={"name": "x"}, headers={"Origin": "http://localhost"}
             )

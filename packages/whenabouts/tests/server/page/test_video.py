@@ -1,4 +1,4 @@
-"""The page of a video: its whole time line, its words beside it, and films that no browser plays."""
+"""The page of a video: its time line, its words, and films that no browser plays."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_films_of_other_containers_and_codecs_play(
 
 
 def write_film(path: Path, codecs: tuple[str, str]) -> None:
-    """Four seconds of a picture of 160 x 120 that changes, and a tone."""
+    """Write four seconds of a changing picture of 160 x 120, and a tone."""
     program = shutil.which("ffmpeg")
     if program is None:
         pytest.skip("needs ffmpeg")

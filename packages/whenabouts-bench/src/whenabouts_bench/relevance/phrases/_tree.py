@@ -1,4 +1,4 @@
-"""Phrases of a bracketed constituency tree, such as `(S (NP (NN man)) (VP (VBZ sings)))`."""
+"""Find the phrases of a bracketed constituency tree, such as `(S (NP (NN man)) (VP (VBZ sings)))`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Phrases from the constituency parser of Kitaev and Klein (2018), which paper 000 uses: benepar and spaCy.
+"""Find phrases with the constituency parser of Kitaev and Klein (2018), used in paper 000: benepar, spaCy.
 
 A name is `benepar`, `benepar:MODEL` or `benepar:MODEL@SPACY`. MODEL is a benepar model by name
 (`benepar_en3`) or local path; SPACY is a spaCy model by name or path, which only splits words and sentences.

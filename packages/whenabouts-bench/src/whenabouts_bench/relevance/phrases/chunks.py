@@ -1,4 +1,4 @@
-"""Phrases by part-of-speech tags and a small grammar; no download, needs the package HanTa.
+"""Find phrases by part-of-speech tags and a small grammar; no download, needs the package HanTa.
 
 Words get the tags of the British National Corpus (C5), each tag becomes a letter, and regular expressions
 over letters find verb groups and noun phrases. Phrases do not nest as in a constituency tree: a verb phrase

@@ -42,7 +42,7 @@ from whenabouts_systems.training.run_folder import EXPERIMENT
 
 
 def run(options: argparse.Namespace) -> int:
-    """Rank and write."""
+    """Answer the queries of the split and write the answers."""
     name = _format(options)
     settings = _settings(options, name)
     chooser, localizer = stages_named(options.checkpoint, options.retriever)
@@ -176,7 +176,7 @@ def _format(options: argparse.Namespace) -> str:
 def _report(
     options: argparse.Namespace, experiment: Experiment, answers: SplitRun, name: str, truth: Path
 ) -> dict[str, Any]:
-    """A summary of the run, for people and programs."""
+    """A summary of the run, to be printed or written as JSON."""
     split, ranker = answers.split, answers.ranker
     protocol = experiment.training.protocol or protocol_for(split.annotations).name
     if options.pools:

@@ -171,7 +171,7 @@ class _Display:
 
 
 def _line(progress: Progress) -> str:
-    """A line about an evaluation, for people."""
+    """An evaluation as a line of text."""
     validation, state = progress.validation, progress.state
     assert validation is not None
     line = state.curves[-1]

@@ -1,4 +1,4 @@
-"""Reading HDF5 files without trusting them: no links, no data outside the file, nothing kept in memory."""
+"""Read HDF5 files without trusting them: no links, no data outside the file, nothing kept in memory."""
 
 from __future__ import annotations
 
@@ -121,12 +121,12 @@ class Hdf5Source(FeatureSource):
             inner = self._inner()
             if inner is not None:
                 if not hasattr(data, "links") or inner.encode() not in data:
-                    held = _names(data) or "one data set"
-                    self._refuse(item, f"holds {held}", f"a group with {inner!r}")
+                    entries = _names(data) or "one data set"
+                    self._refuse(item, f"holds {entries}", f"a group with {inner!r}")
                 data = self._entry(item, data, inner)
             if not isinstance(data, self._h5py.h5d.DatasetID):
-                held = f"a group of {_names(data)}" if hasattr(data, "links") else "a stored type"
-                self._refuse(item, f"is {held}", "a data set of (T, D)")
+                kind = f"a group of {_names(data)}" if hasattr(data, "links") else "a stored type"
+                self._refuse(item, f"is {kind}", "a data set of (T, D)")
             offset = data.get_offset()
             if offset is None:  # not in one piece in this file
                 self._check_inside(item, data.get_create_plist())
@@ -140,13 +140,13 @@ class Hdf5Source(FeatureSource):
 
     def _type_of(self, data: Any) -> tuple[np.dtype[Any], bool]:
         """An item's dtype, and whether NumPy can read its bytes; a file rarely has more than one type."""
-        held = data.get_type()
+        stored = data.get_type()
         for earlier, dtype, as_in_memory in self._types:
-            if held.equal(earlier):
+            if stored.equal(earlier):
                 return dtype, as_in_memory
-        dtype = held.dtype
-        as_in_memory = dtype.kind == "f" and bool(held.equal(self._h5py.h5t.py_create(dtype)))
-        self._types.append((held, dtype, as_in_memory))
+        dtype = stored.dtype
+        as_in_memory = dtype.kind == "f" and bool(stored.equal(self._h5py.h5t.py_create(dtype)))
+        self._types.append((stored, dtype, as_in_memory))
         return dtype, as_in_memory
 
     @cached_property

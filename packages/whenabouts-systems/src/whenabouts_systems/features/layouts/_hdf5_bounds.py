@@ -1,4 +1,4 @@
-"""Limits on the cost of reading an item of an HDF5 file, checked in its header before anything is read.
+"""Refuse items of HDF5 files that cost too much to read, by their headers, before anything is read.
 
 A file of a few hundred bytes can describe gigabytes: chunks that unpack to a thousand times their size,
 chunks that were never written, millions of tiny chunks, or one data set under a hundred names.

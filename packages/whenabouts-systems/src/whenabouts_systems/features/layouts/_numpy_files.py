@@ -1,4 +1,4 @@
-"""Reading NumPy's files without trusting them: no pickles, no sizes larger than the file."""
+"""Read NumPy's files without trusting them: no pickles, no sizes larger than the file."""
 
 from __future__ import annotations
 
@@ -67,16 +67,16 @@ def inspect_npz(
             name = _choose(path_to_name, item, packed.namelist(), names)
             with _member(packed, name) as stream:
                 shape, _, dtype = _header(stream)
-                held = packed.getinfo(name).file_size
-            if not dtype.hasobject and held < math.prod(shape) * dtype.itemsize:
-                raise ValueError(f"shape {shape} needs more bytes than the file's {held}")
+                file_bytes = packed.getinfo(name).file_size
+            if not dtype.hasobject and file_bytes < math.prod(shape) * dtype.itemsize:
+                raise ValueError(f"shape {shape} needs more bytes than the file's {file_bytes}")
     except _FAULTS as error:
         raise _fault(path_to_name, item, "npz", error) from None
     return UnreadArray(shape, dtype, lambda: _read_member(archive, name, item, path_to_name))
 
 
 def array_names(path: Path) -> tuple[str, ...]:
-    """Names of the arrays of an npz file; none if it is not one."""
+    """Names of the arrays of an npz file; () for any other file."""
     try:
         with _unzipped(path) as packed:
             return _names(packed.namelist())

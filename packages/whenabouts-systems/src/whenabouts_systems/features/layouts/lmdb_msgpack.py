@@ -83,15 +83,15 @@ class Source(FeatureSource):
             )
         kind, name = packed.get(b"kind"), packed.get(b"type")
         if kind not in (b"", None) or not isinstance(name, bytes) or not _FLOAT.fullmatch(_text(name)):
-            held = "Python objects (a pickle)" if kind == b"O" else f"type {_text(name)!r}"
-            self._refuse(item, f"holds {held}, which is not read", "arrays of float16, float32, float64")
+            content = "Python objects (a pickle)" if kind == b"O" else f"type {_text(name)!r}"
+            self._refuse(item, f"holds {content}, which is not read", "arrays of float16, float32, float64")
         dtype, data, shape = np.dtype(_text(name)), packed.get(b"data"), packed.get(b"shape")
         if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
             self._refuse(item, f"has the shape {_text(shape)}", "a list of sizes")
         needed = math.prod(shape) * dtype.itemsize
         if not isinstance(data, bytes) or len(data) != needed:
-            held = f"{len(data)} bytes" if isinstance(data, bytes) else f"a {type(data).__name__}"
-            self._refuse(item, f"holds {held}, but its shape {shape} needs {needed}")
+            content = f"{len(data)} bytes" if isinstance(data, bytes) else f"a {type(data).__name__}"
+            self._refuse(item, f"holds {content}, but its shape {shape} needs {needed}")
         return UnreadArray(tuple(shape), dtype, lambda: np.frombuffer(data, dtype).reshape(shape))
 
     def _unpacked(self, item: str, data: bytes) -> bytes:

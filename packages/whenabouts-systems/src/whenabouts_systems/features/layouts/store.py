@@ -60,11 +60,11 @@ class WrittenStore:
     content: str
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """A JSON object."""
         return {name: getattr(self, name) for name in self.__slots__} | {"path": str(self.path)}
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Lines of text."""
         lines = [
             f"{self.path}: {number_of(self.items, 'item')}, {number_of(self.rows, 'row')} of {self.width} "
             f"{self.dtype}, "
@@ -143,8 +143,8 @@ def write_store(
     """Write items (id, (T, D) rows) in the order they come, one in memory at a time.
 
     The folder appears whole under its name or not at all. `dtype` None keeps that of the first item.
-    Raises UsageError where something is there already, where an id comes twice or is a path, where widths
-    differ, and where numbers would change: a wider type later, or too large for float16.
+    Raises UsageError if `path` exists, an id comes twice, widths differ, or numbers would change (a wider
+    type later, or too large for float16); FormatError for an id that is a path.
     """
     if path.exists() or path.is_symlink():
         raise UsageError(f"{path}: is there already; nothing is overwritten, give another name or remove it")

@@ -1,7 +1,6 @@
-"""Clips and words that look at each other by a table of similarities. CONQUER, SQuiDNet.
+"""Bidirectional attention flow between clips and words (Seo et al., ICLR 2017), for CONQUER and SQuiDNet.
 
-Bidirectional attention flow (Seo et al., ICLR 2017). Shapes: P pairs of a video's T clips and a query's L
-words, D width.
+Shapes: P pairs of a video's T clips and a query's L words, D width.
 """
 
 from __future__ import annotations
@@ -15,18 +14,18 @@ from whenabouts_systems.models.parts.borders import MASKED
 
 
 class Flow(NamedTuple):
-    """`of_words` (P, T, D), the words that suit each clip; `of_clips` (P, 1, D), the clips that suit any."""
+    """`of_words` (P, T, D): the words that each clip attends to; `of_clips` (P, 1, D): those of the query."""
 
     of_words: Tensor
     of_clips: Tensor
 
 
 def attention_flow(table: Tensor, clips: Tensor, words: Tensor, clip_mask: Tensor, attended: Tensor) -> Flow:
-    """What clips (P, T, D) take from words (P, L, D), and the reverse, by similarities `table` (P, T, L).
+    """Attention of clips (P, T, D) to words (P, L, D), and the reverse, by similarities `table` (P, T, L).
 
     A clip attends to the words by its similarities; the query attends to the clips by each clip's best word.
-    `clip_mask` is (P, T); `attended` (P, T or 1, L) marks the words that clips attend to. A clip that attends
-    to none attends to all alike, padded ones too.
+    `clip_mask` is (P, T); `attended` (P, T or 1, L) marks the words that clips attend to. A clip without such
+    words attends to all words equally, padded ones included.
     """
     table = table.float().masked_fill(~attended, MASKED)
     of_words = torch.bmm(table.softmax(2).to(words.dtype), words)

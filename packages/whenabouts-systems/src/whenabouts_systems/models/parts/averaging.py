@@ -1,4 +1,4 @@
-"""Rows of videos of any length averaged to a number of stretches of equal time, a batch at once.
+"""Average the rows of a batch of videos to a number of stretches of equal time.
 
 The same stretches as `features.resample.average_to_length`, for systems that look at a video at several
 scales and so average by themselves (MS-SL, GMMFormer).
@@ -61,16 +61,16 @@ def _side_by_side(streams: Iterable[Tensor]) -> Tensor:
 def averaged(rows: Tensor, mask: Tensor, counts: Tensor, borders: Borders = even_borders) -> Tensor:
     """(V, M, D): row i of video v is the mean of stretch i of `counts` (V,) stretches of its real rows.
 
-    `rows` (V, T, D), `mask` (V, T); M is the largest count, and behind a video's own there are zeros. Stretch
-    i of n rows is rows round(i * n / count) up to round((i + 1) * n / count), halves to the even number; one
-    that holds no row is the row at its border.
+    `rows` (V, T, D), `mask` (V, T); M is the largest count, and rows beyond a video's own count are zero.
+    Stretch i of n rows is rows round(i * n / count) up to round((i + 1) * n / count), halves to the even
+    number; one that holds no row is the row at its border.
     """
     shares = _shares(mask.sum(1), counts, rows.shape[1], borders)
     return torch.bmm(shares.to(rows.dtype), rows.masked_fill(~mask[..., None], 0))
 
 
 def _shares(lengths: Tensor, counts: Tensor, steps: int, borders: Borders) -> Tensor:
-    """(V, M, T): what each row has of each stretch."""
+    """(V, M, T): the weight of each row in each stretch."""
     most = int(counts.max())
     numbers = torch.arange(most + 1, device=lengths.device).double()
     length, count = lengths[:, None].double(), counts[:, None].double()

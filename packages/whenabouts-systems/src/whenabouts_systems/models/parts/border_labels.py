@@ -16,8 +16,8 @@ What else the papers leave open, and how it is read for both systems:
 - heads (8), the inner width of the feed-forward parts (2,048) and dropout (0.1) are the transformer's own
   paper's. LayerNorm comes before the parts, which learns faster at a rate of 1e-3: with LayerNorm after
   them (`norm`), CET had two thirds of the recall after two epochs (simulated features, width 128);
-- DistilBERT gives features ("extracted using Distil-BERT") and is not trained in the experiments; it can be,
-  see `frozen` and `rates` of an experiment's [training];
+- DistilBERT gives features ("extracted using Distil-BERT") and is not trained in the experiments; to train
+  it, see `frozen` and `rates` of an experiment's [training];
 - several streams are concatenated before equation 7;
 - the cross-entropy is a mean over the clips of a query's own video, then over queries, without other videos;
 - a span scores the logarithm of p_start * p_end; the video itself has no score.

@@ -128,7 +128,7 @@ class BorderLinear(nn.Module):
 class BorderNetworks(nn.Module):
     """A network for each border: a convolution over clips to `inner` values, ReLU, linear layer to a logit.
 
-    Both are computed together. Clips after the end of a video count as zero.
+    Both networks are computed together. Clips after the end of a video count as zero.
     """
 
     def __init__(self, width: int, inner: int, kernel: int) -> None:

@@ -1,4 +1,4 @@
-"""What MS-SL and GMMFormer share: settings, two branches over a video, and the words of a query.
+"""The parts of MS-SL and GMMFormer: settings, two branches over a video, and the words of a query.
 
 One branch reads the clips of a video, the other its frames; a third reads the words of queries. Features of
 several streams are concatenated. Shapes as in `protocol`; F frames, C clips.
@@ -51,8 +51,8 @@ class BranchSettings(ProgramSetting):
     weight_clip_contrast: NotNegative = 0.02
     weight_frame_contrast: NotNegative = 0.04
     pool: Size | None = 20
-    """From epoch `pool_from_epoch` on, a query's negative is drawn from its `pool` hardest ones; before, and
-    without a number, from all."""
+    """The number of hardest negatives from which a query's is drawn, from epoch `pool_from_epoch` on. Before,
+    and with None, it is drawn from all."""
     pool_from_epoch: int = 20
 
 
@@ -93,12 +93,12 @@ class BranchModel(PaperModel):
         self.pooling = ModularPooling(config.hidden, 1)
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
-        """A unit vector to search with; part `words` (Q, L): how much each word counts in it."""
+        """A unit vector to search with; part `words` (Q, L): the weight of each word in it."""
         pooled = self._sentences(queries)
         return QueryEncoding({self.keys: unit(pooled.vectors[:, 0])}, {"words": pooled.weights[..., 0]})
 
     def word_weights(self, queries: QueryEncoding) -> Named:
-        """(Q, L) by stream, the same for each: how much each word counts in the query's vector."""
+        """(Q, L), the same for every stream: the weight of each word in the query's vector."""
         return dict.fromkeys(self.config.streams, queries.parts["words"])
 
     def _sentences(self, queries: QueryBatch) -> Pooled:

@@ -1,4 +1,4 @@
-"""Soft clustering of the rows of a sequence, and a random walk between the rows and the clusters (UVCOM).
+"""Cluster the rows of a sequence softly, and walk at random between rows and clusters (UVCOM).
 
 Shapes: P pairs, T rows, K clusters, D width. `mask` (P, T) bool: rows that take part; None: all of them.
 """
@@ -17,8 +17,8 @@ _TINY = 1e-9
 def clustered(centres: Tensor, rows: Tensor, mask: Tensor | None, rounds: int) -> Tensor:
     """(P, K, D) centres after some rounds of expectation and maximisation, from `centres` (P, K, D).
 
-    A row (P, T, D) belongs to centres as a Gaussian of the distance of their directions says; a centre
-    becomes the mean of its rows (section 3.2).
+    The shares of a row (P, T, D) in centres follow a Gaussian of the distance of their directions; a centre
+    becomes the mean of its rows, weighted by these shares (section 3.2).
     """
     directions = _unit(rows)
     for _ in range(rounds):
@@ -34,9 +34,9 @@ def clustered(centres: Tensor, rows: Tensor, mask: Tensor | None, rounds: int) -
 def walked(rows: Tensor, centres: Tensor, mask: Tensor | None, *, whole: bool) -> Tensor:
     """(P, T, D) rows after a random walk between them and centres (P, K, D).
 
-    With z the shares of rows in centres, A the way from row to row by them and w = 0.5, it ends at
-    (1 - w) (I - w^2 A)^-1 (x + w z^T y). `whole` False has I - w^2 A in place of its inverse: PyTorch gave up
-    the order of arguments in which the authors' program asks for the inverse, and lighthouse kept it.
+    With the shares z of rows x in centres y, the affinity A of rows by these shares, and w = 0.5, the result
+    is (1 - w) (I - w^2 A)^-1 (x + w z^T y). With `whole` False, I - w^2 A replaces its inverse, as in
+    lighthouse: it kept the order of arguments of the authors' solver, which PyTorch has changed.
     """
     shares = _of_rows((_SHARPNESS * (_unit(centres) @ _unit(rows).transpose(1, 2))).softmax(1), mask)
     affinity = shares.transpose(1, 2) @ _shared(shares)
@@ -52,10 +52,10 @@ def _unit(rows: Tensor) -> Tensor:
 
 
 def _of_rows(shares: Tensor, mask: Tensor | None) -> Tensor:
-    """(P, K, T) shares, none of rows that do not take part."""
+    """(P, K, T) shares, zero for rows that do not take part."""
     return shares if mask is None else shares * mask[:, None]
 
 
 def _shared(shares: Tensor) -> Tensor:
-    """(P, K, T) of which each centre's add up to 1."""
+    """(P, K, T) shares, normalised so that those of each centre add up to 1."""
     return shares / (shares.sum(-1, keepdim=True) + _TINY)

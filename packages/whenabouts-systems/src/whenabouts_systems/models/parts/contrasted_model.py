@@ -21,7 +21,7 @@ from whenabouts_systems.models.settings import Positive, Size
 
 @dataclass(frozen=True)
 class ContrastedSettings(WindowSettings):
-    """Settings of the family, and the number of `text_layers` in which clips look at words."""
+    """Settings of the family, and the number of `text_layers` in which clips attend to words."""
 
     text_layers: Size = 2
     temperature: Positive = 0.5

@@ -1,4 +1,4 @@
-"""CroCs: which videos and queries are negatives, and how often each is drawn (papers 001, 002).
+"""Draw CroCs' negatives: which videos and queries, and how often each (papers 001, 002).
 
 Equation 1 excludes videos that may answer a query; equations 2 and 3 draw the others by the distance of their
 matching score from that of the true pairs. The text is not always clear. We read it as follows:

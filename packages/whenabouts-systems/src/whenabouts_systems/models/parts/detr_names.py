@@ -18,7 +18,7 @@ def _layer_names(ours: str, theirs: str, steps: Mapping[int, int]) -> Patterns:
 
 
 def projection_names(layers: int, of_clips: int | None = None) -> Patterns:
-    """For the parts of `Projection`, with `layers`; `of_clips` is the number for clips, if it differs."""
+    """Patterns for `Projection` with `layers` layers; `of_clips` is their number for clips, if it differs."""
     names = []
     for ours, theirs, count in (
         ("clip_projection", "input_vid_proj", layers if of_clips is None else of_clips),
@@ -52,7 +52,7 @@ OF_SELF_LAYERS: Patterns = (
     (r"\.feedforward\.activation\.", ".activation."),
     (r"\.feedforward_norm\.", ".norm2."),
 )
-"""For the parts of a layer of `detr_layers`; patterns of decoders must come before."""
+"""Patterns for the parts of a layer of `detr_layers`; those of decoders must come before."""
 
 OF_ANCHOR_DECODER: Patterns = (
     (r"^decoder\.anchors\.", "query_embed."),
@@ -77,7 +77,7 @@ OF_ANCHOR_DECODER: Patterns = (
     (r"(decoder\..*)\.attention\.value\.", r"\1.sa_v_proj."),
     (r"(decoder\..*)\.attention\.output\.", r"\1.self_attn.out_proj."),
 )
-"""For the parts of `AnchorDecoder`. `OF_SELF_LAYERS` must come after."""
+"""Patterns for the parts of `AnchorDecoder`; `OF_SELF_LAYERS` must come after."""
 
 OF_CONTRASTED: Patterns = (
     *perceptron_names("span", "span_embed", 3),
@@ -90,7 +90,7 @@ OF_CONTRASTED: Patterns = (
     *OF_ANCHOR_DECODER,
     *OF_SELF_LAYERS,
 )
-"""For QD-DETR's parts, also in its successors."""
+"""Patterns for QD-DETR's parts, also in its successors."""
 
 OF_SLOT_ATTENTION: Patterns = (
     (r"(slot_atten|processer_for_tgt)\.(rows|slots|perceptron)_norm\.", r"\1.norm_\2."),
@@ -103,4 +103,4 @@ OF_SLOT_ATTENTION: Patterns = (
     (r"\.project_value\.", ".project_v."),
     *((rf"\.perceptron\.{2 * layer}\.", f".mlp.layers.{layer}.") for layer in range(3)),
 )
-"""For the parts of `SlotAttention`."""
+"""Patterns for the parts of `SlotAttention`."""

@@ -1,4 +1,4 @@
-"""The events of a video, from its features alone: stretches between the clips where they change most."""
+"""Find the events of a video from its features alone: stretches between the clips where they change most."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from torch import Tensor
 from torch.nn import functional
 
 _NEAR = 2
-"""Clips before, and behind, that are compared."""
+"""Clips before a clip, and after it, that are compared."""
 _SURELY = 100.0
 
 
 def events_of(rows: Tensor, mask: Tensor, *, across_batch: bool = False) -> Tensor:
     """(Q, W, 2) centre and width of the events of each video as shares of it, NaN where there are fewer.
 
-    Rows (Q, T, D) of features and their mask (EaTR, section 3.2). The change at a clip is the squared length
-    of the two unit vectors before it less the two behind it: what the 5 x 5 pattern of the paper gives on the
-    diagonal of the self-similarity matrix. A border is where it is as high as at either neighbour and at
-    least the mean; the first and the last clip always are. `across_batch`: padding takes part, and the first
-    event of the batch reaches from the last border of its last video to the first of its first, in the video
-    in the middle, if their number is odd.
+    `rows` are (Q, T, D) features, `mask` is (Q, T) (EaTR, section 3.2). The change at a clip is the squared
+    length of the sum of the two unit vectors before it minus the sum of the two after it: what the 5 x 5
+    pattern of the paper gives on the diagonal of the self-similarity matrix. A clip is a border if its change
+    is at least that of each neighbour and at least the mean; the first and the last clip always are. With
+    `across_batch`, padding takes part, and where Q is odd the middle video gets one more event, from the last
+    border of the batch's last video to clip 0.
     """
     clips, seen = mask.sum(1), mask | across_batch
     score = _change(rows, mask)

@@ -1,4 +1,4 @@
-"""The clips of all streams of a video through one encoder, so that each sees the others and the other stream.
+"""Encode the clips of all streams of a video together: each attends to the others, of either stream.
 
 The "multi-modal transformer" of CONQUER and of PREM. Shapes: V videos, T clips, S streams, D width.
 """
@@ -16,9 +16,9 @@ from whenabouts_systems.models.protocol import ClipBatch
 
 
 class JointStreams(nn.Module):
-    """Each stream is projected to D; places and kinds of stream get learned vectors; then the `encoder`.
+    """Projects each stream to D, adds learned vectors for place and kind of stream, and runs `encoder`.
 
-    `encoder` takes padded rows (V, T * S, D) with their mask. One stream, or two.
+    `encoder` takes padded rows (V, T * S, D) with their mask. There are one or two streams.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class JointStreams(nn.Module):
         self.encoder = encoder
 
     def forward(self, videos: ClipBatch) -> dict[str, Tensor]:
-        """(V, T, D) by stream: each clip as the stream has it, zeros behind the end.
+        """The encoded clips of each stream, (V, T, D), by the stream's name; zeros after a video's end.
 
         Raises UsageError for videos of more clips than there are places.
         """

@@ -57,7 +57,7 @@ class FusionSettings(ProgramSetting):
     ranking: Kind = "hinge"
     margin: float = 0.1
     first_pool: Size | None = None
-    """In the first epochs, how many of the highest negatives to draw from (None: all). Paper 000: 1."""
+    """The number of highest negatives to draw from in the first epochs (None: all). Paper 000: 1."""
     pool: Size | None = 20
     """The same from epoch `pool_from_epoch` on, counted from 0: "hard negatives"."""
     pool_from_epoch: int = 20
@@ -106,7 +106,7 @@ class FusionModel(PaperModel):
         raise NotImplementedError
 
     def _query_maps(self) -> Iterable[nn.Module]:
-        """By stream: the linear map of a query's vector that borders are compared with."""
+        """The linear map of a query's vector for the borders, for each stream in order."""
         raise NotImplementedError
 
     def _for_spans(self, pooled: Pooled) -> list[Tensor]:

@@ -40,7 +40,7 @@ class Dropout(nn.Dropout):
     """
 
     def forward(self, values: Tensor) -> Tensor:
-        """In training, drop some values and scale up the others."""
+        """The values, of which training drops some and scales up the others."""
         return drop(values, self.p, training=self.training, inplace=self.inplace)
 
 
@@ -250,7 +250,7 @@ class ModularPooling(nn.Module):
         self.linear = nn.Linear(width, streams, bias=False)
 
     def forward(self, words: Tensor, mask: Tensor) -> Pooled:
-        """From the words (Q, L, D) of Q queries with their mask (Q, L)."""
+        """A vector for each stream from words (Q, L, D) with their mask (Q, L), and the words' weights."""
         weights = self.linear(words).masked_fill(~mask[..., None], -1e10).softmax(1)
         return Pooled(torch.bmm(weights.transpose(1, 2), words), weights)
 
@@ -273,7 +273,7 @@ class MaxPooling(_SamePooling):
     """The largest value of each dimension over the words, the same for every stream."""
 
     def forward(self, words: Tensor, mask: Tensor) -> Pooled:
-        """From words (Q, L, D); a word's weight is how often it has the largest value of a dimension."""
+        """The vectors of words (Q, L, D); a word's weight is its share of the largest values."""
         values, places = words.masked_fill(~mask[..., None], -torch.inf).max(1)
         counts = torch.zeros_like(mask, dtype=words.dtype)
         counts.scatter_add_(1, places, torch.ones_like(values).detach())
@@ -284,6 +284,6 @@ class MeanPooling(_SamePooling):
     """The mean of the words, the same for every stream."""
 
     def forward(self, words: Tensor, mask: Tensor) -> Pooled:
-        """From words (Q, L, D); all words have equal weight."""
+        """The vectors of words (Q, L, D), all with equal weight."""
         weights = mask / mask.sum(1, keepdim=True).clamp(min=1)
         return self._for_all(torch.einsum("ql,qld->qd", weights.to(words.dtype), words), weights)

@@ -1,4 +1,4 @@
-"""Packing of a padded batch into its real rows, so that layers do not compute padding.
+"""Pack a padded batch into its real rows, so that layers do not compute padding.
 
 Blocks take padded batches (B, T, D) with their mask and return padded batches. For several blocks in turn, a
 batch is packed once before the first and unpacked after the last. On a CPU it pays: without it a training
@@ -28,7 +28,7 @@ FEWEST = 16
 
 @dataclass(frozen=True)
 class Packing:
-    """Which positions of a padded batch (B, T) are computed, and in which order.
+    """The positions of a padded batch (B, T) that are computed, in order.
 
     `mask` (B, T) is true at real positions, which come first in each sequence. `index` (N,) int64 are the
     computed positions in the batch as one row of B * T; None if every position is computed, real or not.
@@ -103,7 +103,7 @@ class PackedModule(nn.Module):
     computes_padding = False
 
     def packing(self, mask: Tensor) -> Packing:
-        """Which rows of a batch with this mask (B, T) are computed."""
+        """The packing of a batch with this mask (B, T)."""
         return Packing.of(mask, everything=self.computes_padding)
 
 

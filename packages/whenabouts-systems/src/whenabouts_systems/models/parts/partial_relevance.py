@@ -20,7 +20,7 @@ from whenabouts_systems.models.parts.ranking_loss import against_negatives, draw
 
 @dataclass(frozen=True)
 class Hardness:
-    """How many of the highest negatives to draw one from, for a query and for a video; None: all."""
+    """The number of highest negatives from which one is drawn, for a query and for a video; None: all."""
 
     of_query: int | None = None
     of_video: int | None = None

@@ -2,7 +2,7 @@
 
 Transformers are "vanilla": LayerNorm after each part, ReLU inside. Before them features pass LayerNorm, a
 linear layer and ReLU, as in XML, HERO and CONQUER; the paper names a fully connected layer. The paper names
-no dropout; it is that of these systems. Shapes as in `protocol`; H the width inside.
+no dropout; ours is that of these three. Shapes as in `protocol`; H the width inside.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""HERO's pre-training on videos and their sentences (Li et al., section 3.2): five tasks, and their heads.
+"""HERO's pre-training on videos and their sentences: losses and layers of five tasks (Li et al., 3.2).
 
 - "mlm", masked language modelling: predict hidden words from the other words of the sentence and its clips.
 - "mfm", masked frame modelling: pick each hidden clip's features among those of other clips (a contrast).
@@ -44,7 +44,7 @@ class Hidden(NamedTuple):
 
 
 class PretrainingHeads(nn.Module):
-    """The layers of the tasks. The output layer for words shares its weights with the input table."""
+    """The output layers of the tasks; that for words shares its weights with the word embeddings."""
 
     def __init__(self, features: int, width: int, vocabulary: int) -> None:
         super().__init__()
@@ -61,17 +61,17 @@ class PretrainingHeads(nn.Module):
         self.order_out = nn.Linear(2 * width, FRAMES_OF_ORDER)
 
     def words(self, rows: Tensor, table: Tensor) -> Tensor:
-        """(N, vocabulary) logits from (N, D)."""
+        """(N, vocabulary) logits of hidden words, from encoded rows (N, D) and the table of embeddings."""
         hidden = self.word_norm(functional.gelu(self.word_dense(rows)))
         return functional.linear(hidden, table, self.word_bias)
 
     def clips(self, rows: Tensor) -> Tensor:
-        """(N, F) features from (N, D)."""
+        """(N, F) predicted features of clips, from encoded rows (N, D)."""
         features: Tensor = self.clip_out(self.clip_norm(functional.gelu(self.clip_dense(rows))))
         return features
 
     def orders(self, rows: Tensor) -> Tensor:
-        """(N, places) logits from (N, D)."""
+        """(N, places) logits of a clip's old place, from encoded rows (N, D)."""
         logits: Tensor = self.order_out(self.order_norm(functional.gelu(self.order_wide(rows))))
         return logits
 
@@ -110,7 +110,7 @@ class Pretraining:
             return predicted[hidden] @ torch.cat([features[hidden].float(), predicted[others]]).T
 
     def regression_loss(self, features: Tensor, mask: Tensor, sequences: Sequences, hidden: Tensor) -> Tensor:
-        """(N,): the error of the predicted features of each hidden clip."""
+        """(N,): the `error` of the predicted features of each hidden clip."""
         predicted = self.predicted_clips(features, mask, sequences, hidden)[hidden].float()
         return self.error(predicted - features[hidden])
 
@@ -125,7 +125,7 @@ class Pretraining:
         return self.heads.clips(temporal(temporal.joined(in_video, among_words, mask), mask))
 
     def order_loss(self, features: Tensor, mask: Tensor, sequences: Sequences, places: Tensor) -> Tensor:
-        """The mean cross-entropy of old places; `places` (V, T) is where each clip goes, -1: stays."""
+        """The mean cross-entropy of the old places of moved clips; `places` as in `new_places`."""
         old = torch.arange(places.shape[1], device=places.device).expand_as(places)
         moved = places >= 0
         going = places.where(moved, old)
@@ -134,7 +134,10 @@ class Pretraining:
         return functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
 
     def order_logits(self, features: Tensor, mask: Tensor, sequences: Sequences, going: Tensor) -> Tensor:
-        """(V, T, places): clip t moves to place `going` (V, T) before the temporal transformer."""
+        """(V, T, places): logits of old places, after clip t moved to place `going` (V, T).
+
+        Raises UsageError for a video of more than `FRAMES_OF_ORDER` clips.
+        """
         if mask.shape[1] > FRAMES_OF_ORDER:
             raise UsageError(
                 f"hero: a video has {mask.shape[1]} clips, but pre-training by order (fom) has only "
@@ -161,7 +164,7 @@ class Pretraining:
 
 
 def shares_of(given: Mapping[str, float]) -> dict[str, float]:
-    """The share of each task. Raises UsageError for an unknown task, or if all shares are 0."""
+    """A copy of the shares of tasks. Raises UsageError for an unknown task, or if all shares are 0."""
     for name in given:
         if name not in TASKS:
             raise UsageError(f"hero: pretraining has no task {name!r}; it has {', '.join(TASKS)}")
@@ -191,8 +194,8 @@ def hidden_words(
 ) -> Hidden | None:
     """Hide words of the sentences as BERT does; None without any speech.
 
-    `tokens` are the ids that begin a sequence and that replace a hidden word. Of ten hidden words one keeps
-    its id and one gets that of a random word.
+    `tokens` are two ids: that of the token that begins a sequence, and that of the mask. Of ten hidden words
+    one keeps its id, one gets that of a random word and eight that of the mask.
     """
     begin, mask_token = tokens
     sequences = sequences_of(sentences, begin, context=context, without_clips=True, with_words=True)
@@ -203,13 +206,13 @@ def hidden_words(
     own[:, 0] = False  # the token that begins
     where = some_of(own, share)
     draws = torch.rand(words.shape).to(words.device)
-    others = torch.randint(*_words_beside(mask_token, vocabulary), words.shape).to(words.device)
+    others = torch.randint(*_ids_of_words(mask_token, vocabulary), words.shape).to(words.device)
     shown = torch.where(draws < _KEPT, words, torch.where(draws < _ANY_WORD, others, mask_token))
     return Hidden(replace(sequences, words=shown.where(where, words)), where, words[where])
 
 
-def _words_beside(mask_token: int, vocabulary: int) -> tuple[int, int]:
-    """First id of a word and the id behind the last one.
+def _ids_of_words(mask_token: int, vocabulary: int) -> tuple[int, int]:
+    """The range of the ids of words: the first one, and the one after the last.
 
     RoBERTa's words precede its mask token, BERT's follow it: the larger of the two ranges is returned.
     """
@@ -229,10 +232,10 @@ def new_places(mask: Tensor, share: float) -> Tensor:
 
 
 def matched(videos: ClipBatch, most: int, words: int) -> Batch | None:
-    """Take up to `most` sentences out of each video as queries; None if no sentence has words and clips.
+    """A batch whose queries are up to `most` sentences of each video; None if none has words and clips.
 
-    A query is the first `words` words of its sentence. Its moment is from the sentence's first clip to its
-    last.
+    A query is the first `words` words of its sentence; the video loses this sentence. The query's moment is
+    from the sentence's first clip to its last.
     """
     sentences = videos.sentences
     assert sentences is not None

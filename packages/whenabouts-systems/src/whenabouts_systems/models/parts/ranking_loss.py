@@ -1,26 +1,26 @@
-"""A positive must score higher than a negative drawn from the best of the negatives; means over queries.
+"""Ranking losses: a positive must score higher than a negative drawn from the best-scoring negatives.
 
-Behind what several systems use stand the losses with potentially relevant pairs: equations 10 to 18 of
-Maeoki et al. (paper 000). A pair (i, j) is query i with the moment of query j. Besides the positives (i, i)
-some pairs of a batch are "potentially relevant": they come with a confidence C in (0, 1], and are neither
-positive nor negative. R is a score of a pair: the video's (equation 1) or the moment's (equation 14).
+First come functions that several systems use, then the losses with potentially relevant pairs: equations 10
+to 18 of Maeoki et al. (paper 000). A pair (i, j) is query i with the moment of query j. Besides the positives
+(i, i) some pairs of a batch are "potentially relevant": they come with a confidence C in (0, 1], and are
+neither positive nor negative. R is the score of a pair: its video's (equation 1) or its moment's (14).
 
 Readings of what the paper leaves open:
 
 - A negative of a query (or of a moment) is a pair that is neither positive nor potentially relevant, in
-  equation 10 as well as in 11; where nothing is left the term is 0 and still counts in the mean.
+  equation 10 as well as in 11; a query without any negative has loss 0 and still counts in the mean.
 - The negative of equations 10 and 11 is drawn once in a step for each query and for each moment, and shared
   by all terms, since both equations write the same accented R.
-- The other reading of both, that equation 10 is XML's and takes relevant pairs for negatives as XML does, is
-  `Levels.of_all`: negatives of equation 10 alone.
-- N_pairs counts ordered pairs (i, i+); each stands once in both sums of equations 11 and 12, once seen from
-  its query and once from its moment.
-- Two moments of one video: as a video the pair is the positive itself, so it has no part in equation 13; as a
-  moment it is a relevant pair like others (15, 17), and never a negative.
+- `Levels.of_all` holds the negatives of the other reading of both: equation 10 is XML's, and draws its own
+  negatives, also from the relevant pairs.
+- N_pairs counts ordered pairs (i, i+). Each has two terms in equations 11 and 12: one for its query and one
+  for its moment.
+- If the moments of i and j are in one video, the pair has no part in equation 13, since this video is the
+  positive itself; in equations 15 and 17 it is a relevant pair like others, and never a negative.
 - The margin of equation 11 is that of 10; 12 has none. With the ranking loss "lse" (XML's alternative, not in
   this paper) log(1 + e^x) stands for [margin + x]+ and [x]+.
 - R may be negative: a cosine, or R of equation 14 where a logit is at the bound (-13.8). Then C R is larger
-  than R: the sense of C turns round. Training exploits this: it makes the scores negative
+  than R: C then has the reverse effect. Training exploits this: it makes the scores negative
   (`benchmarks/results/simulated_studies.md`). The formula is kept as printed.
 """
 
@@ -39,9 +39,9 @@ Kind = Literal["hinge", "lse"]
 
 @dataclass(frozen=True)
 class Negatives:
-    """One negative for each of A anchors: its `score` (A,), and whether there `exists` one (A,).
+    """One negative for each of A anchors: its `score` (A,), and whether it `exists` (A,).
 
-    Where there is none the score is that of an arbitrary candidate and must not count.
+    Where none exists, the score is that of an arbitrary candidate and must not count.
     """
 
     score: Tensor
@@ -51,10 +51,10 @@ class Negatives:
 def draw_negatives(
     scores: Tensor, allowed: Tensor, pool: int | None = None, ranks: Tensor | None = None
 ) -> Negatives:
-    """A negative for each row of `scores` (A, C), uniformly from the `pool` highest that are `allowed`.
+    """A negative for each row of `scores` (A, C), drawn uniformly from the `pool` highest that are `allowed`.
 
-    From all that are allowed where `pool` is None. `ranks` (A,) int64 names them instead, 0 the highest. The
-    generator is PyTorch's. Paper 000, equation 10 (the accent on R); XML draws alike.
+    With `pool` None it is drawn from all that are allowed. `ranks` (A,) int64 chooses without a draw, 0 being
+    the highest. The generator is PyTorch's. Paper 000, equation 10 (the accent on R); XML draws alike.
     """
     order = scores.detach().masked_fill(~allowed, -torch.inf).argsort(dim=1, descending=True, stable=True)
     number = allowed.sum(1)
@@ -67,7 +67,7 @@ def draw_negatives(
 
 
 def shortfall(higher: Tensor, lower: Tensor, *, margin: float = 0.0, kind: Kind = "hinge") -> Tensor:
-    """How far `higher` fails to be above `lower`, element by element.
+    """The amount by which `higher` fails to be above `lower`, element by element.
 
     "hinge": [margin + lower - higher]+; "lse": log(1 + exp(lower - higher)), which has no margin.
     """
@@ -114,10 +114,10 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Levels:
-    """The scores R that the multi-level ranking loss holds against each other.
+    """The scores R that the multi-level ranking loss compares.
 
-    `positive` (Q,) is R(i, i), `relevant` (P,) that of the `pairs`; each query has one negative moment or
-    video, each moment one negative query.
+    `positive` (Q,) is R(i, i), `relevant` (P,) R of the `pairs`. `of_queries` is the negative moment or
+    video of each query, `of_moments` the negative query of each moment; `of_all`: both for equation 10 alone.
     """
 
     positive: Tensor
@@ -139,7 +139,7 @@ class Rule:
 
 
 def pairs_of(confidence: Tensor, *, confidence_is_one: bool = False) -> Pairs:
-    """The pairs with a confidence above 0, from (Q, Q); the diagonal is never one.
+    """The potentially relevant pairs: all off the diagonal with a `confidence` (Q, Q) above 0.
 
     `confidence_is_one` sets C to 1 for all of them (the paper's "C = 1" rows).
     """
@@ -163,19 +163,19 @@ def positive_over_negative(levels: Levels, rule: Rule, weight: Tensor | None = N
 
 
 def relevant_over_negative(levels: Levels, rule: Rule) -> Tensor:
-    """Equation 11: a relevant pair, as far as it is relevant, beats a negative of its query and moment."""
+    """Equation 11: a relevant pair's score times C exceeds the negatives of its query and its moment."""
     pairs = levels.pairs
     lowered = pairs.confidence * levels.relevant
     return _per_pair(
-        against_negatives(lowered, _taken(levels.of_queries, pairs.query), margin=rule.margin, kind=rule.kind)
+        against_negatives(lowered, _rows(levels.of_queries, pairs.query), margin=rule.margin, kind=rule.kind)
         + against_negatives(
-            lowered, _taken(levels.of_moments, pairs.moment), margin=rule.margin, kind=rule.kind
+            lowered, _rows(levels.of_moments, pairs.moment), margin=rule.margin, kind=rule.kind
         )
     )
 
 
 def positive_over_relevant(levels: Levels, rule: Rule) -> Tensor:
-    """Equation 12: the positives of its query and of its moment score no less than a relevant pair."""
+    """Equation 12: C times the positive of a relevant pair's query, or moment, is no less than its score."""
     pairs = levels.pairs
     return _per_pair(
         shortfall(pairs.confidence * levels.positive[pairs.query], levels.relevant, kind=rule.kind)
@@ -236,7 +236,7 @@ def positive_likelihood(log_truth: Tensor, weight: Tensor | None = None) -> Tens
 
 
 def relevant_likelihood(log_truth: Tensor, confidence: Tensor) -> Tensor:
-    """Equation 17: the same for relevant pairs, (P,), each times its confidence."""
+    """Equation 17: the mean negative log-likelihood of relevant pairs (P,), each times its confidence."""
     return -_per_pair(confidence * log_truth)
 
 
@@ -260,7 +260,7 @@ def _with_relevant_pairs(levels: Levels, rule: Rule) -> dict[str, Tensor]:
     return terms
 
 
-def _taken(negatives: Negatives, rows: Tensor) -> Negatives:
+def _rows(negatives: Negatives, rows: Tensor) -> Negatives:
     return Negatives(negatives.score[rows], negatives.exists[rows])
 
 

@@ -1,9 +1,9 @@
 """PREM's loss for retrievers: relevant content-enhanced contrastive learning (paper 003, equations 7 and 8).
 
-For retrievers whose videos score the best cosine of a clip, averaged over streams (equation 6). The strong
-positive is the best clip of each stream *inside* the moment, the weak positive the best one *outside* it. The
-negatives of both are the best clips of the other videos of the batch (7). The loss is
-L++ + `lambda_weak` * L+ (8), and L^q: the strong positive against other queries of the batch.
+It suits retrievers whose score of a video is the best cosine of a clip, averaged over streams (equation 6).
+The strong positive is the best clip of each stream *inside* the moment, the weak positive the best one
+*outside* it. The negatives of both are the best clips of the other videos of the batch (7). The loss is
+L++ + `lambda_weak` * L+ (8), plus L^q: the strong positive against other queries of the batch.
 
 Readings of what the paper leaves open:
 
@@ -40,9 +40,9 @@ VideoLoss = Literal["ranking", "relevant-content"]
 class RelevantContent:
     """The settings of the objective; the defaults are the published ones.
 
-    `temperature` is t of equation 7, `lambda_weak` lambda of equation 8. `strong`: the positive is the best
-    clip of the moment, else that of the whole video. `sides`: the weights of L^v (a query among videos) and
-    L^q (a video among queries).
+    `temperature` is t of equation 7, `lambda_weak` lambda of equation 8. If `strong`, the positive is the
+    best clip of the moment, else that of the whole video. `sides` are the weights of L++ and L+ (a query
+    among videos), and of L^q (a video among queries).
     """
 
     temperature: float = 0.01
@@ -81,7 +81,7 @@ class RelevantContent:
 
 
 def clip_cosines(queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
-    """(S, V, T, Q), -inf for clips that are no keys; in full precision, because they are divided by t."""
+    """(S, V, T, Q) cosines, -inf for clips that are no keys; in float32, because they are divided by t."""
     shape = (*videos.mask.shape, len(queries))
     with torch.autocast(videos.mask.device.type, enabled=False):
         products = [
@@ -105,13 +105,13 @@ class _Positive(NamedTuple):
 
     @classmethod
     def of(cls, best: Tensor) -> _Positive:
-        """From the best score of each query, -inf without a positive."""
+        """The positives with the best scores (Q,), which are -inf for queries without one."""
         exists = best > -torch.inf
         return cls(torch.where(exists, best, 0.0), exists)
 
 
 class _Against(NamedTuple):
-    """Candidates of each query: their `scores` (Q, C), the `allowed` negatives, and t of equation 7."""
+    """Candidates of each query: `scores` (Q, C), which are `allowed` as negatives (Q, C), t of equation 7."""
 
     scores: Tensor
     allowed: Tensor

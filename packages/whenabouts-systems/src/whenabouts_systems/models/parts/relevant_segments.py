@@ -1,4 +1,4 @@
-"""Segments of videos that answer a query or do not, and one vector for each (PREM, section 3.4).
+"""Find the segments of a video that overlap a moment, and pool a segment to one vector (PREM, section 3.4).
 
 Shapes: Q queries, P pairs of a query and a video, T clips, M segments (first and last clip, both inclusive),
 D width.
@@ -14,7 +14,7 @@ def overlapping_segments(spans: Tensor, mask: Tensor, above: float) -> tuple[Ten
     """All segments whose IoU with their query's moment is more than `above`: queries (M,), segments (M, 2).
 
     `spans` (Q, 2) int64 are the moments, `mask` (Q, T) the clips that their videos have. IoU counts clips:
-    of the moment [5, 8], [4, 8], [5, 7], [6, 8] and [5, 9] have more than 0.7 (the paper's example).
+    with the moment [5, 8], [4, 8], [5, 7], [6, 8] and [5, 9] have more than 0.7 (the paper's example).
     """
     at = torch.arange(mask.shape[1], device=mask.device)
     first, last = at[:, None], at[None, :]
@@ -28,7 +28,7 @@ def overlapping_segments(spans: Tensor, mask: Tensor, above: float) -> tuple[Ten
 
 
 def segment_maxima(clips: Tensor, pairs: Tensor, segments: Tensor) -> Tensor:
-    """(M, D): the largest value of each dimension over a segment's clips; max-pooling.
+    """(M, D): the largest value of each dimension over a segment's clips (max-pooling).
 
     `clips` (P, T, D); `pairs` (M,) and `segments` (M, 2) int64. A segment is covered by two runs of clips
     whose length is a power of two, and maxima of such runs come from those of half the length: a segment

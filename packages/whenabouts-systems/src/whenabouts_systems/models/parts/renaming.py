@@ -1,4 +1,4 @@
-"""Names of our parameters -> their names in a released program, by patterns that are applied in order."""
+"""Rename our parameters as a released program names them, by regular expressions applied in order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Patterns = Iterable[tuple[str, str]]
 """Pairs of arguments for `re.sub`: a pattern and its replacement."""
 
 ReleasedNames = Callable[[Any], dict[str, str]]
-"""From the settings of a system: our name of each parameter -> its name in the released program."""
+"""A function from a system's settings to a mapping: our name of each parameter -> its released name."""
 
 OF_LAYERS: Patterns = (
     (r"_input_proj\.norm\.", "_input_proj.LayerNorm."),
@@ -27,9 +27,9 @@ OF_LAYERS: Patterns = (
     (r"_cross\.norm\.", "_cross_layernorm."),
     (r"^pooling\.linear\.", "modular_vector_mapping."),
 )
-"""For the parts of `layers.py`, as in XML's program and those derived from it.
+"""Names of the parts of `layers.py`, as in XML's program and those derived from it.
 
-Patterns for the places of layers must come before, and leave the names that these begin with.
+A system's own patterns must come first, and keep the beginnings that these patterns match.
 """
 
 
@@ -47,7 +47,7 @@ OF_BERT: Patterns = (
     (r"\bnorm\.", "LayerNorm."),
     (r"\blinear\.", "net.1."),
 )
-"""For the parts of `bert.py`, as in CONQUER's and SQuiDNet's programs."""
+"""Names of the parts of `bert.py`, as in CONQUER's and SQuiDNet's programs."""
 
 
 def names_by(model: Callable[[Any], nn.Module], *patterns: tuple[str, str]) -> ReleasedNames:
@@ -56,7 +56,7 @@ def names_by(model: Callable[[Any], nn.Module], *patterns: tuple[str, str]) -> R
 
 
 def renamed_parameters(model: Callable[[], nn.Module], patterns: Patterns) -> dict[str, str]:
-    """Our name of each parameter of a model -> the name after all patterns."""
+    """Our name of each parameter of a model -> its released name, after all patterns."""
     with torch.device("meta"):  # only names and shapes, without memory
         names = {name: name for name in model().state_dict()}
     for pattern, released in patterns:
@@ -69,8 +69,8 @@ def renamed_by_place(
 ) -> dict[str, str]:
     """Our name of each parameter of a model -> its released name, for models renamed by prefix.
 
-    `places` are pairs of prefixes, ours and the program's; the first that a name begins with counts. The
-    patterns `inside` are applied to the remaining name.
+    `places` are pairs of prefixes, ours and the program's; the first pair that fits a name counts. The
+    patterns `inside` are applied to the rest of the name.
     """
     places = tuple(places)
     with torch.device("meta"):

@@ -1,4 +1,4 @@
-"""Pretrained weights for HERO's cross-modal transformer: every second layer of a RoBERTa."""
+"""Start HERO's cross-modal transformer with pretrained weights: a RoBERTa's layers, or every second one."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ FIRST_PLACE = 2
 def begin_as_roberta(
     parameters: Mapping[str, nn.Parameter], name: str, layers: int, first_place: int
 ) -> bool:
-    """Copy the weights of a RoBERTa into `parameters`, keyed by RoBERTa's names; False if there are none.
+    """Copy a RoBERTa's weights into `parameters`, keyed by RoBERTa's names; False without model.safetensors.
 
-    `name` is a folder or a hub repository. Of a RoBERTa with twice as many `layers` every second one is
-    copied: 1, 3, 5 and so on. Tables that are longer here end in zeros; both rows of types are RoBERTa's only
-    one. Our place 0 is RoBERTa's row `first_place`. Raises FormatError for a file without these weights,
+    `name` is a folder or a hub repository. From a RoBERTa of twice `layers` layers, layers 1, 3, 5 and so on
+    (from 0) are copied. Our place 0 is RoBERTa's row `first_place`, both our token types its only one. Where
+    our tables have more rows, these are zeros. Raises FormatError for a file without these weights,
     UsageError for other sizes.
     """
     file = _weights_of(name)

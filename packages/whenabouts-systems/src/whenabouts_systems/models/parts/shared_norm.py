@@ -1,7 +1,7 @@
 """Losses of start and end over the clips of several videos (Shared-Norm, Clark and Gardner, ACL 2018).
 
-The candidates of a query are its own video and its negatives. Start and end are softmaxes over the clips of
-all candidates, so scores of different videos can be compared. PREM, equation 11; CONQUER.
+The candidates of a query are its own video and its negatives. Start and end each have one softmax over the
+clips of all candidates, so scores of different videos can be compared. PREM, equation 11; CONQUER.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from whenabouts_systems.models.protocol import Batch
 
 
 class CandidateVideos(NamedTuple):
-    """Rows of videos (Q, 1 + N) int64, each query's own first; and bool: false for missing ones."""
+    """The candidates of each query: `rows` (Q, 1 + N) int64 of videos, the own first, and which `exists`."""
 
     rows: Tensor
     exists: Tensor
@@ -28,7 +28,7 @@ class CandidateVideos(NamedTuple):
 
 
 def candidates_of(batch: Batch, *, positives_too: bool = False) -> CandidateVideos:
-    """Own videos and `Batch.negatives`, without known positives unless `positives_too`."""
+    """Each query's own video and its `Batch.negatives`, without known positives unless `positives_too`."""
     own_video = batch.video_of[:, None]
     is_real = torch.ones_like(own_video, dtype=torch.bool)
     if batch.negatives is None:

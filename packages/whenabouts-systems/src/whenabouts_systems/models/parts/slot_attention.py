@@ -13,11 +13,11 @@ from whenabouts_systems.models.parts.transformer import perceptron
 
 
 class SlotAttention(nn.Module):
-    """Slots that look at the rows of a sequence again and again.
+    """Slots that attend to the rows of a sequence in `steps` rounds.
 
-    Each row shares itself out among the slots; what a slot gets is averaged over the rows by these shares.
-    `inner` are the widths inside of the perceptron that follows. Rows of the padding give nothing or, with
-    `share_padding`, share themselves out evenly.
+    In a round, each row divides a weight of 1 among the slots (a softmax over slots); a slot adds the mean of
+    the rows with these weights, then a perceptron with `inner` widths. Rows of the padding have weight 0 or,
+    with `share_padding`, the same weight for each slot.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class SlotAttention(nn.Module):
         self.perceptron = perceptron(width, width, inner)
 
     def forward(self, slots: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
-        """(P, N, D) slots, and rows (P, T, D) with their mask (P, T), to (P, N, D)."""
+        """The new slots (P, N, D), from slots (P, N, D) and rows (P, T, D) with their mask (P, T)."""
         rows = self.rows_norm(rows)
         key, value = self.key(rows).transpose(1, 2), self.value(rows)
         padding = 1 / slots.shape[1] if self.share_padding else 0.0

@@ -46,13 +46,13 @@ class Area:
         return rows.reshape(len(rows), self.size, self.size, -1).permute(0, 3, 1, 2)
 
     def rows(self, box: Tensor) -> Tensor:
-        """(V, D, size, size) to (V, C, D)."""
+        """(V, C, D): the rows of the places of a box (V, D, size, size)."""
         flat = box.permute(0, 2, 3, 1).reshape(len(box), self.size**2, -1)
         return flat if self.is_whole else flat.index_select(1, self.places.to(box.device))
 
 
 def convolved(rows: Tensor, conv: nn.Conv2d, before: Area, after: Area) -> Tensor:
-    """Convolve rows (V, C, D) of one area to rows of another; the kernel is square, of odd width."""
+    """Rows (V, C', D') of `after`: `conv`, whose kernel is square and odd, of rows (V, C, D) of `before`."""
     kernel = conv.kernel_size[0]
     if rows.device.type == "cpu" and rows.shape[2] >= GATHERED_FROM and not torch.is_autocast_enabled("cpu"):
         near = neighbours(before, after, kernel)
@@ -65,7 +65,7 @@ def convolved(rows: Tensor, conv: nn.Conv2d, before: Area, after: Area) -> Tenso
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """For each place of a kernel: output rows, and the input rows that they see. `count` output rows."""
+    """For each place of a kernel: output rows, and the input rows they read; `count` output rows."""
 
     pairs: tuple[tuple[Tensor, Tensor], ...]
     count: int

@@ -1,4 +1,4 @@
-"""The weights of streams for a query, from its words pooled by clusters (NetVLAD). CONQUER, SQuiDNet."""
+"""Weigh streams for a query, from its words pooled by clusters (NetVLAD), as CONQUER and SQuiDNet do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from whenabouts_systems.models.parts.layers import Dropout, unit
 
 
 class WordClusters(nn.Module):
-    """Differences of words from K centres (NetVLAD, Arandjelovic et al., CVPR 2016).
+    """Pools words to their differences from K centres (NetVLAD, Arandjelovic et al., CVPR 2016).
 
     A word is assigned to centres by the softmax of a LayerNorm of its K products with `assignment`. For each
     centre the weighted differences of all words are added up and normalised, then all centres together.
@@ -30,7 +30,7 @@ class WordClusters(nn.Module):
 
 
 class StreamWeights(nn.Module):
-    """The weights of streams for a query: a softmax."""
+    """The weight of each stream for a query; the weights sum to 1."""
 
     def __init__(self, width: int, clusters: int, streams: int, dropout: float) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""The words of queries inside a system: precomputed features, or a DistilBERT with its tokenizer.
+"""Encode the words of queries inside a system: pass on precomputed features, or run a DistilBERT on ids.
 
-Only building a DistilBERT imports `transformers` (extra `vision`); tokenizers need only `tokenizers`.
+Only a DistilBERT needs `transformers` (extra `vision`); tokenizers need only `tokenizers`.
 
 Shapes: Q queries, L tokens, D width.
 """
@@ -57,11 +57,11 @@ class Words(nn.Module):
             read_pretrained(self.bert, name)
 
     def forward(self, queries: QueryBatch) -> Tensor:
-        """(Q, L, width); see `features`."""
+        """The features (Q, L, width) of words; see `features`."""
         return self.features(queries)
 
     def features(self, queries: QueryBatch) -> Tensor:
-        """(Q, L, width). Raises UsageError for ids if features are expected, and the reverse."""
+        """The features (Q, L, width) of words. UsageError for ids instead of features, or the reverse."""
         if (queries.tokens.dim() == 2) != (self.bert is not None):
             kind = "ids" if queries.tokens.dim() == 2 else "features"
             raise UsageError(
@@ -82,7 +82,7 @@ def check_sizes(sizes: Mapping[str, int], system: str) -> None:
 
 
 def mean_of_words(hidden: Tensor, mask: Tensor) -> Tensor:
-    """(Q, D): the mean of (Q, L, D) over real words."""
+    """(Q, D): the mean of `hidden` (Q, L, D) over real words."""
     real = mask[..., None]
     return hidden.masked_fill(~real, 0).sum(1) / real.sum(1).clamp(min=1)
 
@@ -99,7 +99,7 @@ def new_bert(sizes: Mapping[str, int]) -> Any:
 def read_pretrained(bert: Any, name: str) -> None:
     """Load the weights of a DistilBERT, given by a folder or a hub's repository, into `bert`.
 
-    Raises UsageError if the sizes differ, WhenaboutsError if it is missing or cannot be read.
+    Raises UsageError if the sizes differ, WhenaboutsError if the weights are missing or cannot be read.
     """
     from transformers import DistilBertModel
 
@@ -123,7 +123,7 @@ def read_pretrained(bert: Any, name: str) -> None:
 
 
 class Tokens:
-    """The tokenizer of a folder or a hub's repository.
+    """The tokenizer of a folder or a hub's repository, which turns sentences into ids.
 
     A folder has tokenizer.json, vocab.txt, or vocab.json with merges.txt (as for RoBERTa).
     """

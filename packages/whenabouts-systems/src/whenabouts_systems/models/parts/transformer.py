@@ -33,7 +33,7 @@ class TransformerLayer(nn.Module):
         self.norm = norm
 
     def forward(self, rows: Tensor, packing: Packing) -> Tensor:
-        """(N, D) to (N, D)."""
+        """The encoded rows (N, D), from rows (N, D)."""
         if self.norm == "before":
             rows = rows + self._attended(self.attention_norm(rows), packing)
             return rows + self._widened(self.feedforward_norm(rows))
@@ -64,7 +64,7 @@ class TransformerEncoder(PackedBlock):
         self.last_norm = nn.LayerNorm(width) if norm == "before" else None
 
     def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
-        """(N, D) to (N, D): each row attends to the rows of its own sequence."""
+        """The encoded rows (N, D); each row attends to the rows of its own sequence."""
         for layer in self.layers:
             rows = layer(rows, packing)
         return rows if self.last_norm is None else self.last_norm(rows)

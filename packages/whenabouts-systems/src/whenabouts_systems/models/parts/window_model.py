@@ -1,8 +1,8 @@
 """The common base of the DETR family: settings, inputs, outputs and most losses.
 
 A system of this family processes query and video together. So its encodings are only features and words,
-there are no search keys, and another system must choose the videos. It answers windows, whose times lie on no
-grid, and a saliency of each clip for the query.
+there are no search keys, and another system must choose the videos. It predicts windows (start and end at any
+time, not only at borders of clips) and a saliency of each clip for the query.
 
 Shapes as in `protocol`; N predicted windows, S pieces of long videos.
 """
@@ -51,7 +51,7 @@ from whenabouts_systems.models.settings import (
 )
 
 _ROWS = 1 << 15
-"""Clips and words that pass the layers at a time when pairs are scored: some 300 MB."""
+"""The most clips and words that pass the layers at a time when pairs are scored: some 300 MB."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class WindowSettings(ProgramSetting):
     - `longest_clips` (150 s in QVHighlights): longer videos are read in pieces that overlap by half.
     - `cost_...`: weights of the terms in the matching, independent of their weights in the loss.
     - `each_layer`: also train the decoder's layers before the last.
-    - `alpha`: the weight in a moment's score of the video score, which another system gives. These systems
-      never saw a video without an answer, so their probabilities say little about which video is right.
+    - `alpha`: the weight of the video's score, which another system gives, in a moment's score. These systems
+      are trained only on videos with an answer, so their probabilities say little about which video is right.
     """
 
     streams: NamedStreams = field(default_factory=lambda: {"vision": 512})
@@ -116,7 +116,7 @@ class Detected:
 
 
 class WindowModel(PaperModel, ABC):
-    """A localizer (see `protocol`) that answers windows."""
+    """A localizer (see `protocol`) that predicts windows."""
 
     lays_side_by_side = True
     """The order of its streams matters (see `Trained.fingerprint`)."""
@@ -132,7 +132,7 @@ class WindowModel(PaperModel, ABC):
 
     @property
     def video_weight(self) -> float:
-        """Alpha: moments score log p + alpha * video."""
+        """Alpha: a moment scores log p + alpha * its video's score."""
         return self.config.alpha
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
@@ -145,9 +145,9 @@ class WindowModel(PaperModel, ABC):
         return VideoEncoding(videos.mask, parts={"rows": rows})
 
     def clips_of(self, videos: VideoEncoding) -> Tensor:
-        """(V, T, D): clips projected to the inner width, with their endpoints.
+        """(V, T, D): clips projected to the inner width, with `tef` from features and endpoints.
 
-        If the encoding already has them as part `clips`, these are returned: a step may need them repeatedly.
+        If the encoding already has a part `clips`, it is returned: a training step may need it repeatedly.
         """
         if "clips" in videos.parts:
             return videos.parts["clips"]
@@ -176,7 +176,7 @@ class WindowModel(PaperModel, ABC):
     def saliency(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
         """(P, T): the saliency of each clip for the query; 0 in padding.
 
-        Where pieces of a long video overlap, it is their mean.
+        Where pieces of a long video overlap, it is the mean of their saliencies.
         """
         pieces = Pieces.of(videos.mask, self.config.longest_clips)
         curves = [
@@ -273,10 +273,10 @@ class AnchoredModel(WindowModel):
         *,
         mended: bool = False,
     ) -> tuple[Windows, ...]:
-        """The windows of each layer in clips (P, T, D), given the clips' places and mask.
+        """The windows that each layer predicts in clips (P, T, D), given the clips' places and mask.
 
-        `windows` (P, N, D) are their initial contents (None: zeros). Spans are relative to the anchors before
-        a layer, or if `mended`, to those that the layer refined.
+        `windows` (P, N, D) are their initial contents (None: zeros). Spans are offsets from the anchors that
+        a layer gets or, if `mended`, from those that it has refined.
         """
         windows, anchors = self.decoder(clips, places, mask, windows)
         anchors = anchors[1:] if mended else anchors[:-1]
@@ -284,7 +284,7 @@ class AnchoredModel(WindowModel):
         return tuple(Windows(*layer) for layer in zip(self.classes(windows), spans, strict=True))
 
     def _unseen(self, mask: Tensor, word_mask: Tensor) -> Tensor | None:
-        """What each head masks besides padding, as in `padding_of_others`; None for nothing."""
+        """The clips that each head masks besides padding, as in `padding_of_others`; None for none."""
         return None
 
     def _answering(self, batch: Batch) -> Tensor:
@@ -327,7 +327,7 @@ class Pieces:
         return min(self.longest, self.mask.shape[1])
 
     def take(self, videos: VideoEncoding, some: Tensor) -> VideoEncoding:
-        """The pieces `some` as separate videos, (S, length)."""
+        """The pieces numbered `some` (S,) as separate videos: rows (S, length, D'), mask (S, length)."""
         steps = torch.arange(self.length, device=some.device)
         pair, at = self.pair[some], (self.begin[some][:, None] + steps).clamp(max=self.mask.shape[1] - 1)
         rows = videos.parts["rows"][pair[:, None], at]
@@ -335,7 +335,7 @@ class Pieces:
         return VideoEncoding(mask, parts={"rows": rows.where(mask[..., None], 0.0)})
 
     def joined(self, windows: Tensor) -> Tensor:
-        """(P, M, 3) from windows (S, N, 3) of the pieces; missing windows score minus infinity."""
+        """All windows (P, M, 3) of each pair, from (S, N, 3) of the pieces; missing ones score -inf."""
         counts = torch.bincount(self.pair, minlength=len(self.mask))
         pieces, number = _pieces_in(self.mask.shape[1], self.longest), windows.shape[1]
         place = torch.arange(len(self.pair), device=windows.device) - (counts.cumsum(0) - counts)[self.pair]

@@ -1,4 +1,4 @@
-"""Training targets of systems that answer windows: true windows matched to predictions, and losses.
+"""Targets and losses of systems that predict windows: true windows matched to predictions, and saliency.
 
 Shapes: Q queries, each with its video; N predicted and W true windows of a query; T clips. Windows are
 (centre, width) as shares of the video, filled up with NaN if a query has fewer than W.
@@ -17,7 +17,7 @@ from whenabouts_systems.models.protocol import Batch
 _RATINGS = 11
 _UNSEEN = -1e3
 FOREGROUND, BACKGROUND = 0, 1
-"""The classes of a predicted window. (Comments in the released programs contradict their code.)"""
+"""The classes of a predicted window, as in the code of the released programs (their comments differ)."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def matched(predicted: Windows, truth: Tensor, costs: Weights) -> tuple[Tensor, 
     """The cheapest assignment of true windows to predictions: (M,) numbers of query, prediction and truth.
 
     A pair costs `span` * L1 distance - `giou` * generalized IoU - `label` * probability of the foreground.
-    Predictions of a query are in order.
+    The predictions of a query are in ascending order.
     """
     from scipy.optimize import linear_sum_assignment  # only training needs SciPy, which its extra installs
 
@@ -183,9 +183,9 @@ def saliency_hinge(scores: Tensor, higher: Tensor, lower: Tensor, margin: float)
 
 
 def rating_contrast(scores: Tensor, labels: Tensor, mask: Tensor, temperature: float) -> Tensor:
-    """QD-DETR, equation 6: for each rating, clips rated at least that high against all others.
+    """QD-DETR, equation 6: for each rating, a contrast of clips that reach it with all others.
 
-    All arguments are (Q, C), over the clips of a query's pass and of the pass with wrong words. For each
+    All arguments are (Q, C): the clips of a query's pass, then those of the pass with wrong words. For each
     rating from 1 to 11, the loss is the mean over queries of minus the mean log-probability of the positive
     clips (0 without any). The result is the sum of these losses divided by 12.
     """

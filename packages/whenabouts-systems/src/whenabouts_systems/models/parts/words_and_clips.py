@@ -1,4 +1,4 @@
-"""Clips of a video that look at each other and at the words of a query, layer by layer (PREM, section 3.4).
+"""Encode clips of a video by attention to each other and to the words of a query (PREM, section 3.4).
 
 Shapes: P pairs of a video's T clips and a query's L words, N packed clips of all pairs (see `packing`), D
 width, F layers.
@@ -26,7 +26,7 @@ class WordAttention(nn.Module):
         self.dropout = dropout
 
     def forward(self, rows: Tensor, packing: Packing, keys_and_values: Tensor, mask: Tensor) -> Tensor:
-        """(N, D): what each of the clips (N, D) takes from its words, (P, L, 2 D) with `mask` (P, L)."""
+        """(N, D): the attended words of each clip (N, D), from (P, L, 2 D) keys and values, `mask` (P, L)."""
         padded = (packing.unpack(self.query(rows)), *keys_and_values.chunk(2, dim=-1))
         queries, keys, values = (in_heads(projected, self.heads) for projected in padded)
         dropout = self.dropout if self.training else 0.0
@@ -37,7 +37,7 @@ class WordAttention(nn.Module):
 class FusionLayer(nn.Module):
     """Attention among clips, attention to words, two linear layers with ReLU; a LayerNorm after each.
 
-    The decoder's layer of "Attention Is All You Need", with the clips as what is decoded.
+    It is the decoder's layer of "Attention Is All You Need", with clips as the decoded sequence.
     """
 
     def __init__(self, width: int, heads: int, feedforward: int, dropout: float) -> None:
@@ -54,7 +54,7 @@ class FusionLayer(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, rows: Tensor, packing: Packing, keys_and_values: Tensor, mask: Tensor) -> Tensor:
-        """(N, D) to (N, D)."""
+        """The encoded clips (N, D), from clips (N, D) and their words' keys and values (P, L, 2 D)."""
         rows = self.attention_norm(rows + self.dropout(self.output(self.attention(rows, rows, packing))))
         of_words = self.words_output(self.words(rows, packing, keys_and_values, mask))
         rows = self.words_norm(rows + self.dropout(of_words))
@@ -64,7 +64,7 @@ class FusionLayer(nn.Module):
 
 
 class WordsAndClips(PackedModule):
-    """Several such layers, one after the other."""
+    """Several `FusionLayer`s, one after the other."""
 
     def __init__(self, layers: int, width: int, heads: int, feedforward: int, dropout: float) -> None:
         super().__init__()
