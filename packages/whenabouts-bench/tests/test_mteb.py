@@ -22,6 +22,7 @@ CUES = (
     (60, "the crown jewels are in the tower"),
 )
 REASON = "mteb is not installed: pip install 'whenabouts-bench[mteb]'"
+pytestmark = pytest.mark.usefixtures("unmeasured")
 
 
 @pytest.fixture

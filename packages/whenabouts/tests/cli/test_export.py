@@ -163,7 +163,7 @@ def test_a_time_code_counts_frames_at_the_rate_of_the_video(
         (("--moment", "friday@2-1", "--format", "csv"), "start < end"),
         (("--moment", "friday", "--format", "csv"), "VIDEO@START-END"),
         (("--moment", "nowhere@1-2", "--format", "csv"), "whenabouts show"),
-        (("--moment", "friday@100-200", "--format", "edl"), "behind the end of the file"),
+        (("--moment", "friday@100-200", "--format", "edl"), "after the end of friday"),
         (("--from", "/nowhere/results.json", "--format", "csv"), "cannot be read"),
         (("--moment", "friday@1-2", "--format", "edl", "--rate", "0"), "not a frame rate"),
         (("--moment", "friday@1-2", "--format", "edl", "--start-timecode", "1"), "is not a time code"),

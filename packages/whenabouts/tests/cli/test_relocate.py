@@ -12,6 +12,8 @@ from whenabouts import indexing
 from whenabouts.corpus import Corpus
 from whenabouts.index.folders import indexed_folders
 
+pytestmark = pytest.mark.usefixtures("unmeasured")
+
 
 @pytest.fixture
 def films(samples: Path, tmp_path: Path) -> Path:

@@ -13,6 +13,8 @@ import pytest
 from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
 from whenabouts.index.store import Store, without_file
 
+pytestmark = pytest.mark.usefixtures("unmeasured")
+
 VIDEOS, CLIPS, WIDTH, ROUNDS = 3, 6, 8, 12
 STREAMS = [StreamInfo(name, "mini", "mini@1", WIDTH) for name in ("subtitle", "vision")]
 

@@ -11,6 +11,8 @@ from whenabouts.search.places import TOGETHER_SECONDS
 from whenabouts.search.search_result import percent_beside
 from whenabouts.streams import stream
 
+pytestmark = pytest.mark.usefixtures("unmeasured")
+
 LINES = {
     "talk 2": ("The main bus lost power.", "We fix the oxygen tank.", "A bus, and the main."),
     "talk 10": ("Nothing much here.", "Now the main", "bus is back.", "It is powered by the MAIN-BUS."),

@@ -83,6 +83,7 @@ FILMS = {
     "wide.mov": (Plan(WIDE, audio="pcm_s16le"), 0),
     "wide.asf": (Plan(WIDE, video="msmpeg4v3", audio="mp2", options={"g": "40"}), MP2),
     "h264.avi": (Plan(audio="mp2", base=Fraction(1, UNITS)), 0),
+    "uneven.avi": (Plan(UNEVEN, video="mpeg4", audio="mp2", base=Fraction(1, UNITS)), 0),
     "straight.avi": (Plan(audio="mp2", base=Fraction(1, UNITS), options={"g": "40", "bf": "0"}), 0),
     "two_tracks.mp4": (Plan(tracks=2), 0),
     "two_tracks.ts": (Plan(tracks=2), AAC),
@@ -308,6 +309,7 @@ def test_pictures_with_the_same_time_or_none_of_their_own_move_no_other(tmp_path
             each.index: out.add_stream_from_template(each, opaque=True) for each in source.streams
         }
         numbers = itertools.count()
+        packet: Any
         for packet in source.demux():
             if not packet.size:
                 continue
@@ -350,6 +352,41 @@ def test_a_film_cut_without_decoding_keeps_pictures_and_sound_in_step(
     for at in (1.0, 3.33, 5.2):
         _, unit = next(row for row in pictures if row[0] >= at - 0.0005)
         assert unit_of(decode_picture(thumbnail(path, at, 160), "thumbnail")) == unit
+
+
+@pytest.mark.parametrize("lost", [(0.3, 0.55), (0.2, 0.35), (0.4, 0.6)])
+@pytest.mark.parametrize("name", ["late.ts", "late.mpg", "wide.ts"])
+def test_pictures_after_lost_packets_are_at_their_time(
+    tmp_path: Path, name: str, lost: tuple[float, float]
+) -> None:
+    plan, early = FILMS[name]
+    path = write(tmp_path / name, plan)
+    data, size = path.read_bytes(), 188 if name.endswith("ts") else 2048
+    first, last = (int(len(data) // size * share) * size for share in lost)
+    path.write_bytes(data[:first] + data[last:])
+    whole = {round(at * UNITS): at + early for at in plan.times}
+    pictures = shown(path)
+    assert all(at < 12.2 for at, _ in pictures)
+    # Those between the gap and the next key frame are damaged.
+    behind = [(at, unit) for at, unit in pictures if unit >= 190]
+    assert len(behind) >= 30 and all(abs(at - whole[unit]) < 0.06 for at, unit in behind)
+    timing = read_timing(path)
+    assert timing is not None and float(timing.times.end) < 12.2
+    for second, tone in heard(path, early).items():
+        assert tone in (None, second)
+
+
+def test_a_film_that_cannot_be_searched_by_time_is_read_from_its_first_instant(tmp_path: Path) -> None:
+    if (program := shutil.which("ffmpeg")) is None:
+        pytest.skip("needs the program ffmpeg: PyAV lacks the encoder")
+    whole, path = write(tmp_path / "whole.mkv", FILMS["plain.mkv"][0]), tmp_path / "a.swf"
+    form = ["-c:v", "flv", "-q:v", "3", "-c:a", "mp3", "-ar", "44100"]
+    subprocess.run([program, "-v", "error", "-i", str(whole), *form, str(path)], check=True)
+    assert shown(path, 5.0)[0] == (5.0, 100)
+    assert unit_of(decode_picture(thumbnail(path, 8.5, 160), "thumbnail")) == 170
+    made = cut(path, 7.0, 9.0, tmp_path / "cut.mp4")
+    assert [unit for _, unit in shown(made.path)] == list(range(140, 180))
+    assert heard(made.path, -7.0) == {7: 7, 8: 8}
 
 
 @pytest.mark.parametrize("name", ["a.mp4", "a.mov"])

@@ -21,6 +21,8 @@ from whenabouts.video import shots
 from whenabouts.video.frames import Frame, sample_frames
 from whenabouts.video.shots import transnetv2
 
+pytestmark = pytest.mark.usefixtures("unmeasured")
+
 CUTS = (2.0, 4.0)
 STRANGERS = """
 NAME = "every-second"

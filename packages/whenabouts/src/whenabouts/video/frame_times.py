@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,6 +19,7 @@ from whenabouts.video.timecode import FrameTimes, nearest_rate
 
 if TYPE_CHECKING:
     from av.container import InputContainer
+    from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
 
@@ -56,6 +58,8 @@ def _times(path: Path, container: InputContainer, stream: VideoStream, clock: Cl
         if other.index != stream.index:
             other.discard = Discard.all
     packets = list(_stamps(container, stream))
+    if clock.is_ordered:
+        packets = _from_first_shown(path, packets)
     if not packets:
         raise MediaError(
             f"{printable(path)}: holds no picture that can be reached; copy or download it again"
@@ -74,6 +78,38 @@ def _times(path: Path, container: InputContainer, stream: VideoStream, clock: Cl
     ends = np.array([stamp + (length or step) for stamp, length in rows if stamp is not None], np.int64)
     ticks = np.unique(stamps) - min(origin, int(stamps.min()))
     return FrameTimes(ticks, base, max(int(ticks[-1]) + 1, int(ends.max()) - min(origin, int(stamps.min()))))
+
+
+def _from_first_shown(
+    path: Path, packets: list[tuple[int | None, int | None, int]]
+) -> list[tuple[int | None, int | None, int]]:
+    """Packets whose decoding times are those at which their pictures come out of the decoder.
+
+    Pictures that are stored out of order come out some packets late, so the n-th is shown when a later packet
+    is decoded; the last ones follow at the end.
+    """
+    decoding = [dts for _, dts, _ in packets if dts is not None]
+    first = _first_shown(path)
+    late = decoding.index(first) if first in decoding else 0
+    step = max(1, packets[-1][2])
+    shown = [*decoding[late:], *(decoding[-1] + step * number for number in range(1, late + 1))]
+    return [(None, dts, step) for dts in shown]
+
+
+def _first_shown(path: Path) -> int | None:
+    """The decoding time with which the first picture comes out of the decoder."""
+    import av
+
+    with open_media(path) as container:
+        stream = picture_stream(container)
+        assert stream is not None
+        stream.thread_type = "SLICE"  # frame threads delay pictures by the number of threads
+        for packet in packets_of(container, stream):
+            with contextlib.suppress(av.error.FFmpegError):
+                frames: list[VideoFrame] = packet.decode()
+                if frames:
+                    return frames[0].dts
+    return None
 
 
 def _stamps(container: InputContainer, stream: VideoStream) -> Iterator[tuple[int | None, int | None, int]]:

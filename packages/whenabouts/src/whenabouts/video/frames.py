@@ -124,6 +124,7 @@ class FrameReader:
         self._threads = threads
         self._start, self._end = Fraction(start), None if end is None else Fraction(end)
         self._container: InputContainer | None = None
+        self._spent: list[InputContainer] = []
         self._clock: Clock | None = None
         self._bad_packets = 0
         self._first_bad = 0.0
@@ -142,9 +143,10 @@ class FrameReader:
         self.close()
 
     def close(self) -> None:
-        if self._container is not None:
-            self._container.close()
-            self._container = None
+        for container in (*self._spent, self._container):
+            if container is not None:
+                container.close()
+        self._spent, self._container = [], None
 
     def __iter__(self) -> Iterator[Frame]:
         stream = self._open()
@@ -173,11 +175,15 @@ class FrameReader:
         self._note_missing_bytes()
 
     def _open(self) -> VideoStream:
-        """The picture stream, ready to decode; other streams are discarded if the container allows."""
-        from av.stream import Discard
-
+        """The picture stream, ready to decode."""
         if self._clock is not None:
             raise UsageError(f"{printable(self.path)}: a reader delivers its frames once; make another one")
+        return self._opened_stream()
+
+    def _opened_stream(self) -> VideoStream:
+        """The picture stream of the file opened anew; other streams are discarded if the container allows."""
+        from av.stream import Discard
+
         self._container = open_media(self.path)
         stream = picture_stream(self._container)
         if stream is None:
@@ -220,6 +226,9 @@ class FrameReader:
                 self._container.seek(clock.stamp_at(before), stream=stream, backward=True)
             except av.error.FFmpegError as error:
                 _log.info("%s: seek to %.2f s failed (%s)", self.path, float(instant), error)
+                # FFmpeg may have read to the end, looking for the instant. `stream` is still in use.
+                self._spent.append(self._container)
+                stream = self._opened_stream()
         for packet in self._chosen_packets(stream, clock, grid):
             try:
                 frames = packet.decode()
@@ -317,6 +326,7 @@ class Clock:
             None if self.is_counted or self.is_ordered else _origin(container, stream, self.time_base)
         )
         self._last: int | None = None
+        self._stored: int | None = None
         self._end_tick = 0
 
     @property
@@ -348,6 +358,7 @@ class Clock:
 
     def saw(self, packet: Packet[VideoStream]) -> None:
         """Extend the end of the video by a packet, whether or not its picture is wanted."""
+        self._stored = packet.pts if packet.dts is None else packet.dts
         if packet.is_discard:  # before or behind an edit: decoded for others, never shown
             return
         ticks = self.packet_ticks(packet)
@@ -364,7 +375,7 @@ class Clock:
             if ticks < 0:  # the container claims a start after its first picture
                 self._origin, ticks = stamp, 0
         elif ticks <= self._last or not self._limit.allows((ticks - self._last) * self.time_base):
-            if 0 <= (self._last - ticks) * self.time_base < _LEAP_BACK:
+            if ticks <= self._last and not self._begins_again(ticks):
                 return None
             self.leaps += ticks > self._last
             ticks = self._last + self._joint
@@ -372,6 +383,16 @@ class Clock:
         self._last = ticks
         self._end_tick = max(self._end_tick, ticks + self._step)
         return ticks
+
+    def _begins_again(self, ticks: int) -> bool:
+        """Whether a picture before the last one is of another recording.
+
+        Where packets were lost, decoders deliver some late, but what is stored goes on.
+        """
+        assert self._last is not None and self._origin is not None
+        leap = math.ceil(_LEAP_BACK / self.time_base)
+        stored = ticks if self._stored is None else self._stored - self._origin
+        return max(ticks, stored) <= self._last - leap
 
     def _is_near(self, ticks: int) -> bool:
         """Whether the time of a picture that was not decoded is plausible."""

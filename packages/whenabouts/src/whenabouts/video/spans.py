@@ -244,14 +244,8 @@ class SoundSpan:
     def _decoded(self, container: InputContainer) -> Iterator[tuple[AudioFrame, Fraction | None]]:
         """Frames with their time since the start of the file, from shortly before the start on."""
         import av
-        from av.stream import Discard
 
-        stream = sound_stream(container)
-        if stream is None:
-            raise MediaError(f"{printable(self._path)}: holds no sound")
-        for other in container.streams:
-            if other.index != stream.index:
-                other.discard = Discard.all
+        stream = self._sound_of(container)
         origin = Fraction(container.start_time or 0, _MICROSECONDS)
         earliest = self._start - _PREROLL + origin
         sought = earliest - seek_margin(container)
@@ -261,6 +255,10 @@ class SoundSpan:
                 container.seek(int(sought / stream.time_base), stream=stream, backward=True)
             except av.error.FFmpegError as error:
                 _log.info("%s: seek to %.2f s failed (%s)", self._path, float(earliest), error)
+                # FFmpeg may have read to the end, looking for the instant.
+                container.close()
+                self._container = container = open_media(self._path)
+                stream = self._sound_of(container)
         for packet in self._packets(container, stream):
             if packet.pts is not None and packet.pts * packet.time_base < earliest - 1 and packet.size:
                 continue
@@ -274,6 +272,18 @@ class SoundSpan:
             for frame in frames:
                 base = frame.time_base or stream.time_base
                 yield frame, None if frame.pts is None or base is None else frame.pts * base - origin
+
+    def _sound_of(self, container: InputContainer) -> AudioStream:
+        """The sound track to read; other streams are discarded."""
+        from av.stream import Discard
+
+        stream = sound_stream(container)
+        if stream is None:
+            raise MediaError(f"{printable(self._path)}: holds no sound")
+        for other in container.streams:
+            if other.index != stream.index:
+                other.discard = Discard.all
+        return stream
 
     def _packets(self, container: InputContainer, stream: AudioStream) -> Iterator[Packet[AudioStream]]:
         import av
