@@ -52,7 +52,7 @@ class GuidelineShown(BaseModel):
 
 
 class Me(BaseModel):
-    """A page's user (`annotator` None: a lead who does not judge), and the task set's name and SHA-256."""
+    """A page's user (`annotator` None: a lead who does not judge); the task set's name and fingerprint."""
 
     annotator: str | None
     leads: bool

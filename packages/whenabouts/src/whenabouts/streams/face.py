@@ -1,7 +1,7 @@
 """The stream of faces: finds people in videos by their faces, with models that the user names.
 
 A clip is one sighting of a person, labelled "face 1 (VIDEO_ID)" until the user names the person. Without
-models the stream is off (docs/people.md says whose consent it needs). Loaded by name in `streams/__init__.py`.
+models the stream is off; docs/people.md says whose consent it needs. `streams/__init__.py` loads it by name.
 """
 
 from __future__ import annotations
