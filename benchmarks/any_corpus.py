@@ -672,7 +672,7 @@ def judge(row: Row, curves: Probability) -> tuple[float, int]:
     answer = answer_for(
         given,
         has_moments=True,
-        stands_out=row.is_literal or row.is_foreign,
+        never_no_match=row.is_literal or row.is_foreign,
         is_name=row.is_name,
         in_five=in_five,
         thresholds=PROBABLE,

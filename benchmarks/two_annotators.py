@@ -4,7 +4,7 @@
     whenabouts train activitynet_two_annotators/xml --features OUT --out RUN --set training.seed=1
     whenabouts run --checkpoint RUN --features OUT --split test --out RUN.json
     python -m benchmarks.two_annotators measure OUT [--own 300] [--run xml=RUN.json ...]
-    python -m benchmarks.two_annotators validated FILE XML=RUN ...
+    python -m benchmarks.two_annotators validated OUT FILE XML=RUN ...
     python -m benchmarks.two_annotators table [FILE]
 
 `write` makes the judgements and the words (`whenabouts_bench.datasets.activitynet_two_annotators`), a
@@ -18,8 +18,8 @@ lists 60 moments of 100 that are asked for, so R@100 counts fewer.
 `--run NAME=FILE` is a run of a trained system; several of one NAME are trainings. What each query found is
 kept in a file, beside that of systems asked before. `table` needs nothing else: it prints means with 95 %
 intervals over videos (and trainings), and trained systems against XML, training by training, with p corrected
-by Holm's method over the systems of a metric. `validated` writes such a file of what trainings found in the
-validation split: their best epochs, as their folders have it.
+by Holm's method over the systems of a metric. `validated` writes such a file of what the sentence rankers
+and trainings found in the validation split: the trainings' best epochs so far, as their folders have it.
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ def main() -> None:
     measures.add_argument("--own", type=int, default=0, metavar="VIDEOS")
     measures.add_argument("--run", action="append", default=[], metavar="NAME=FILE")
     validates = verbs.add_parser("validated")
+    validates.add_argument("out", type=Path)
     validates.add_argument("file", type=Path)
     validates.add_argument("run", nargs="+", metavar="NAME=FOLDER")
     shown = verbs.add_parser("table")
@@ -95,7 +96,8 @@ def main() -> None:
     elif options.verb == "measure":
         measure(options.out, options.own, options.run)
     elif options.verb == "validated":
-        written(validated(options.run), options.file)
+        found, known = validated(options.run), untrained(options.out, "val")
+        written(replace(found, values={**known.values, **found.values}), options.file)
     else:
         print("\n".join(table(opened(options.file))))
 
@@ -324,11 +326,10 @@ def measure(out: Path, own: int, runs: Sequence[str]) -> None:
     """Systems on the test split; the files keep systems that are not asked again."""
     dataset = open_dataset("activitynet-two-annotators", out)
     test, said = dataset.annotations("test"), read_sentences(out / WORDS_FILE)
-    spoken = {video.id: said[video.id] for video in test.videos}
     found = json.loads(RESULT.read_text()) if RESULT.is_file() else {}
     asked: dict[tuple[str, str], Evaluation] = {}
     if not runs and not own:
-        asked = {(name, "1"): evaluate(test, run, METRICS) for name, run in baselines(test, spoken).items()}
+        keep(untrained(out, "test"))
         whole = together([dataset.annotations(split) for split in SHARES])
         run = SentenceRun("TF-IDF", whole, said, tf_idf(Words(texts_of(whole, said))))
         metrics = [metric for metric in METRICS if not metric.startswith("R@")]
@@ -337,17 +338,26 @@ def measure(out: Path, own: int, runs: Sequence[str]) -> None:
         some = queries_of(test, own)
         asked["whenabouts", "1"] = evaluate(some, OwnRun("whenabouts", some, own_corpus(out)), METRICS)
     asked |= {training: evaluate(test, file, METRICS) for training, file in trainings_of(runs)}
-    keep(outcomes_of(test, asked))
+    if asked:
+        keep(outcomes_of(test, asked))
     found |= {"machine": describe_machine("numpy", "onnxruntime"), "date": f"{datetime.now(UTC):%Y-%m-%d}"}
     RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print("\n".join(table(opened(OUTCOMES))))
+
+
+def untrained(out: Path, split: str) -> Outcomes:
+    """What the sentence rankers found in a split."""
+    truth = open_dataset("activitynet-two-annotators", out).annotations(split)
+    said = read_sentences(out / WORDS_FILE)
+    runs = baselines(truth, {video.id: said[video.id] for video in truth.videos})
+    return outcomes_of(truth, {(name, "1"): evaluate(truth, run, METRICS) for name, run in runs.items()})
 
 
 def trainings_of(runs: Sequence[str]) -> Iterator[tuple[tuple[str, str], Path]]:
     """(Name, number) and place of each NAME=PLACE; the numbers count those of one name."""
     counts: Counter[str] = Counter()
     for named in runs:
-        name, _, place = named.partition("=")
+        name, _, place = named.rpartition("=")
         counts[name] += 1
         yield (name, str(counts[name])), Path(place)
 

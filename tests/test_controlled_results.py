@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 pytest.importorskip("whenabouts_systems", reason="benchmarks of research")
 
+from benchmarks import two_annotators
 from benchmarks.studies import load_studies
 from benchmarks.study_outcomes import Outcomes, differences, opened, tables
 
@@ -156,3 +158,25 @@ def test_no_row_of_relevant_pairs_is_above_xml() -> None:
     whole = outcomes_of("relevant-pairs")
     first = whole.metrics.index("R@1,IoU=0.5")
     assert np.mean(whole.of("xml_pr")[:, :, first]) < np.mean(whole.of("xml")[:, :, first]) / 2
+
+
+def test_intervals_on_the_page_of_two_annotators_are_those_of_its_files() -> None:
+    """Outcomes, and numbers of 27 November where no outcomes were kept."""
+    results = ROOT / "benchmarks" / "results"
+    lines = [
+        line
+        for name in ("two_annotators", "two_annotators_epochs")
+        for line in two_annotators.table(opened(results / f"{name}.csv.gz"))
+    ]
+    before = json.loads((results / "two_annotators.json").read_text(encoding="utf-8"))["test"]
+    lines += [
+        "{:.1f} ({:.1f} to {:.1f})".format(*numbers)
+        for one in before.values()
+        for numbers in one["metrics"].values()
+    ]
+    pattern = rf"({NUMBER}) \(({NUMBER}) to ({NUMBER})\b"
+    known = {tuple(map(float, numbers)) for line in lines for numbers in re.findall(pattern, line)}
+    shown = re.findall(pattern, (results / "two_annotators.md").read_text(encoding="utf-8"))
+    assert len(shown) > 80
+    for numbers in shown:
+        assert tuple(map(float, numbers)) in known, numbers

@@ -142,7 +142,7 @@ def fill(disk: Path) -> None:
 
 FAULTS: dict[str, tuple[Callable[[Path], None], Callable[[Path], None], type[StoreError], str]] = {
     "full": (fill, lambda disk: (disk / "ballast").unlink(), DiskFull, "disk is full.*Free some"),
-    "read-only": (turn_read_only, turn_writable, StoreError, "can only be read now.*same command again"),
+    "read-only": (turn_read_only, turn_writable, StoreError, "is read-only now.*same command again"),
 }
 
 

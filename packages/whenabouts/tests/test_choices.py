@@ -145,7 +145,7 @@ def test_a_file_that_is_gone_is_said_before_and_after_the_next_run(folder: Path,
     (folder / "film.mp4").unlink()
     assert "1 file is gone" in choices_of(corpus)["gone"] and "--prune" in choices_of(corpus)["gone"]
     assert any("gone" in line for line in corpus.show("film").lines())
-    assert any("the file is gone" in note for note in corpus.search("bottle").notes)
+    assert any("missing files" in note for note in corpus.search("bottle").notes)
     assert corpus.add(folder, processes=1).gone == [folder / "film.mp4"]
     assert any("1 files are gone" in line for line in corpus.stats().lines())
 

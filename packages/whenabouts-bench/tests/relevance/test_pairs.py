@@ -157,7 +157,7 @@ def test_other_files_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="cannot be read"):
         RelevantPairs.open(tmp_path / "none.pairs")
     write_arrays(tmp_path / "other", {"a": np.zeros(3, np.float32)}, {"whenabouts": "something"})
-    with pytest.raises(FormatError, match=r"says of itself.*relevant pairs, version 1"):
+    with pytest.raises(FormatError, match=r"another kind or version.*relevant pairs, version 1"):
         RelevantPairs.open(tmp_path / "other")
 
 
@@ -183,12 +183,15 @@ def test_parts_that_do_not_fit_together_are_refused(
         RelevantPairs.open(tmp_path / "y.pairs")
 
 
-def test_a_missing_part_is_named(pairs: Any, tmp_path: Path) -> None:
+def test_a_missing_or_invalid_part_is_named(pairs: Any, tmp_path: Path) -> None:
     pairs("list").save(tmp_path / "x.pairs")
     arrays, about = read_arrays(tmp_path / "x.pairs")
+    write_arrays(tmp_path / "y.pairs", arrays, {**about, "kept": "heap"})
+    with pytest.raises(FormatError, match=r"a part is missing or invalid \(unknown kind 'heap'\)"):
+        RelevantPairs.open(tmp_path / "y.pairs")
     del arrays["columns"]
     write_arrays(tmp_path / "y.pairs", arrays, about)
-    with pytest.raises(FormatError, match=r"lacks a part of relevant pairs \('columns'\)"):
+    with pytest.raises(FormatError, match=r"a part is missing or invalid \('columns'\)"):
         RelevantPairs.open(tmp_path / "y.pairs")
 
 

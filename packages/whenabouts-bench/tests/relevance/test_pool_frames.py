@@ -102,7 +102,7 @@ def test_frames_that_are_no_numbers_are_named(clip: Path, tmp_path: Path) -> Non
     rows = np.ones((3, 16), np.float32)
     rows[1, 4] = np.nan
     write_store(tmp_path / "odd", [(name, rows) for name in SEEN], Fingerprint())
-    with pytest.raises(UsageError, match=r"odd: flower\.webm: row 1 holds a value that is not a number"):
+    with pytest.raises(UsageError, match=r"odd: flower\.webm: row 1 is not finite; make the features again"):
         feature_scorer(seen(SEEN), tmp_path / "odd", str(clip), 8)
 
 

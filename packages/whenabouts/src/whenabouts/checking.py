@@ -268,7 +268,7 @@ def _combined(result: SearchResult, rates: CheckRates, min_confidence: float) ->
     answer = answer_for(
         first.confidence,
         has_moments=True,
-        stands_out=_is_literal(result),
+        never_no_match=_is_literal(result),
         is_name=is_name,
         thresholds=PROBABLE,
     )

@@ -72,7 +72,7 @@ def test_a_higher_confidence_never_gives_a_lesser_answer(
     order = ("no_match", "unsure", "match")
     low, high = (
         order.index(
-            answer_for(confidence, has_moments=True, stands_out=said, thresholds=Thresholds(match_at))
+            answer_for(confidence, has_moments=True, never_no_match=said, thresholds=Thresholds(match_at))
         )
         for confidence in sorted((one, other))
     )
@@ -85,5 +85,5 @@ def test_answers_change_exactly_at_their_thresholds() -> None:
     assert answer_for(np.nextafter(0.97, 0), has_moments=True, thresholds=at) == "unsure"
     assert answer_for(NO_MATCH_BELOW, has_moments=True, thresholds=at) == "unsure"
     assert answer_for(np.nextafter(NO_MATCH_BELOW, 0), has_moments=True, thresholds=at) == "no_match"
-    assert answer_for(0.0, has_moments=True, stands_out=True, thresholds=at) == "unsure"
+    assert answer_for(0.0, has_moments=True, never_no_match=True, thresholds=at) == "unsure"
     assert Thresholds.from_json(at.to_json()) == at

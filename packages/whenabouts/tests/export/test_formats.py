@@ -163,8 +163,9 @@ def test_names_that_are_no_unicode_are_written(films: dict[str, Film], make: Mak
 def test_a_line_break_in_a_name_is_refused_where_it_would_begin_a_line(
     films: dict[str, Film], make: Make
 ) -> None:
-    with pytest.raises(UsageError, match="line break"):
-        render([make(Path("/a\nfile '/etc/passwd'"), 1, 2)], "ffconcat")
+    for path in ("/a\nfile '/etc/passwd'", "/a\0.mp4"):
+        with pytest.raises(UsageError, match="a line break or a NUL character"):
+            render([make(Path(path), 1, 2)], "ffconcat")
 
 
 def test_csv_is_rfc_4180_and_no_cell_is_a_formula(films: dict[str, Film], make: Make) -> None:

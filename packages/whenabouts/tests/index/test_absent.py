@@ -61,7 +61,7 @@ def test_deleted_files_are_marked_and_said_and_taken_out_only_when_that_is_wishe
     assert any("gone" in line for line in corpus.show("beetles").lines())
     result = corpus.search("beetles in glass jars", k=1)
     assert result[0].path == str(videos / "beetles.vtt")
-    assert any("beetles.vtt: the file is gone" in note for note in result.notes)
+    assert any("missing files: beetles.vtt;" in note for note in result.notes)
     assert corpus.add(videos).gone == [videos / "beetles.vtt"]
     summary = corpus.add(videos, prune=True)
     assert (summary.gone, summary.pruned) == ([], [videos / "beetles.vtt"])

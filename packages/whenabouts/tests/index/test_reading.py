@@ -85,7 +85,7 @@ def test_a_recording_joined_to_the_end_of_a_file_is_named(tmp_path: Path, name: 
         assert isinstance(read, FileRead)
         damage[path] = read.damage
     assert damage[whole] is None
-    assert f"whose {whole.stat().st_size:,} bytes players do not show" in (damage[film] or "")
+    assert f"players skip its {whole.stat().st_size:,} bytes" in (damage[film] or "")
 
 
 def end_of(path: Path) -> float:

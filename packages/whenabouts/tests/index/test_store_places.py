@@ -100,7 +100,7 @@ def test_a_link_in_a_corpus_is_refused_and_what_it_leads_to_stays(tmp_path: Path
 
 def test_a_disk_that_turned_read_only_is_named_with_the_remedy() -> None:
     error = explained("my.corpus", "write", OSError("LanceError(IO): Read-only file system (os error 30)"))
-    assert "can only be read now; what was indexed before is kept" in str(error)
+    assert "is read-only now; what was indexed before is kept" in str(error)
 
 
 def test_a_panic_of_the_rust_code_is_an_error_that_names_the_corpus() -> None:

@@ -56,6 +56,7 @@ def test_what_cannot_be_exported_is_refused(client: Client, friday: str) -> None
     assert client.error("/api/export", query="a", format="exe") == (400, "unknown_format", "format")
     assert client.error("/api/export", query="a", format="../x") == (400, "invalid_parameter", "format")
     assert client.error("/api/export", moments="friday.mp4@1-2") == (404, "no_such_video", None)
+    assert client.error("/api/export", moments="") == (400, "invalid_parameter", "moments")
     assert client.error("/api/export", moments=f"{named},,") == (400, "invalid_moment", "moments")
     many = ",".join([named] * 201)
     assert client.error("/api/export", moments=many) == (400, "too_many_moments", "moments")

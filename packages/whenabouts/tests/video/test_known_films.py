@@ -376,6 +376,21 @@ def test_pictures_after_lost_packets_are_at_their_time(
         assert tone in (None, second)
 
 
+def test_an_avi_that_lost_pictures_says_that_later_ones_come_early(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.avi", FILMS["decoding_times.avi"][0])
+    data = bytearray(path.read_bytes())
+    first, last = int(0.35 * len(data)), int(0.5 * len(data))
+    with sample_frames(path, 5) as reader:
+        assert list(reader) and reader.damage is None
+    data[first:last] = bytes(last - first)
+    path.write_bytes(data)
+    with sample_frames(path, 5) as reader:
+        assert list(reader)
+        assert "s of its pictures cannot be read, and what follows them is listed that" in (
+            reader.damage or ""
+        )
+
+
 def test_a_film_that_cannot_be_searched_by_time_is_read_from_its_first_instant(tmp_path: Path) -> None:
     if (program := shutil.which("ffmpeg")) is None:
         pytest.skip("needs the program ffmpeg: PyAV lacks the encoder")

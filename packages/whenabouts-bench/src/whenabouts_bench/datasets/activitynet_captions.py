@@ -1,4 +1,4 @@
-"""ActivityNet Captions: open-domain activities; a video's captions are queries."""
+"""ActivityNet Captions: YouTube videos of all kinds of activities; each caption of a video is a query."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DATASET = Declaration(
             "train",
             (AnnotationFile("train.json", "2d-tan", Statistics(10_009, 37_421, 37_421), "704536b2779011c1"),),
             Statistics(queries=37_417),
-            "Papers count 37,417, without the 4 moments that are empty or reversed.",
+            "Papers count 37,417: they leave out the 4 queries with an empty or reversed moment.",
         ),
         Split(
             "val_1",
@@ -52,10 +52,10 @@ DATASET = Declaration(
     ),
     features=(C3D,),
     notes=(
-        "val_2 captions most videos of val_1 a second time: never mix them into one corpus. Both use the "
+        "val_2 has other captions of most videos of val_1: never mix the two into one corpus. Both use the "
         "same query ids, video#i, for different sentences.",
-        "Sentences often begin with a blank, which is removed.",
-        "The captions of a video tell one story (then he jumps again): many need the one before.",
+        "Many sentences begin with a space, which the reader removes.",
+        "Captions of a video tell one story: many, as 'then he jumps again', need the caption before.",
     ),
     shared_query_ids=(("val_1", "val_2"),),
 )

@@ -1,7 +1,7 @@
 """Read the answers in a results file of `whenabouts bench` as a run.
 
-`{"whenabouts_bench": 1, …, "answers": {"VCMR": {query id: [[video id, start, end, score], …]}}}`; a list of
-videos has null for start and end. `clip_scores` (per query, of 2 s each) are its saliency.
+`{"whenabouts_bench": 1, …, "answers": {"VCMR": {query id: [[video id, start, end, score], …]}}}`, where start
+and end are seconds, null in a list of videos. `clip_scores`: {query id: [score of each 2 s clip, …]}.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LISTS = "an object, VCMR, SVMR or VR -> {query id: rows}"
 
 
 def open_run(path: Path) -> BenchRun:
-    """The answers in a results file, read into memory. Raises FormatError."""
+    """The answers in a results file, read into memory. Raises FormatError if it has none or invalid ones."""
     whole = Origin(path)
     fields = whole.object(read_json(path))
     at = whole.at("answers")
@@ -75,7 +75,7 @@ def _block(at: Origin, answers: Any) -> RunBlock:
 
 @dataclass(frozen=True)
 class BenchRun:
-    """The lists of a system's answers in memory, and its scores of clips; a `RunSource`."""
+    """The lists of a system's answers in memory, and its scores of clips (a `RunSource`)."""
 
     name: str
     lists: Mapping[Task, RunBlock]
@@ -87,19 +87,19 @@ class BenchRun:
 
     @property
     def answered(self) -> Mapping[Task, Task]:
-        """Each list answers its own task; moments of the corpus rank its videos, too."""
+        """Task -> the list that answers it: its own; without a list of videos, VCMR also answers VR."""
         lists: dict[Task, Task] = dict(own_lists(self.tasks))
         if "VCMR" in lists:
             lists.setdefault("VR", "VCMR")
         return lists
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
-        """The answers of one task's list, as one block. Raises UsageError if the run has no such list."""
+        """One task's list, as one block. Raises UsageError, on iteration, if the run has no such list."""
         check_task(self, task)
         yield self.lists[task]
 
     def saliency(self) -> Mapping[str, Floats]:
-        """Query id -> scores of the clips of its video."""
+        """Query id -> (T,) scores of the T clips of 2 s of its video; empty if the file has none."""
         return self.clip_scores
 
 

@@ -1,11 +1,11 @@
-"""MVMR pool files: for each sentence its own moment, fitting moments of other videos, and a pool to search.
+"""MVMR pool files: each sentence with its moment, matching moments of other videos, and videos to search.
 
 `{video: {"duration", "timestamps": [[start, end], ...], "sentences": [...], "pos_moments": [[[video,
-its sentence, [start, end]], ...], ...], "retrieval_pool": [[video, ...], ...]}}`, entry i of each list for
-sentence i. A row of `pos_moments` may have a fourth value, a similarity, which is passed over. Files made
-from TACoS have `fps` and `num_frames` in place of `duration`, and all their times are frame numbers.
+sentence, [start, end]], ...], ...], "retrieval_pool": [[video, ...], ...]}}`. Entry i of each list belongs to
+sentence i. A fourth value in a row of `pos_moments`, a similarity, is ignored. Files made from TACoS have
+`fps` and `num_frames` instead of `duration`, and their times are frame numbers.
 
-There is no released format of answers; a run for these files is in one of the other formats.
+No format of runs was released with these files: runs for them use the other formats.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from whenabouts_bench.formats.json_records import Id, NotNegative, Origin, Posit
 from whenabouts_bench.formats.json_writing import write_json_value
 
 NAME = "mvmr"
-SUMMARY = "MVMR pool files: own moment, pos_moments and retrieval_pool a sentence"
+SUMMARY = "MVMR pool files: sentences, each with a moment, pos_moments and retrieval_pool"
 KEEPS = frozenset({"texts", "durations", "pools", "unjudged videos"})
 
 SIGNS = {"read_annotations": (Sign("*/pos_moments"), Sign("*/retrieval_pool"))}
 
-# The lists by which a file is recognised come first, because the first video may have many sentences.
+# Written in this order: `SIGNS` are sought at the beginning of a file, and sentences may take much space.
 _LISTS = ("pos_moments", "retrieval_pool", "timestamps", "sentences")
 _ACCEPTED = "an object, video -> {timestamps, sentences, pos_moments, retrieval_pool}"
 
 
 class _Positive(msgspec.Struct, array_like=True):
-    """[video, sentence, [start, end]]; a fourth value, a similarity, is ignored."""
+    """[video, sentence, [start, end]]: a matching moment. A fourth value, a similarity, is ignored."""
 
     video: Id
     sentence: Any
@@ -53,7 +53,7 @@ class _Video(msgspec.Struct):
 
     @property
     def rate(self) -> float:
-        """Frames per second if times are frames, else 1."""
+        """Units of time per second: frames if times are frame numbers, else 1."""
         return self.fps or 1.0
 
     @property
@@ -64,13 +64,13 @@ class _Video(msgspec.Struct):
 
 
 class PoolFile:
-    """A pool file: queries `video#i` with their own moment first, then those of other videos, and the pools.
+    """A pool file. Each query `video#i` has a pool, and is judged in its own video first, then in others.
 
-    Frame numbers become seconds with the rate of the video in which a moment lies.
+    Frame numbers are divided by the frame rate of the video that the moment lies in.
     """
 
     cut: ClassVar[bool] = True
-    """Whether moments are cut at the end of their video."""
+    """Whether a moment that ends after its video is cut there."""
 
     def __init__(self, path: Path) -> None:
         self.path, self._whole = path, Origin(path)
@@ -83,12 +83,12 @@ class PoolFile:
         }
 
     def own(self, video_id: str, times: tuple[float, float]) -> tuple[float, float]:
-        """The (start, end) in seconds of a query's own moment, given its `times` in the file."""
+        """(start, end) in seconds of a query's moment in its own video, given the `times` in the file."""
         rate = self.videos[video_id].rate
         return times[0] / rate, times[1] / rate
 
     def other(self, video_id: str, other: str, times: tuple[float, float]) -> tuple[float, float]:
-        """The seconds of a positive in video `other`; if that has no entry, with the rate of `video_id`."""
+        """(start, end) in seconds of a moment in video `other`, by `video_id`'s rate if that is unknown."""
         return self.own(other if other in self.videos else video_id, times)
 
     def annotations(self) -> Annotations:
@@ -120,20 +120,20 @@ class PoolFile:
 
 
 def read_annotations(path: Path) -> Annotations:
-    """Judgements of a pool file, in seconds."""
+    """The videos, queries, judgements in seconds, and pools of a pool file. Raises FormatError."""
     return PoolFile(path).annotations()
 
 
 def write_annotations(annotations: Annotations, path: Path) -> None:
-    """Write a pool file in seconds. A query becomes `video#i`, with its first judgement as its own moment."""
+    """Write the judged queries in seconds, as `video#i`, each with its first judgement as its own moment."""
     losses = Losses(path)
     judged: dict[int, list[tuple[str, float, float]]] = {}
-    for number, video, start, end, _ in judgement_rows(annotations):
-        judged.setdefault(number, []).append((annotations.videos[video].id, start, end))
+    for number, row, start, end, _ in judgement_rows(annotations):
+        judged.setdefault(number, []).append((annotations.videos[row].id, start, end))
     document: dict[str, dict[str, Any]] = {}
-    for video_ in annotations.videos:
-        duration = {} if video_.duration is None else {"duration": video_.duration}
-        document[video_.id] = {**duration, **{key: [] for key in _LISTS}}
+    for video in annotations.videos:
+        duration = {} if video.duration is None else {"duration": video.duration}
+        document[video.id] = {**duration, **{key: [] for key in _LISTS}}
     for number, query in enumerate(annotations.queries):
         if number not in judged:
             continue

@@ -1,9 +1,9 @@
 """A language model grades the tasks of a set as one more blind annotator: `whenabouts judge --model`.
 
-The model gets the guideline, the query, and what is said in the moment; pictures of it only if a number of
-frames was named, because they leave the machine. Like people, it sees no captions, runs or grades. Its grades
-go to `model_grades.jsonl`, not to the journal; only `judgements --truth-of` uses them as judgements. A task
-that was graded is sent again only if the guideline or the number of frames changes.
+The model gets the guideline, the query, and what is said in the moment; pictures are sent only if a number of
+frames is given, because they leave the machine. Like people, it sees no captions, runs or grades. Its grades
+go to `model_grades.jsonl`, not to the journal; only `judgements --truth-of` uses them as judgements. A graded
+task is sent again only if the model, the number of frames, `INSTRUCTIONS` or the guideline changes.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ _MOST_FAULTS = 3
 class _GradeLine(msgspec.Struct):
     task_id: Id
     model: Text
-    grade: Annotated[int, Meta(ge=LOWEST, le=HIGHEST, title="a whole number from 0 to 4")]
+    grade: Annotated[int, Meta(ge=LOWEST, le=HIGHEST, title=f"a whole number from {LOWEST} to {HIGHEST}")]
     tasks: Text
     instructions: Text = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRun:
-    """The outcome of a run: tasks `graded` now and `before`, `silent` ones with nothing to show, faults."""
+    """Numbers of tasks graded now, graded `before`, and `silent` (neither words nor pictures); faults."""
 
     graded: int
     before: int
@@ -102,20 +102,20 @@ def grade_with_model(
     chat: Chat,
     frames: int = 0,
 ) -> ModelRun:
-    """Let a model grade the presented tasks that it has not graded under the current guideline.
+    """Let a model grade the presented tasks (`Openings`) that it has not graded by the same instructions.
 
     Raises UsageError for `frames` below 0 or above 16, ChatUnreachable if the endpoint cannot be used, and
     ChatError after three failures in a row; earlier grades stay.
     """
     if not 0 <= frames <= MOST_FRAMES:
         raise UsageError(f"--frames {frames}: give 0 (words alone) to {MOST_FRAMES}")
-    instructions, name = INSTRUCTIONS + task_set.guideline().text, name_of(chat, frames)
-    version = hashlib.sha256(instructions.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    prompt, name = INSTRUCTIONS + task_set.guideline().text, name_of(chat, frames)
+    prompt_hash = hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     path = own_file(task_set.folder, GRADES_FILE)
     seen = {
         str(line.task_id)
         for line in _lines(path, task_set)
-        if (line.model, line.instructions) == (name, version)
+        if (line.model, line.instructions) == (name, prompt_hash)
     }
     openings = Openings(task_set, state)
     tasks = [task for task in task_set.tasks if openings.is_open(task)]
@@ -125,7 +125,7 @@ def grade_with_model(
         silent += task.id not in seen and not parts
         if parts:
             try:
-                grade = _grade_of(chat.complete(instructions, parts, schema=SCHEMA))
+                grade = _grade_of(chat.complete(prompt, parts, schema=SCHEMA))
             except ChatUnreachable:
                 raise
             except ChatError as error:
@@ -134,15 +134,15 @@ def grade_with_model(
                 if in_a_row == _MOST_FAULTS:
                     raise
                 continue
-            _append(path, task, name, grade, task_set, version)
+            _append(path, task, name, grade, task_set, prompt_hash)
             graded, in_a_row = graded + 1, 0
     return ModelRun(graded, sum(task.id in seen for task in tasks), silent, tuple(faults))
 
 
-def _append(path: Path, task: Task, name: str, grade: int, task_set: TaskSet, instructions: str) -> None:
+def _append(path: Path, task: Task, name: str, grade: int, task_set: TaskSet, prompt_hash: str) -> None:
     line = {"task_id": task.id, "model": name, "grade": grade, "tasks": task_set.fingerprint}
     with os.fdopen(open_appending(path), "ab") as stream:
-        stream.write(json.dumps({**line, "instructions": instructions}, ensure_ascii=False).encode() + b"\n")
+        stream.write(json.dumps({**line, "instructions": prompt_hash}, ensure_ascii=False).encode() + b"\n")
         stream.flush()
         os.fsync(stream.fileno())
 
@@ -170,7 +170,7 @@ def _parts(task_set: TaskSet, task: Task, frames: int) -> Sequence[Part]:
 
 
 def _words(task_set: TaskSet, task: Task) -> str:
-    """The words of the subtitles of a recording during a task's moment; "" without any."""
+    """What a recording's subtitles say during a task's moment, cut to `_MOST_LETTERS`; "" for nothing."""
     try:
         cues = _cues(task_set.video(task.moment.video_id))
     except (UsageError, MediaError):
@@ -188,7 +188,7 @@ def _cues(path: Path) -> tuple[Cue, ...]:
 
 
 def _pictures(task_set: TaskSet, task: Task, frames: int) -> list[Part]:
-    """Pictures at even distances within a moment; none if its recording is missing or has none."""
+    """Pictures at even distances within a moment; none if its recording is missing or has no picture."""
     start, length = task.moment.start, task.moment.end - task.moment.start
     instants = [start + (number + 0.5) * length / frames for number in range(frames)]
     try:

@@ -1,4 +1,4 @@
-"""The annotators of a server: each has a link, so that nobody judges as another."""
+"""The annotators of a judging server: each has a secret link, so that nobody judges under another's name."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from whenabouts.types import UsageError
 
 @dataclass(frozen=True)
 class People:
-    """The annotators of a server, and the lead who started it.
+    """The annotators of a server, and the lead, who started it.
 
-    `tokens` is token -> name of all but the lead, whose token is `lead_token`. `lead` is the name under which
-    the lead judges, "" if the lead does not judge.
+    `tokens` maps the token in each annotator's link to the name; the lead has `lead_token` instead. `lead` is
+    the name under which the lead judges, "" if the lead does not judge. All tokens derive from `secret`.
     """
 
     tokens: Mapping[str, str]
@@ -26,23 +26,23 @@ class People:
 
     @classmethod
     def of(cls, names: Sequence[str], login: str, secret: str = "") -> People:
-        """The people of some names; without names, the lead judges as `login`.
+        """Give each name a token; without names, the lead judges under the name `login`.
 
-        Links stay the same for the same `secret`; "" draws one. Raises UsageError for duplicate names, and
-        for a secret that could be guessed, because it yields everybody's link.
+        The same `secret` gives the same tokens; "" draws a random one. Raises UsageError for duplicate names,
+        and for a secret short enough to be guessed, because everybody's token can be computed from it.
         """
         if secret and len(secret) < SHORTEST_TOKEN:
-            problem = f"{TOKEN_VARIABLE} has {len(secret)} letters; `openssl rand -hex 16` makes a good one"
-            raise UsageError(problem)
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise UsageError(f"--annotator {twice[0]}: is named twice; give each person a name of their own")
+            least = f"give at least {SHORTEST_TOKEN}, for example by `openssl rand -hex 16`"
+            raise UsageError(f"{TOKEN_VARIABLE} has {len(secret)} letters; {least}")
+        duplicates = sorted({name for name in names if names.count(name) > 1})
+        if duplicates:
+            raise UsageError(f"--annotator {duplicates[0]}: is named twice; give everybody a different name")
         secret = secret or secrets.token_hex(16)
         tokens = {_token(secret, name): name for name in names}
         return cls(tokens, _token(secret, ""), "" if names else login, secret)
 
     def joined_by(self, name: str) -> tuple[People, str]:
-        """The people with one more, and the token of that name; a known name keeps its token."""
+        """(people with `name` added, the token of `name`); a known name keeps its token."""
         token = _token(self.secret, name)
         return replace(self, tokens={**self.tokens, token: name}), token
 
@@ -51,7 +51,7 @@ class People:
         return (*self.tokens.values(), *([self.lead] if self.lead else []))
 
     def judging(self, user: str) -> str:
-        """The name under which the user of `Guard` judges; "" for nobody."""
+        """The name under which a visitor judges, "" for none; `user` is `Guard`'s name, "" for the lead."""
         return user or self.lead
 
 

@@ -16,14 +16,14 @@ class _Body(BaseModel):
 
 
 class ByAnnotator(_Body):
-    """A request with the annotator that the page was opened as, and a unique id."""
+    """A request from the page of `annotator`; a request sent twice has the same `id` and counts once."""
 
     annotator: str = Field(max_length=80)
     id: str = Field(pattern=r"^[0-9a-f]{16,64}$")
 
 
 class AnswerBody(ByAnnotator):
-    """A grade, and borders if they were moved."""
+    """A grade, and the moment's start and end in seconds if the annotator moved them."""
 
     task_id: str = Field(max_length=300)
     grade: int = Field(ge=LOWEST, le=HIGHEST, strict=True)
@@ -32,27 +32,27 @@ class AnswerBody(ByAnnotator):
 
 
 class SkipBody(ByAnnotator):
-    """A task to put off."""
+    """A task that the annotator puts off."""
 
     task_id: str = Field(max_length=300)
 
 
 class GuidelineBody(_Body):
-    """A new guideline, and the version that it replaces."""
+    """A new guideline, and the version that it replaces (`GuidelineShown.version`)."""
 
     text: str = Field(min_length=1, max_length=_LONGEST_GUIDELINE)
     version: str = Field(max_length=64)
 
 
 class GuidelineShown(BaseModel):
-    """The current guideline."""
+    """The current guideline; `version` identifies its text."""
 
     text: str
     version: str
 
 
 class Me(BaseModel):
-    """The user of a page; `annotator` is None for a pure lead."""
+    """A page's user (`annotator` None: a lead who does not judge); the task set's name and fingerprint."""
 
     annotator: str | None
     leads: bool
@@ -61,7 +61,7 @@ class Me(BaseModel):
 
 
 class OwnAnswer(BaseModel):
-    """The annotator's earlier answer to a task."""
+    """The annotator's earlier answer; `grade` is None if skipped, `start` and `end` are None if not moved."""
 
     grade: int | None
     start: float | None
@@ -69,7 +69,7 @@ class OwnAnswer(BaseModel):
 
 
 class FeedbackShown(BaseModel):
-    """Feedback on an exam answer."""
+    """Feedback on an exam answer; `grade` is `right` within 1 of the `reference`."""
 
     grade: int
     reference: int
@@ -78,7 +78,7 @@ class FeedbackShown(BaseModel):
 
 
 class TaskShown(BaseModel):
-    """A task; `context_start` to `context_end` is the visible range in seconds."""
+    """A task; `context_start` to `context_end` is the visible range in seconds, `rate` frames per second."""
 
     task_id: str
     query: str
@@ -94,7 +94,7 @@ class TaskShown(BaseModel):
 
 
 class ProgressShown(BaseModel):
-    """An annotator's progress; `left` counts tasks available now."""
+    """An annotator's numbers of tasks, and whether the exam was `passed` (see `assignment.Progress`)."""
 
     judged: int
     left: int
@@ -105,7 +105,7 @@ class ProgressShown(BaseModel):
 
 
 class Presented(BaseModel):
-    """The next task, or None if none is available now."""
+    """The next task (None if none is available now), the progress, and the guideline's version."""
 
     task: TaskShown | None
     progress: ProgressShown
@@ -113,7 +113,7 @@ class Presented(BaseModel):
 
 
 class Answered(BaseModel):
-    """The response to an answer; `feedback` in the exam only."""
+    """The response to an answer: what comes next, and in the exam feedback on the answer."""
 
     feedback: FeedbackShown | None
     next: Presented
@@ -126,7 +126,7 @@ class AnnotatorRow(ProgressShown):
 
 
 class AgreementShown(BaseModel):
-    """How two annotators agree on the tasks that both graded; `kappa` (linear weights) may be undefined."""
+    """Two annotators on `tasks` of both: share of the `same` grade, linear `kappa` (None: undefined)."""
 
     first: str
     second: str
@@ -136,7 +136,7 @@ class AgreementShown(BaseModel):
 
 
 class Disputed(BaseModel):
-    """A task whose grades do not agree: who gave which, and how many more it needs (0: discarded)."""
+    """A task without consensus: grades by annotator, and the number still `missing` (0: discarded)."""
 
     task_id: str
     query: str
@@ -153,7 +153,7 @@ class AnnotatorBody(_Body):
 
 
 class Invited(BaseModel):
-    """An annotator, and the token of their link."""
+    """An annotator, and the token in the link with which they judge."""
 
     annotator: str
     token: str
@@ -162,7 +162,7 @@ class Invited(BaseModel):
 class Overview(BaseModel):
     """Everybody's progress, for the lead; `missing` are ids of videos without a recording.
 
-    `disputed` are the first tasks without consensus of `disputes`.
+    `disputes` tasks have no consensus; `disputed` are the first of them. Of `tasks`, `settled` are done.
     """
 
     annotators: list[AnnotatorRow]

@@ -1,9 +1,9 @@
 """Potentially relevant pairs of queries with confidence (paper 000, section 4.1).
 
-Q queries have C <= Q distinct captions, and pairs are pairs of captions; queries of equal text are relevant
-to each other with confidence 1. A pair of confidence 0 counts as not relevant. Pairs are stored in one of two
-ways with equal results: as a sparse list, or as vectors from which a batch's pairs are computed on demand,
-whose size does not depend on the number of pairs.
+Q queries have C <= Q distinct texts, called captions. Pairs join captions; queries of equal text are relevant
+to each other with confidence 1. A pair of confidence 0 counts as not relevant. Pairs are stored as a sparse
+list of float16 confidences, or as float32 vectors from which the pairs of a batch are computed. Both give the
+same pairs up to float16 rounding. The size of the vectors does not depend on the number of pairs.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
 
 ROUNDING = 1e-6
-"""Tolerance of float32 cosines: equal phrases reach a threshold of 1."""
+"""A cosine reaches a threshold if it is at most this far below: float32 cosines of equal phrases miss 1."""
 _KIND = "relevant pairs"
 _VERSION = "1"
 
 
 @dataclass(frozen=True)
 class PairSettings:
-    """The settings by which relevant pairs were found.
+    """The settings by which relevant pairs were found. Raises UsageError for an impossible threshold.
 
-    `detector` is "sent", "vp" or "np-vp" (`units.py`), `threshold` the inclusive theta of equation 7.
-    `encoder` opens the sentence encoder, `encoder_fingerprint` identifies it; `phrases` is the fingerprint of
-    the phrase extractor, "" without one.
+    `detector` is "sent", "vp" or "np-vp" (`units.py`); `threshold` is theta of equation 7, inclusive.
+    `encoder` is the name that opens the sentence encoder. `encoder_fingerprint` and `phrases` identify the
+    sentence encoder and the phrase extractor ("" without an extractor).
     """
 
     detector: str
@@ -52,25 +52,25 @@ class PairSettings:
 
 
 class PairsOfCaptions(Protocol):
-    """Stored pairs: `list` or `vectors`."""
+    """Stored pairs of captions: `ListedPairs` or `VectorPairs`."""
 
     KIND: str
 
     def among(self, captions: Indices) -> Floats:
-        """(n, n) confidence of each two of n captions, 0 if not relevant; 1 on the diagonal."""
+        """(n, n) confidence for n caption indices: 0 if not relevant, 1 for a caption with itself."""
 
     def of(self, caption: int) -> tuple[Indices, Floats]:
-        """(captions relevant to one caption, their confidence)."""
+        """(indices of the other captions relevant to one caption, their confidence), both (m,)."""
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The arrays of the file."""
+        """Name -> array, as they are saved."""
 
 
 @dataclass(frozen=True)
 class ListedPairs:
-    """A sparse list: caption i has columns[starts[i]:starts[i + 1]], ascending and larger than i.
+    """A sparse list: columns[starts[i]:starts[i + 1]] are the captions j > i relevant to i, ascending.
 
-    Each pair is stored once. `starts` (C + 1,) int64, `columns` (N,) int32, `confidence` (N,) float16.
+    N pairs, each stored once. `starts` (C + 1,) int64, `columns` (N,) int32, `confidence` (N,) float16.
     """
 
     starts: Indices
@@ -79,23 +79,23 @@ class ListedPairs:
     KIND = "list"
 
     def among(self, captions: Indices) -> Floats:
-        """See `PairsOfCaptions`. Searches for all n * n pairs at once."""
+        """See `PairsOfCaptions`. Looks up all pairs above the diagonal together, and mirrors them."""
         low = np.minimum(captions[:, None], captions[None, :])
         high = np.maximum(captions[:, None], captions[None, :])
         confidence = np.where(low == high, np.float32(1), np.float32(0))
         upper = np.triu(low != high)
         first, last = self.starts[low[upper]], self.starts[low[upper] + 1]
-        places = _first_at_least(self.columns, first, last, high[upper])
-        hit = places < last
-        hit[hit] = self.columns[places[hit]] == high[upper][hit]
+        entries = _first_at_least(self.columns, first, last, high[upper])
+        hit = entries < last
+        hit[hit] = self.columns[entries[hit]] == high[upper][hit]
         values = np.zeros(len(hit), np.float32)
-        values[hit] = self.confidence[places[hit]]
+        values[hit] = self.confidence[entries[hit]]
         confidence[upper] = values
         confidence.T[upper] = values
         return confidence
 
     def of(self, caption: int) -> tuple[Indices, Floats]:
-        """See `PairsOfCaptions`. Scans the whole list for captions with smaller indices."""
+        """See `PairsOfCaptions`. Scans all rows before `caption` for captions with smaller indices."""
         row = slice(int(self.starts[caption]), int(self.starts[caption + 1]))
         before = np.flatnonzero(self.columns[: row.start] == caption)
         rows = np.searchsorted(self.starts, before, side="right") - 1
@@ -109,10 +109,10 @@ class ListedPairs:
 
 @dataclass(frozen=True)
 class VectorPairs:
-    """Vectors of the compared parts; pairs are computed on demand.
+    """Vectors of units (captions and their phrases); pairs are computed on demand.
 
-    Caption i has the units units[starts[i]:starts[i + 1]], the first being the caption itself. `vectors` (U,
-    D) float32 of unit length, `starts` (C + 1,) int64, `units` (S,) int32.
+    units[starts[i]:starts[i + 1]] are the rows of caption i in `vectors`, the first for the caption itself.
+    `vectors` (U, D) float32 of unit length, `starts` (C + 1,) int64, `units` (S,) int32.
     """
 
     starts: Indices
@@ -122,7 +122,7 @@ class VectorPairs:
     KIND = "vectors"
 
     def among(self, captions: Indices) -> Floats:
-        """See `PairsOfCaptions`: equations 7 and 8."""
+        """See `PairsOfCaptions`. Equation 7 says which pairs are relevant, equation 8 their confidence."""
         if not len(captions):
             return np.zeros((0, 0), np.float32)
         counts = self.starts[captions + 1] - self.starts[captions]
@@ -154,7 +154,7 @@ class VectorPairs:
 
 @dataclass(frozen=True)
 class RelevantPairs:
-    """Queries that are potentially relevant to one another; `caption_of` (Q,) int32 indexes `captions`."""
+    """Pairs of potentially relevant queries; `caption_of` (Q,) int32 is each query's row of `captions`."""
 
     query_ids: tuple[str, ...]
     caption_of: NDArray[np.int32]
@@ -163,10 +163,10 @@ class RelevantPairs:
     kept: PairsOfCaptions
 
     def block(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> Floats:
-        """(n, n) float32 confidence C of equation 6 for a batch of rows of `query_ids`, symmetric.
+        """(n, n) float32 confidence C of equation 6, symmetric, for n rows of `query_ids`.
 
-        0 for pairs that are not relevant, and for a query with itself: that pair is positive, not potentially
-        relevant.
+        0 for pairs that are not relevant, and for a query with itself, which is a positive pair instead.
+        Raises UsageError for rows out of range.
         """
         chosen = np.asarray(rows, np.int64).reshape(-1)
         if chosen.size and not (chosen.min() >= 0 and chosen.max() < len(self.query_ids)):
@@ -178,17 +178,17 @@ class RelevantPairs:
         return confidence
 
     def rows(self, query_ids: Iterable[str]) -> Indices:
-        """The rows of queries. Raises UsageError for an unknown id."""
+        """(n,) rows of `query_ids`. Raises UsageError for an unknown id."""
         try:
             return np.array([self._row_of[query_id] for query_id in query_ids], np.int64)
         except KeyError as error:
             raise UsageError(
                 f"query {error.args[0]!r} is not among the {len(self.query_ids)} queries of the relevant "
-                "pairs; make them of the split that is trained on (whenabouts relevance pairs)"
+                "pairs; make pairs of the split that you train on (whenabouts relevance pairs)"
             ) from None
 
     def relevant_to(self, query_id: str) -> dict[str, float]:
-        """Query id -> confidence of all queries relevant to one query, most confident first."""
+        """Id -> confidence of the other queries relevant to one query, most confident first."""
         row = int(self.rows([query_id])[0])
         caption = int(self.caption_of[row])
         others, values = self.kept.of(caption)
@@ -204,18 +204,18 @@ class RelevantPairs:
         return dict(zip(ids, confidence[order].tolist(), strict=True))
 
     def check(self, queries: Iterable[Query]) -> None:
-        """Raise UsageError if a query is missing, or its text differs from when the pairs were made."""
-        distinct = list(queries)
-        for query, row in zip(distinct, self.rows(query.id for query in distinct).tolist(), strict=True):
+        """Raise UsageError if a query's id is unknown, or its text differs from when the pairs were made."""
+        checked = list(queries)
+        for query, row in zip(checked, self.rows(query.id for query in checked).tolist(), strict=True):
             caption = self.captions[self.caption_of[row]]
             if caption != query.text.strip():
                 raise UsageError(
                     f"query {query.id!r}: the relevant pairs were made of {caption[:60]!r}, the annotations "
-                    f"say {query.text[:60]!r}; make them again (whenabouts relevance pairs)"
+                    f"say {query.text[:60]!r}; make the pairs again (whenabouts relevance pairs)"
                 )
 
     def save(self, path: str | Path) -> None:
-        """Write one file atomically."""
+        """Write one safetensors file atomically. Raises FormatError."""
         settings = json.dumps(asdict(self.settings))
         about = {"whenabouts": _KIND, "version": _VERSION, "kept": self.kept.KIND, "settings": settings}
         texts = {"query_ids": _packed(self.query_ids), "captions": _packed(self.captions)}
@@ -223,16 +223,16 @@ class RelevantPairs:
 
     @classmethod
     def open(cls, path: str | Path) -> RelevantPairs:
-        """Read saved pairs. Raises FormatError if the file is of another kind or inconsistent."""
+        """Read saved pairs. Raises FormatError for an unreadable or inconsistent file, or another kind."""
         path = Path(path)
         arrays, about = read_arrays(path)
-        kind = about.get("whenabouts", about.get("cuepoint"))  # the project's name, and its former one
+        kind = about.get("whenabouts", about.get("cuepoint"))  # the former name of the project
         if kind != _KIND or about.get("version") != _VERSION:
             raise FormatError(
                 path,
-                "says of itself:",
+                "is of another kind or version:",
                 value={"whenabouts": kind, "version": about.get("version")},
-                accepted=f"{_KIND}, version {_VERSION}; make it again (whenabouts relevance pairs)",
+                accepted=f"{_KIND}, version {_VERSION}; make the file again (whenabouts relevance pairs)",
             )
         try:
             settings = PairSettings(**json.loads(about["settings"]))
@@ -244,7 +244,7 @@ class RelevantPairs:
                 kept=_kept(about["kept"], arrays, settings),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(path, f"lacks a part of {_KIND} ({error}); make it again") from None
+            raise FormatError(path, f"a part is missing or invalid ({error}); make the file again") from None
         pairs._refuse_misfit(path)
         return pairs
 
@@ -253,25 +253,25 @@ class RelevantPairs:
         return {query_id: row for row, query_id in enumerate(self.query_ids)}
 
     def _refuse_misfit(self, path: Path) -> None:
-        """Raise FormatError for indices out of range, which would yield another query's pairs."""
+        """Raise FormatError if ids, lengths, `starts` or `caption_of` do not fit; `entries` is not read."""
         arrays, captions = self.kept.arrays(), len(self.captions)
         starts = arrays["starts"]
-        filled = arrays["units" if "units" in arrays else "columns"]
+        entries = arrays["units" if "units" in arrays else "columns"]
         fits = (
             len(self.caption_of) == len(self.query_ids) == len(self._row_of)
             and len(starts) == captions + 1
             and starts[0] == 0
-            and starts[-1] == len(filled)
+            and starts[-1] == len(entries)
             and (np.diff(starts) >= 0).all()
             and (not len(self.caption_of) or 0 <= self.caption_of.min() <= self.caption_of.max() < captions)
-            and len(arrays.get("confidence", filled)) == len(filled)
+            and len(arrays.get("confidence", entries)) == len(entries)
         )
         if not fits:
-            raise FormatError(path, f"holds {_KIND} that do not fit together; make it again")
+            raise FormatError(path, f"holds {_KIND} that do not fit together; make the file again")
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, str]) -> None:
-    """Write named arrays as safetensors, atomically. Raises FormatError."""
+    """Write named arrays, with metadata `about`, as safetensors, atomically. Raises FormatError."""
     from safetensors.numpy import save
 
     plain = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
@@ -280,11 +280,11 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[
 
 
 def read_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    """(arrays, metadata), memory-mapped. Raises FormatError if the file is missing or unreadable."""
+    """(memory-mapped arrays by name, metadata). Raises FormatError if the file is missing or unreadable."""
     from safetensors import SafetensorError, safe_open
 
     try:
-        # As tensors, because PyTorch maps them into memory; safetensors reads NumPy arrays whole.
+        # Opened for PyTorch, because safetensors maps tensors into memory but reads NumPy arrays whole.
         with regular_name(path) as name, safe_open(name, framework="pt") as opened:
             arrays = {name: opened.get_tensor(name).numpy() for name in opened.keys()}  # noqa: SIM118
             return arrays, dict(opened.metadata() or {})
@@ -300,24 +300,23 @@ def _kept(kind: str, arrays: Mapping[str, NDArray[Any]], settings: PairSettings)
         return ListedPairs(starts, arrays["columns"], arrays["confidence"])
     if kind == VectorPairs.KIND:
         return VectorPairs(starts, arrays["units"], arrays["vectors"], settings.threshold)
-    raise ValueError(f"kept as {kind!r}")
+    raise ValueError(f"unknown kind {kind!r}")
 
 
 def _first_at_least(values: NDArray[np.int32], first: Indices, last: Indices, least: Indices) -> Indices:
-    """The first index in each of N ascending ranges [first, last) with a value of at least `least`, or
-    `last`.
+    """The first index with a value >= `least` in each of N ranges [first, last), or `last` without any.
 
-    All ranges are bisected together.
+    Values ascend in each range. All arguments but `values` are (N,); all ranges are bisected together.
     """
     low, high = first.copy(), last.copy()
     while True:
-        open_ = np.flatnonzero(low < high)
-        if not len(open_):
+        unfinished = np.flatnonzero(low < high)
+        if not len(unfinished):
             return low
-        middle = (low[open_] + high[open_]) // 2
-        below = values[middle] < least[open_]
-        low[open_[below]] = middle[below] + 1
-        high[open_[~below]] = middle[~below]
+        middle = (low[unfinished] + high[unfinished]) // 2
+        below = values[middle] < least[unfinished]
+        low[unfinished[below]] = middle[below] + 1
+        high[unfinished[~below]] = middle[~below]
 
 
 def _packed(texts: Sequence[str]) -> NDArray[np.uint8]:

@@ -1,7 +1,7 @@
-"""Compute EMScore over the frames of a data set's videos: from files, a feature file, or an indexed corpus.
+"""Compute EMScore, how well each query of a data set describes a video, from the frames of its videos.
 
-Words are encoded by the text side of the model that encoded the frames. Another model is refused, by
-fingerprint if known, else by width.
+Frames come from recordings, a feature file, or an indexed corpus. The model that encoded them must encode the
+words, too: a corpus has its fingerprint; a feature file is checked by width, and by hash if it has one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FRAMES_AT_ONCE = 32
 
 
 def files_of_videos(annotations: Annotations, folder: Path) -> Mapping[str, Path]:
-    """Video id -> its recording below a folder, by file name with or without suffix.
+    """Video id -> path of the recording below a folder whose name, with or without suffix, is the id.
 
     Videos without a file are left out. Raises UsageError if the folder does not exist, or two files fit.
     """
@@ -60,8 +60,8 @@ def video_scorer(
     """(EMScore of the queries on frames of the recordings in a folder, the encoder's fingerprint).
 
     Takes one frame per second, or `most` frames spread evenly over a longer recording. `model` is any
-    image-text model by hub name or folder. Raises UsageError if a video has no recording, MediaError if a
-    recording has no pictures, EncoderUnavailable for the model.
+    image-text model by hub name or folder; `kind` makes the frames. Raises UsageError if a video has no
+    recording, MediaError if one cannot be read or has no pictures, EncoderUnavailable for the model.
     """
     files = files_of_videos(annotations, folder)
     _require_all(annotations, set(files), str(folder))
@@ -72,7 +72,7 @@ def video_scorer(
 
 
 def _encoded_frames(path: Path, encoder: ImageEncoder, most: int) -> NDArray[np.float32]:
-    """(T, D) vectors of frames of a recording."""
+    """(T, D) vectors of a recording's frames in time order: one a second, or about `most` in all."""
     seconds = probe(path).duration or 0.0
     rate = min(1.0, most / seconds) if seconds else 1.0
     with sample_frames(path, rate, size=encoder.image_size) as reader:
@@ -86,7 +86,7 @@ def _encoded_frames(path: Path, encoder: ImageEncoder, most: int) -> NDArray[np.
 
 
 def _with_words(made_by: str, words: WordVectors) -> str:
-    """The frames' encoder, and how words were encoded if not as EMScore does."""
+    """The fingerprint of the frames' encoder, with a note if words are not encoded as EMScore's tokens."""
     return made_by if words.kind == "tokens" else f"{made_by}, words: {words.kind}"
 
 
@@ -95,8 +95,8 @@ def feature_scorer(
 ) -> tuple[EMScore, str]:
     """(EMScore of the queries on a file of features by video id, the fingerprint of their encoder).
 
-    `model` is the CLIP that made them, by hub name or folder. Raises UsageError for features of another
-    model, and where a video has none; what opening features and models raises.
+    `model` is the image-text model that made them, by hub name or folder. Raises UsageError for features of
+    another model and for videos without features, and whatever `open_features` and `open_words` raise.
     """
     with open_features(path) as source:
         clip = open_words(model)
@@ -109,15 +109,15 @@ def feature_scorer(
 
 
 def _finite(rows: NDArray[Any], video_id: str, path: Path) -> NDArray[Any]:
-    """The rows of a video. Raises UsageError for non-finite values."""
+    """The unchanged rows of a video. Raises UsageError for values that are not finite."""
     if not np.isfinite(rows).all():
         first = int(np.argmin(np.isfinite(rows).all(1)))
-        raise UsageError(f"{path}: {video_id}: row {first} holds a value that is not a number; make it again")
+        raise UsageError(f"{path}: {video_id}: row {first} is not finite; make the features again")
     return rows
 
 
 def _made_by(source: FeatureSource, path: Path, clip: WordVectors) -> str:
-    """The features' encoder fingerprint, "" if unknown. Raises UsageError for the hash of other weights."""
+    """The fingerprint of the features' encoder, "" if unknown. Raises UsageError for other weights' hash."""
     made_by = source.fingerprint
     weights = made_by.weights_sha256
     if weights is not None and weights not in clip.fingerprint:
@@ -151,8 +151,8 @@ def corpus_scorer(
 ) -> tuple[EMScore, str]:
     """(EMScore of the queries on a corpus's pictures, the fingerprint of their encoder).
 
-    A video of the data set is the corpus's of that id, or the one whose file has that name, with or without
-    its ending. Raises UsageError where one is missing or two fit, and for a corpus without pictures.
+    A video's id in the data set is its id in the corpus, or its file's name with or without suffix. Raises
+    UsageError if a video is missing, if two fit, and if the corpus has no pictures.
     """
     store = Store.open(corpus, create=False)
     stream = frame_stream(store.streams)

@@ -1,4 +1,4 @@
-"""Features of videos or sentences on disk in any layout: id -> (T, D) rows."""
+"""Read features of videos or sentences from disk, in any layout: id -> (T, D) rows."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from whenabouts_systems.features.location import OpenOptions
 Rows = NDArray[np.floating[Any]]
 
 MOST_BYTES = 1 << 32
-"""Larger items are refused, because a file may claim any size."""
+"""The most bytes of an item; larger ones are refused, because a damaged file may claim any size."""
 
 _DTYPES = ("float16", "float32", "float64")
 _ITEMSIZES = (2, 4, 8)
-_SURPLUS_ROWS = 2
-_SURPLUS_SHARE = 0.1
+# A video may have more rows than clips, by at most the larger of this number and this share of its clips.
+_SURPLUS_ROWS, _SURPLUS_SHARE = 2, 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadArray:
-    """The array of an item before its rows are read."""
+    """Shape and dtype of an item's array; `read` reads the rows."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -43,10 +43,10 @@ class UnreadArray:
 
 @dataclass(frozen=True, slots=True)
 class GridRows:
-    """Rows of a video on its grid.
+    """One row of features for each clip of a video.
 
-    `rows` is (clips, D); `mask` (clips,) is true where there was a row, and rows without one are zero.
-    `surplus` rows were left out because they lie after the video's end; `missing` clips had no row.
+    `rows` (clips, D) are zero for clips for which the file has no row; `mask` (clips,) is false there.
+    `surplus`: number of rows left out after the video's end. `missing`: number of clips without a row.
     """
 
     rows: Rows
@@ -56,16 +56,16 @@ class GridRows:
 
 
 class FeatureSource(ABC):
-    """Features by id, read item by item; a context manager.
+    """Features of items by id, read one item at a time; a context manager.
 
-    An item is (T, D): T clips of a video or T tokens of a sentence; or (1, D), one vector for the whole item.
+    An item has (T, D) rows: T clips of a video, T tokens of a sentence, or one vector for all of it (T = 1).
     All items have the same width D. Numbers are unchanged from the file: float16 stays float16, and nothing
     is normalised. Arrays from `get` may be read-only and may share memory with the file.
     """
 
     layout: str
     has_keys: ClassVar[bool] = True
-    """Whether an item may have several arrays, of which `options.key` names one."""
+    """Whether an item of this layout may have several arrays; `options.key` then names one."""
 
     def __init__(self, path: Path, options: OpenOptions) -> None:
         if options.key is not None and not self.has_keys:
@@ -78,14 +78,14 @@ class FeatureSource(ABC):
 
     @abstractmethod
     def _items_by_id(self) -> Mapping[str, Any]:
-        """Id -> location of each item, in the order of the file."""
+        """Id -> location of each item, in the file's order; the layout defines what a location is."""
 
     @abstractmethod
     def _inspect(self, item: str, where: Any) -> UnreadArray:
-        """An item's shape and dtype, and the function that reads its rows."""
+        """The item's array at the location `where`, without reading its rows if the layout allows."""
 
     def _facts(self) -> Mapping[str, Any]:
-        """The file's facts on how it was made: fields of `Fingerprint`, and others."""
+        """What the file says about how it was made: fields of `Fingerprint`, and others."""
         return {}
 
     def _content(self) -> str | None:
@@ -125,7 +125,7 @@ class FeatureSource(ABC):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The float type of the first item; a file may mix them."""
+        """The float type of the first item, in native byte order; other items may have another."""
         return self._first.dtype.newbyteorder("=")
 
     @property
@@ -135,7 +135,7 @@ class FeatureSource(ABC):
 
     @property
     def clip_seconds(self) -> float | None:
-        """The length of a row in seconds; None if neither the file nor the caller gives it."""
+        """The seconds of video that a row covers; None if neither the file nor the caller says."""
         return self.fingerprint.clip_seconds
 
     @cached_property
@@ -159,8 +159,8 @@ class FeatureSource(ABC):
     def get(self, item: str) -> Rows:
         """(T, D) rows of an item, T at least 1.
 
-        Raises FormatError, naming file and item, if it is missing, damaged or not such an array; with
-        `strict` also for rows that are not finite.
+        Raises FormatError, naming file and item, if the item is missing, damaged, not a float array of this
+        shape, too large, or unlike the first item; with `strict` also for rows that are not finite.
         """
         unread = self._checked_item(item)
         try:
@@ -177,14 +177,14 @@ class FeatureSource(ABC):
         return rows
 
     def length(self, item: str) -> int:
-        """T, without reading rows if the layout allows."""
+        """T, the number of rows of an item, without reading them if the layout allows. Raises FormatError."""
         shape = self._checked_item(item).shape
         return shape[0] if len(shape) == 2 else 1
 
     def grid(self, item: str, duration: float) -> ClipGrid:
-        """The clips of a video that is `duration` seconds long; its rows may be more or fewer (`on_grid`).
+        """The clips of a video of `duration` seconds; the item may have more or fewer rows (see `on_grid`).
 
-        Raises UsageError if the clip length is unknown: it is never guessed.
+        Raises FormatError for an unknown item, UsageError if the clip length is unknown: it is never guessed.
         """
         if item not in self:
             self._refuse_unknown(item)
@@ -196,7 +196,7 @@ class FeatureSource(ABC):
         return ClipGrid(self.clip_seconds, duration)
 
     def on_grid(self, item: str, duration: float) -> GridRows:
-        """The rows of a video on its grid of clips, with a mask and a count; see `rows_on_grid`."""
+        """One row for each clip of a video, with a mask and counts; raises as `grid` and `rows_on_grid`."""
         return rows_on_grid(self.get(item), self.grid(item, duration), f"{self.path}: item {item!r}")
 
     def close(self) -> None:
@@ -213,7 +213,7 @@ class FeatureSource(ABC):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Let another process reopen the file: handles of HDF5 and LMDB must not be shared."""
-        return _opened_again, (self.path, self.layout, self.options)
+        return _reopened, (self.path, self.layout, self.options)
 
     def _checked_item(self, item: str) -> UnreadArray:
         self._check_open()
@@ -279,7 +279,7 @@ class FeatureSource(ABC):
         )
 
 
-def _opened_again(path: Path, layout: str, options: OpenOptions) -> FeatureSource:
+def _reopened(path: Path, layout: str, options: OpenOptions) -> FeatureSource:
     source: FeatureSource = plugins.load("features", "layouts").open_features(
         path, layout=layout, **dataclasses.asdict(options)
     )
@@ -287,7 +287,7 @@ def _opened_again(path: Path, layout: str, options: OpenOptions) -> FeatureSourc
 
 
 def refuse_surplus(rows: int, grid: ClipGrid, name: str) -> None:
-    """Raise UsageError for many more rows than clips (over 2 and over a tenth)."""
+    """Raise UsageError if rows exceed clips by more than 2 and by more than a tenth of the clips."""
     clips = len(grid)
     if rows - clips > max(_SURPLUS_ROWS, _SURPLUS_SHARE * clips):
         raise UsageError(
@@ -297,12 +297,12 @@ def refuse_surplus(rows: int, grid: ClipGrid, name: str) -> None:
 
 
 def rows_on_grid(rows: Rows, grid: ClipGrid, name: str = "these features") -> GridRows:
-    """The rows of a video on its clips: row i is clip i, from the start of the video.
+    """One row for each clip of a video: row i of `rows` (T, D) is clip i, counted from the video's start.
 
-    Releases often have one row more than there are clips: rows after the video's end are left out and
-    counted. If rows end early (cut at 100 clips, or the last frames not decoded), the last clips have zeros,
-    and false in the mask. Raises UsageError for many more rows than clips (`refuse_surplus`), because the
-    clip length, or the video, is then wrong.
+    Released features often have one row more than the video has clips; rows after its end are left out. Rows
+    may also end early (cut at 100 clips, or the last frames not decoded); the last clips are then zero, and
+    false in the mask. Raises UsageError for many more rows than clips (`refuse_surplus`), because the clip
+    length, or the video, is then wrong. `name` names the rows in the error.
     """
     refuse_surplus(len(rows), grid, name)
     clips = len(grid)

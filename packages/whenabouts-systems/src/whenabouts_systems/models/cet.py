@@ -6,10 +6,10 @@ pair of a query and a video is encoded separately. Only projected clips and word
 search keys.
 
 `parts/border_labels.py` has the labels (equation 10), the loss, and our readings of points that the papers
-leave open. In addition, clips and words have learned position embeddings, two tables that also distinguish
-them (equation 8 shows none).
+leave open. Clips and words also have learned position embeddings, which equation 8 does not show: a table for
+each, so that the encoder can tell clips from words.
 
-Shapes as in `protocol`; S = clips and words of a pair, one after the other.
+Shapes as in `protocol`; N packed rows (the clips and words of all pairs), C of them clips.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ class Model(BorderModel):
         initialise(self, config.initializer_range)
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
-        """Parts `tokens` (Q, L, D): words of the transformer's width, and `mask` (Q, L)."""
+        """Parts `tokens` (Q, L, D): words projected to the transformer's width D; `mask` (Q, L)."""
         packing = Packing.of(queries.mask)
         rows = self.token_projection(packing.pack(self.words(queries)))
         tokens = packing.unpack(self.token_positions(rows, packing))
         return QueryEncoding({}, {"tokens": tokens, "mask": queries.mask})
 
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
-        """Part `clips` (V, T, D): clips of the transformer's width (equation 7)."""
+        """Part `clips` (V, T, D): clips projected to the transformer's width D (equation 7)."""
         packing = Packing.of(videos.mask)
         return VideoEncoding(videos.mask, parts={"clips": packing.unpack(self.clips(videos, packing))})
 
@@ -110,8 +110,8 @@ class Model(BorderModel):
 class _Joint:
     """The clips and words of P pairs, one sequence a pair: its clips, then its words, then padding.
 
-    `owner`, `step` (N,) int64: pair and place of each packed row; `lengths` (P,) clips of each pair's video;
-    `clips`, `tokens` are T and L.
+    `owner`, `step` (N,) int64: each packed row's pair, and its place in the pair's sequence. `lengths` (P,)
+    int64: clips of each pair's video. `clips` is T, `tokens` is L.
     """
 
     packing: Packing

@@ -1,9 +1,9 @@
 """Cut videos into units: parts of videos that a system encodes as if each were a video.
 
-`encode_corpus` encodes whole videos. Long videos are cut into segments of equal length (`Units.cut`), and a
-window around a moment or a proposal is a unit, too (`Units.around`).
+A unit is a segment of a long video that is cut into equal lengths (`Units.cut`), or a window around a moment
+or a proposal (`Units.around`). Rows are rows of features; videos and units are counted from 0.
 
-Shapes: V videos, U units.
+Shapes: V videos, U units, T rows, D width.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from whenabouts_systems.ranking.encoded_corpus import Floats, Indices, MemoryCor
 
 
 class Footage(Protocol):
-    """Videos as features, row by row: `training.examples.Examples`, `stored_footage.StoredFootage`."""
+    """Features of videos, such as `training.examples.Examples` or `trained_search`'s `StoredFootage`."""
 
     @property
     def inputs(self) -> Inputs:
@@ -33,7 +33,7 @@ class Footage(Protocol):
 
     @property
     def videos(self) -> Sequence[Video]:
-        """The videos of the corpus."""
+        """The V videos; their places in this list are their numbers."""
 
     @property
     def durations(self) -> Floats:
@@ -41,18 +41,18 @@ class Footage(Protocol):
 
     @property
     def row_counts(self) -> Indices:
-        """(V,) the number of used rows of each video, each of `inputs.clip_seconds`."""
+        """(V,) the number of rows used of each video; a row covers `inputs.clip_seconds`."""
 
-    def rows_of_video(self, row: int) -> Mapping[str, Rows]:
-        """Stream -> (T, D) rows of a video."""
+    def rows_of_video(self, video: int, /) -> Mapping[str, Rows]:
+        """Stream -> (T, D) rows of the video with this number."""
 
-    def sentences_of_video(self, row: int) -> Sequence[Sentence]:
-        """The sentences of a video; only called if the system reads sentences."""
+    def sentences_of_video(self, video: int, /) -> Sequence[Sentence]:
+        """The sentences of the video with this number; only called if the system reads sentences."""
 
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """U parts of videos: rows `first` to `stop` - 1 of the footage's video `video`; all (U,)."""
+    """U parts of videos: unit u is rows first[u] to stop[u] - 1 of video number video[u]; all are (U,)."""
 
     footage: Footage
     video: Indices
@@ -61,7 +61,7 @@ class Units:
 
     @classmethod
     def cut(cls, footage: Footage, seconds: float) -> Units:
-        """All videos cut into segments of `seconds`, video after video; each video's last may be shorter."""
+        """All videos cut into segments of `seconds`, to whole rows; the last of a video may be shorter."""
         size = whole_clips(seconds, footage.inputs.clip_seconds)
         rows = np.asarray(footage.row_counts, np.int64)
         counts = -(-rows // size)
@@ -71,7 +71,7 @@ class Units:
 
     @classmethod
     def around(cls, footage: Footage, video: Indices, start: Floats, end: Floats) -> Units:
-        """Units of the rows that cover the seconds from `start` to `end` (U,), clipped to the videos."""
+        """Unit u has the rows of video[u] from second start[u] to end[u], at least one; all are (U,)."""
         clip, rows = footage.inputs.clip_seconds, np.asarray(footage.row_counts, np.int64)[video]
         first, last = clip_spans(start, end, clip)
         first = first.clip(0, rows - 1)
@@ -92,39 +92,39 @@ class Units:
         return np.asarray(np.minimum(ends, self.footage.durations[self.video]), np.float64)
 
     def take(self, numbers: Indices) -> Units:
-        """The units with the given numbers."""
+        """The units with these numbers, in the order given."""
         return Units(self.footage, self.video[numbers], self.first[numbers], self.stop[numbers])
 
     def distinct(self) -> tuple[Units, Indices]:
-        """The distinct units, and the number (U,) of each unit among them."""
+        """(the distinct units, for each unit (U,) its number among them)."""
         columns = np.stack([self.video, self.first, self.stop], 1)
         distinct, number = np.unique(columns, axis=0, return_inverse=True)
         video, first, stop = (np.ascontiguousarray(column) for column in distinct.T)
         return Units(self.footage, video, first, stop), number.reshape(-1)
 
     def clip_batch(self, numbers: Indices) -> ClipBatch:
-        """The given units as a system's batch of videos; each video is read only once."""
+        """The units with these numbers as a system's batch of videos; each video is read only once."""
         units = self.take(np.asarray(numbers, np.int64))
         _, begins, owner = np.unique(units.video, return_index=True, return_inverse=True)
         pieces: list[Mapping[str, Rows]] = [{} for _ in range(len(units))]
         transcripts: list[Sequence[Sentence]] = [() for _ in range(len(units))]
-        rows: Mapping[str, Rows] = {}
+        streams: Mapping[str, Rows] = {}
         sentences: Sequence[Sentence] = ()
         inputs, read = self.footage.inputs, -1
         for at in np.argsort(begins[owner.reshape(-1)], kind="stable").tolist():
             video, span = int(units.video[at]), slice(int(units.first[at]), int(units.stop[at]))
             if video != read:
-                rows, read = self.footage.rows_of_video(video), video
+                streams, read = self.footage.rows_of_video(video), video
                 sentences = self.footage.sentences_of_video(video) if inputs.reads_sentences else ()
             transcripts[at] = shifted(sentences, span.start * inputs.clip_seconds)
-            pieces[at] = {stream: np.array(values[span]) for stream, values in rows.items()}
+            pieces[at] = {stream: np.array(values[span]) for stream, values in streams.items()}
         parts = zip(units.video.tolist(), units.first.tolist(), units.stop.tolist(), strict=True)
         videos = self.footage.videos
         names = [f"{videos[video].id}, rows {low} to {high - 1}" for video, low, high in parts]
         return inputs.clips(pieces, names=names, transcripts=transcripts)
 
     def encoded(self, model: Any, *, progress: Progress | None = None) -> MemoryCorpus:
-        """All units encoded as a corpus, whose row u is unit u."""
+        """All units encoded as the videos of a corpus, in the same order."""
         inputs, seconds = self.footage.inputs, self.end - self.start
         lengths = list(zip((self.stop - self.first).tolist(), seconds.tolist(), strict=True))
         return encode_corpus(
@@ -141,7 +141,7 @@ class Units:
 def segment_clips(inputs: Inputs, seconds: float, name: str) -> int:
     """The number of clips in a segment of `seconds`, rounded to whole clips.
 
-    Raises UsageError for segments shorter than a clip, or with more clips than the system has positions for.
+    Raises UsageError for invalid lengths, lengths below a clip, and those too long for the system `name`.
     """
     clip, limit = inputs.clip_seconds, inputs.max_clips
     if not 0 < seconds < float("inf"):

@@ -75,7 +75,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """List, or do the action and print the changed collection. Returns 1 if that is empty."""
+    """List all collections, or do an action and print its collection (not for `delete`); 1 if empty."""
     corpus = open_corpus(options)
     collections = corpus.collections
     if options.action is None:
@@ -110,31 +110,31 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _changed(collections: Collections, options: argparse.Namespace) -> Collection:
-    """The collection after an action on its moments."""
+    """The collection after `remove`, `move` or `change`; unchanged for `show`."""
     collection = collections.get(options.name)
     ids = [item.id for item in collection.items]
 
-    def at(place: str) -> str:
+    def id_at(place: str) -> str:
         number = whole_number(place)
         if number is None or not 1 <= number <= len(ids):
             count = number_of(len(ids), "moment")
             raise UsageError(f"{collection.name!r} has {count}, but no number {place}")
         return ids[number - 1]
 
-    places = [at(place) for place in options.values]
+    chosen = [id_at(place) for place in options.values]
     if options.action == "remove":
-        return collections.remove(collection.id, places)
+        return collections.remove(collection.id, chosen)
     if options.action == "move":
-        remaining = [item for item in ids if item != places[0]]
-        return collections.move(collection.id, places[0], [*remaining, None][ids.index(places[1])])
+        remaining = [item for item in ids if item != chosen[0]]
+        return collections.move(collection.id, chosen[0], [*remaining, None][ids.index(chosen[1])])
     if options.action == "change":
         times = {name: parse_seconds(text) for name in ("start", "end") if (text := getattr(options, name))}
-        return collections.change(collection.id, places[0], note=options.note, tags=options.tag, **times)
+        return collections.change(collection.id, chosen[0], note=options.note, tags=options.tag, **times)
     return collection
 
 
 def _document(corpus: Corpus, collection: Collection) -> dict[str, Any]:
-    """The collection with the path of each moment's video; None for a removed video."""
+    """The collection as JSON, with the path of each moment's video (None for a removed video)."""
     from whenabouts.export.source import shown_path
 
     document = collection.to_json()

@@ -33,7 +33,7 @@ def add_parser(verbs: Any) -> None:
         "token.",
         epilog=f"scopes:\n{scopes}\n{_EPILOG}",
     )
-    parser.add_argument("file", metavar="FILE", type=Path, help="the file of guests; `add` creates it")
+    parser.add_argument("file", metavar="FILE", type=Path, help="file of guests; the first `add` creates it")
     parser.add_argument(
         "action",
         nargs="?",
@@ -44,13 +44,13 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="the guest")
     parser.add_argument("scopes", nargs="*", metavar="SCOPE", help="what the guest may do (default: read)")
     parser.add_argument(
-        "--address", metavar="URL", help="with add: the server's address, with which the link begins"
+        "--address", metavar="URL", help="with add: the server's address, the first part of the link"
     )
     add_format(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """List, add or remove guests. Returns 1 if the list is empty."""
+    """Add or remove a guest; without an action, print all guests and return 1 if there are none."""
     guests = Guests(options.file)
     if options.action and not options.name:
         raise UsageError(f"whenabouts guests FILE {options.action} NAME: give a name")
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
             lambda: (
                 for_terminal(f"{added.name} may {', '.join(in_order(added.scopes))}, with this link:"),
                 shown["link"] if address else f"?token={token}  (append it to the server's address)",
-                "It is shown only now. Whoever has it may use the server.",
+                "The link is shown only now. Whoever has it may use the server.",
             ),
         )
         return 0

@@ -71,7 +71,7 @@ class Outcome:
         return answer_for(
             self.confidence,
             has_moments=self.has_moment,
-            stands_out=self.literal,
+            never_no_match=self.literal,
             is_name=self.name,
             in_five=self.in_five,
             thresholds=thresholds,

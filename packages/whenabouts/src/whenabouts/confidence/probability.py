@@ -1,19 +1,18 @@
 """Turns a moment's score into the probability that the moment is right, and into match, unsure or no match.
 
-`Chance`: a raw score says little, because nonsense may score higher on one corpus than the right answer does
-on another. So a bank of sentences about all sorts of subjects (`background.py`) is searched in the corpus
-itself. A score's percentile is the share of these sentences whose best score is lower. It is read off a
-Gumbel distribution, the law of the largest of many scores, fitted to the quartiles. A few sentences that the
-corpus does answer do not affect quartiles, but would cap an empirical share.
+`Chance` is the distribution of the best scores of unrelated sentences on a corpus. A raw score says little:
+nonsense may score higher on one corpus than the right answer does on another. So each corpus is searched with
+sentences about all sorts of subjects (`background.py`). The percentile of a score is the share of these
+sentences whose best score is lower. It is computed from a Gumbel distribution (the law of the largest of many
+scores) through the quartiles of the best scores. A corpus may answer a few of the sentences; their high
+scores hardly move the quartiles, but would lower an empirical share.
 
-`Probability`: how probable it is that the first moment is right. It is a logistic curve over `Features` that
-need no truth: the score above that of unrelated sentences, the lead over the next moment, and how much of the
-query is said word for word. `benchmarks/answers.py` fitted the curve to the answers to thousands of questions
-over many corpora (`learned.json`), and measures it on recordings and data sets it was not fitted on.
-
-Questions with known answers on one corpus move the curve there (`Adjustment`). Without them the curve stays
-as it is, and the interval says how far corpora differ. A query in another language than the words shares few
-words with them; an adjustment for that was learned for sentence models by name (`benchmarks/languages.py`).
+`Probability` has logistic curves over `Features`, which are computed without knowing the right answer: the
+score compared with unrelated sentences, its lead over later moments, how much of the query is said, and more.
+`benchmarks/any_corpus.py` fitted them to questions with known answers on several kinds of corpora
+(`learned.json`), and measures them on recordings left out of the fit. Questions with known answers on one
+corpus adjust them to it (`Adjustment`). For a query in another language than the corpus, which shares few
+words with it, `benchmarks/languages.py` learned an adjustment.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from whenabouts.types import Answer
 Floats = NDArray[np.float64]
 
 FEWEST_SCORES = 30
-"""With fewer scores of unrelated sentences than this no chance is fitted, and there is no confidence."""
+"""The least number of scores of unrelated sentences for a `Chance`, which every confidence needs."""
 
 MATCH_AT = 0.95
-"""Percentile from which a score stands out, and counts as a match without measured probabilities."""
+"""Percentile from which a score stands out; it is then a match if no probabilities were measured."""
 NO_MATCH_BELOW = 0.75
-"""Percentile below which a score counts as no match without measured probabilities."""
+"""Percentile below which a score is no match if no probabilities were measured."""
 LEAST_IN_FIVE = 0.2
-"""If the probability that one of the first five moments is right is lower, the answer is "no match"."""
+"""Below this probability that one of the first five moments is right, `answer_for` may say "no match"."""
 
 _EULER_LOG2 = math.log(math.log(2.0))
 _QUARTILE_SPAN = math.log(math.log(4.0)) - math.log(math.log(4.0 / 3.0))
@@ -62,7 +61,7 @@ class Chance:
     def surprise(self, score: float) -> float:
         """-log of the probability that an unrelated sentence reaches `score`.
 
-        It grows with the score without a bound, and so orders moments of different streams.
+        It grows with the score without bound, so it can rank moments of different streams together.
         """
         height = (score - self.place) / self.scale
         # -log(1 - exp(-exp(-h))): for large h this is h to machine precision.
@@ -79,7 +78,7 @@ class Chance:
 
 
 def fit_chance(scores: Sequence[float]) -> Chance | None:
-    """A Gumbel distribution through the quartiles of `scores`; None for fewer than `FEWEST_SCORES`.
+    """A Gumbel distribution through the quartiles of the finite scores; None for fewer than `FEWEST_SCORES`.
 
     With quartiles q1, q2, q3: scale = (q3 - q1) / (ln ln 4 - ln ln 4/3), place = q2 + scale ln ln 2.
 
@@ -112,7 +111,7 @@ class Thresholds:
 
 
 FIXED = Thresholds()
-"""Thresholds on percentiles, for answers without measured probabilities or thresholds of their own."""
+"""Thresholds on percentiles, for answers without measured probabilities or measured thresholds."""
 
 
 def stands_out(percentile: float | None) -> bool:
@@ -124,17 +123,18 @@ def answer_for(
     confidence: float | None,
     *,
     has_moments: bool,
-    stands_out: bool = False,
+    never_no_match: bool = False,
     is_name: bool = False,
     in_five: float | None = None,
     thresholds: Thresholds = FIXED,
 ) -> Answer:
-    """The answer from the confidence of the best moment; "unsure" without a confidence.
+    """The answer from the confidence of the best moment, by the first rule that applies.
 
-    A name or a rare term that is said in the best moment (`is_name`) is a match. `in_five` is the probability
-    that one of the first five is right; if known, it decides on "no match". "No match" is not given if every
-    word of the query occurs in a stream's best moment, or hardly any unrelated sentence scores as high
-    (`stands_out`).
+    1. Without moments: "no_match". Without a confidence: "unsure".
+    2. If `is_name` (the best moment says the query, a name or a rare term), or from `match_at` on: "match".
+    3. If `never_no_match` (a stream's best moment has every word, or the score stands out): "unsure".
+    4. If `in_five` (the probability that one of the first five is right) is below `LEAST_IN_FIVE`; if it is
+       None, if the confidence is below `no_match_below`: "no_match". Otherwise "unsure".
     """
     if not has_moments:
         return "no_match"
@@ -143,14 +143,14 @@ def answer_for(
     if is_name or confidence >= thresholds.match_at:
         return "match"
     is_unlikely = confidence < thresholds.no_match_below if in_five is None else in_five < LEAST_IN_FIVE
-    return "no_match" if is_unlikely and not stands_out else "unsure"
+    return "no_match" if is_unlikely and not never_no_match else "unsure"
 
 
 PROBABLE = Thresholds(match_at=0.75, no_match_below=0.15)
-"""Thresholds on probabilities. Of all answers above 0.75, more than three in four are right."""
+"""Thresholds on probabilities. If these are calibrated, over three in four answers above 0.75 are right."""
 
 NAME_RARITY = 5.0
-"""Least rarity (nats) of a name or a term: 5.0 is a word of one passage in 150."""
+"""Least rarity of a name or a term, in nats (-log of the share of passages): 5.0 is one passage in 150."""
 
 # Probabilities are clipped, because some questions have answers that annotators did not see.
 _LEAST, MOST = 0.002, 0.98
@@ -159,20 +159,21 @@ _TWO_SIDED = 1.96
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Features of a moment, from the list of results and its words, without knowing the right answer.
+    """Features of a moment, computed from the results and their words without knowing the right answer.
 
-    - `surprise`: the root of its score in units of `Chance.surprise`.
-    - `lead`: its lead over the fifth after it (in these units, at most `MOST_LEAD`); `lead_of_video`: the
-      root of its lead over the first in another video.
-    - `crowd`: logarithm of the number of moments with about the same score.
-    - `same_video`: share of the five after it that are in its video.
-    - `spoken`: log(1 + summed rarity) of the query's words that are said in it (nats; a word of one passage
-      in a hundred counts 4.6).
-    - `words`: logarithm of the number of words in the query.
-    - `length`: log(1 + hours) of the moment's video, because a longer one has more competing moments; 0 if
-      the query is said as a phrase.
-    - `nearer`: log(1 + n) for n clips of the corpus nearer to the query in meaning.
-    - `name`: 1 if the query is a name or a rare term and is said in it, else 0.
+    Scores are `Chance.surprise`. The features from `lead` to `same_video` describe the first moment of the
+    results, compared with those that compete with it (`answer_probability.rivals_of`).
+
+    - `surprise`: square root of the moment's score.
+    - `lead`: score above that of the fifth moment after the first, at most `MOST_LEAD`; `lead_of_video`:
+      square root of the score above that of the best moment in another video.
+    - `crowd`: logarithm of the number of moments with about the first's score.
+    - `same_video`: share of the next five moments that are in the first's video.
+    - `spoken`: log(1 + r) for the summed rarity r (nats) of the query's words said in or near the moment.
+    - `words`: log(n + 0.5) for n words in the query.
+    - `length`: log(1 + hours) of the moment's video (more compete in a long one); 0 if it says the query.
+    - `nearer`: log(1 + n), where n clips are nearer to the query in meaning than all clips of the moment.
+    - `name`: 1 if the query is a name or a rare term that is said in or near the moment, else 0.
     """
 
     surprise: float
@@ -250,10 +251,9 @@ class Probability:
 
     - `words`, `others`: curves for moments with words, and for those without (pictures).
     - `words_five`, `others_five`: the same for the probability that one of the first five moments is right.
-    - `later`: log odds by which a later moment is less likely; `gap`: the same per unit of `surprise` below
-      the first.
-    - `between`, `slopes`: standard deviation of the intercept and of the slope between corpora, in log odds.
-    - `across`: the adjustment for a query in another language than the words, by name of a sentence model.
+    - `later`: log odds that a later moment loses; `gap`: also, per unit of `surprise` below the first.
+    - `between`: standard deviation of the intercept between corpora (log odds); `slopes`: of the slope.
+    - `across`: sentence model -> adjustment for queries in another language than the words.
     """
 
     words: Curve
@@ -285,11 +285,11 @@ class Probability:
     def of_later(
         self, first: Features, probability: float, later: Sequence[Features], *, has_words: bool
     ) -> list[float]:
-        """The probability of each later moment to be right, at most `probability`, that of the first."""
+        """The probability that each later moment is right, at most `probability`, which is the first's."""
         weights = (self.words if has_words else self.others).weights
-        worth, odds, shares = [(name, weights.get(name, 0.0)) for name in OWN], log_odds(probability), []
+        own, odds, shares = [(name, weights.get(name, 0.0)) for name in OWN], log_odds(probability), []
         for features in later:
-            change = sum(weight * (getattr(features, name) - getattr(first, name)) for name, weight in worth)
+            change = sum(weight * (getattr(features, name) - getattr(first, name)) for name, weight in own)
             below = self.later + self.gap * (first.surprise - features.surprise)
             shares.append(min(probability, share_of(odds + self.adjustment.slope * change - below)))
         return shares
@@ -299,15 +299,15 @@ class Probability:
 
         It covers the difference between corpora; known answers of this corpus narrow it, few clips widen it.
         """
-        scatter = self.between**2 / (1 + self.adjustment.questions * self.between**2 / _VARIANCE_OF_ANSWER)
-        width = _TWO_SIDED * math.sqrt(scatter + _FEW_CLIPS / max(1, clips))
+        variance = self.between**2 / (1 + self.adjustment.questions * self.between**2 / _VARIANCE_OF_ANSWER)
+        width = _TWO_SIDED * math.sqrt(variance + _FEW_CLIPS / max(1, clips))
         middle = log_odds(probability)
         return share_of(middle - width), share_of(middle + width)
 
 
-# Variance of log odds near one half: the information of one known answer about an intercept.
+# Inverse of the Fisher information p (1 - p) that one known answer has about the log odds, at p = 1/2.
 _VARIANCE_OF_ANSWER = 4.0
-# Variance that few clips add: at ten clips it equals the difference between two corpora.
+# Divided by the number of clips, a variance of the log odds: at ten clips about as large as between corpora.
 _FEW_CLIPS = 5.0
 
 
@@ -323,7 +323,7 @@ def log_odds(probability: float) -> float:
 
 
 def with_adjustment(probability: float, adjustment: Adjustment) -> float:
-    """A probability of the general curve, adjusted to a corpus."""
+    """A probability by the general curve, adjusted to a corpus; unchanged if `UNADJUSTED`."""
     if adjustment == UNADJUSTED:
         return probability
     return share_of(adjustment.shift + adjustment.slope * log_odds(probability))

@@ -1,7 +1,7 @@
-"""Shares below a value (CDF) and quantiles of the beta, Student's t and normal distributions, without SciPy.
+"""Distribution functions (beta, Student's t, normal) and quantiles (beta, Student's t), without SciPy.
 
-SciPy takes 142 MB of an installation, and the base needs only these few functions of it. They agree with
-SciPy's to 1e-9; the incomplete beta function is the continued fraction of DLMF 8.17.22.
+SciPy would add 142 MB to an installation, which needs only these few functions of it. They agree with SciPy's
+to 1e-9. The regularised incomplete beta function is the continued fraction of DLMF 8.17.22.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import math
 _TINY = 1e-300
 _CLOSE = 1e-16
 _TERMS = 100_000
-_HALVINGS = 1100  # from 1 down to the smallest float
+_HALVINGS = 1100  # enough to halve 1 down to the smallest float
 
 
 def beta_share(a: float, b: float, x: float) -> float:
-    """The share of a Beta(a, b) distribution below x; the regularised incomplete beta function."""
+    """The share of a Beta(a, b) distribution below x: the regularised incomplete beta function I_x(a, b)."""
     if not 0.0 < x < 1.0:
         return float(x >= 1.0)
     if x > (a + 1) / (a + b + 2):
-        return 1.0 - _below(b, a, 1.0 - x, x)
-    return _below(a, b, x, 1.0 - x)
+        return 1.0 - _incomplete_beta(b, a, 1.0 - x, x)
+    return _incomplete_beta(a, b, x, 1.0 - x)
 
 
 def beta_quantile(a: float, b: float, share: float) -> float:
-    """The quantile of a Beta(a, b) distribution, by Newton's method with bisection."""
+    """The x with `beta_share(a, b, x)` == `share`, by Newton's method, kept in a bracket by bisection."""
     if not 0.0 < share < 1.0:
         return float(share >= 1.0)
     low, high, x = 0.0, 1.0, a / (a + b)
@@ -42,16 +42,16 @@ def beta_quantile(a: float, b: float, share: float) -> float:
 
 
 def student_share(freedom: float, t: float) -> float:
-    """The share of Student's t distribution below t."""
+    """The share of Student's t distribution with `freedom` degrees of freedom below t."""
     square = t * t
-    if square < 1.0:  # the form that loses no digits
+    if square < 1.0:  # here freedom / (freedom + square) would lose digits of `square`
         return 0.5 + math.copysign(beta_share(0.5, freedom / 2, square / (freedom + square)) / 2, t)
     outside = beta_share(freedom / 2, 0.5, freedom / (freedom + square)) / 2
     return outside if t < 0 else 1.0 - outside
 
 
 def student_quantile(freedom: float, share: float) -> float:
-    """The quantile of Student's t distribution."""
+    """The t with `student_share(freedom, t)` == `share`; infinite for a share of 0 or 1."""
     if share < 0.5:
         return -student_quantile(freedom, 1.0 - share)
     inside = 2.0 * share - 1.0
@@ -77,10 +77,10 @@ def _log_weight(a: float, b: float, x: float, y: float) -> float:
 
 
 def _log_beta(a: float, b: float) -> float:
-    """log B(a, b). Two large numbers use Stirling's series, as the three terms cancel most digits."""
+    """log B(a, b). From 10 on by Stirling's series, because differences of log Gamma lose most digits."""
     small, large = min(a, b), max(a, b)
     if small < 10:
-        return math.lgamma(small) + _log_gamma_step(large, small)
+        return math.lgamma(small) + _log_gamma_ratio(large, small)
     total = small + large
     return (
         0.5 * math.log(2 * math.pi / large)
@@ -92,7 +92,7 @@ def _log_beta(a: float, b: float) -> float:
     )
 
 
-def _log_gamma_step(large: float, step: float) -> float:
+def _log_gamma_ratio(large: float, step: float) -> float:
     """log(Gamma(large) / Gamma(large + step))."""
     if large < 10:
         return math.lgamma(large) - math.lgamma(large + step)
@@ -107,13 +107,13 @@ def _log_gamma_step(large: float, step: float) -> float:
 
 
 def _stirling(z: float) -> float:
-    """The correction of Stirling's formula for log Gamma(z), z >= 10 (DLMF 5.11.1)."""
+    """The correction to Stirling's formula for log Gamma(z), z >= 10 (DLMF 5.11.1)."""
     y = 1.0 / (z * z)
     return (1 / 12 - y * (1 / 360 - y * (1 / 1260 - y * (1 / 1680 - y * (1 / 1188 - y * 691 / 360360))))) / z
 
 
-def _below(a: float, b: float, x: float, y: float) -> float:
-    """The incomplete beta function by its continued fraction (modified Lentz); y = 1 - x."""
+def _incomplete_beta(a: float, b: float, x: float, y: float) -> float:
+    """I_x(a, b), regularised, by its continued fraction (modified Lentz); y = 1 - x."""
     d = 1.0 / _not_zero(1.0 - (a + b) * x / (a + 1))
     c, fraction = 1.0, d
     for m in range(1, _TERMS):

@@ -1,8 +1,8 @@
-"""A list for FFmpeg's concat demuxer, which joins the moments. A format of `export`, loaded by name.
+"""A list for FFmpeg's concat demuxer, which joins the moments; `whenabouts.export` loads this by name.
 
-The demuxer itself begins each moment at the key frame before it. The command in the list's first lines makes
-it exact by dropping frames outside of [inpoint, outpoint). Sound that a file stores after its pictures ends
-early (the demuxer stops at the first stream that reaches the outpoint).
+The demuxer alone begins each moment at the key frame before it. The command in the list's second line drops
+the frames outside of [inpoint, outpoint). If a file stores sound later than its pictures, the sound ends
+early, because the demuxer stops at the first stream that reaches the outpoint.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _EXACT = (
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-    """Write file, inpoint and outpoint of each moment. Raises UsageError for a line break in a file name."""
+    """Write path, start and end of each moment. Raises UsageError for a path with a line break or NUL."""
     out.write(f"ffconcat version 1.0\n# pictures exact to the frame: {_EXACT}\n".encode())
     for moment in moments:
         if any(letter in moment.path for letter in "\n\r\0"):
             raise UsageError(
-                f"{shown_path(moment.path)!r}: a line break in a name cannot be written to this list; "
-                "rename the file"
+                f"{shown_path(moment.path)!r}: this list cannot hold a path with a line break or a "
+                "NUL character; rename the file or folder"
             )
         out.write(f"# {moment.rank}: {one_line(moment.query or moment.text, 120)}\n".encode())
         out.write(b"file '" + os.fsencode(moment.path).replace(b"'", b"'\\''") + b"'\n")
         out.write(f"inpoint {moment.start:.6f}\noutpoint {moment.end:.6f}\n".encode())
     return [
-        f"players begin each moment at the key frame before it; pictures are exact with: {_EXACT}; "
-        "pictures and sound with `whenabouts cut --join`"
+        f"players begin each moment at the key frame before it; for exact pictures: {_EXACT}; "
+        "for exact pictures and sound: `whenabouts cut --join`"
     ]

@@ -1,11 +1,11 @@
-"""Markers for Adobe Premiere Pro: the table that its File, Export, Markers writes.
+"""Markers for Adobe Premiere Pro, as the table that its menu item File > Export > Markers writes.
 
-A format of `export`, loaded by name. Six columns with tabs between them: Marker Name, Description, In, Out,
-Duration, Marker Type. Drop-frame time codes have semicolons throughout (`00;01;00;02`). Out is In plus
-Duration. Source: the comments and samples in the import function of Markerbox, a panel for Premiere (2021).
+`whenabouts.export` loads this module by name. The table has six columns, separated by tabs: Marker Name,
+Description, In, Out (In plus Duration), Duration, Marker Type. Drop-frame time codes have semicolons
+throughout (`00;01;00;02`). Source: comments and samples in the import function of Markerbox, a panel (2021).
 
-Premiere itself had no import of such a table (README of the panel twitch-markers, 2020); Markerbox reads it.
-Premiere writes UTF-16, this module UTF-8: Markerbox loses letters such as ü of UTF-16, by its own comment.
+Premiere could not import such a table in 2020 (README of the panel twitch-markers), but Markerbox can. It
+loses letters such as ü from Premiere's UTF-16, as a comment in it says, so this module writes UTF-8.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ SUFFIXES = (".tsv",)
 MEDIA_TYPE = "text/tab-separated-values; charset=utf-8"
 COLUMNS = ("Marker Name", "Description", "In", "Out", "Duration", "Marker Type")
 _SEVERAL = (
-    "the moments are in several videos: the times are those of a sequence that joins them, as an EDL of the "
-    "same moments makes it"
+    "the moments are in several videos: the times count in a sequence that joins them, which an EDL of the "
+    "same moments makes"
 )
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-    """Write a heading and a comment marker for each moment.
+    """Write the column names and a comment marker for each moment; the result is notes for the user.
 
-    Moments of one video have their times in it; moments of several follow one another. Time codes begin at
-    zero, as Premiere's sequences do, unless a start is given.
+    If all moments are in one video, their times are frames of it; else, of a sequence of all moments. Time
+    codes begin at zero, as in Premiere, unless a start is given. Raises UsageError as `make_timeline`.
     """
     timeline = make_timeline(moments, options, rates="one")
     is_one = len({moment.path for moment in moments}) == 1
@@ -55,5 +55,5 @@ def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> li
 
 
 def _cell(text: str) -> str:
-    """Text without quotation marks: some readers take them as borders of the cell, and some do not."""
+    """Text of a cell, with ' for ": only some readers take quotation marks as the borders of a cell."""
     return defused(text).replace('"', "'")

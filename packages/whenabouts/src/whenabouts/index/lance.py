@@ -1,8 +1,7 @@
 """Imports LanceDB quickly, connects to corpora, and turns its errors into readable ones.
 
-`import lancedb` takes about one second of processor time, half of it for a generated REST client that is
-never used here. `import_lancedb` defers that package's body until somebody asks it for a name: 1.07 s -> 0.55
-s.
+`import lancedb` takes 1.07 s of processor time, half of it for a generated REST client that is never used
+here. `import_lancedb` takes 0.55 s, because it runs the client's code only when a name in it is used.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from whenabouts.types import WhenaboutsError
 from whenabouts.video.files import printable
 
 _DEFERRED = "lance_namespace_urllib3_client"
-# The exceptions that LanceDB raises for faults of disk or network, panics aside.
+# The types that LanceDB raises for faults of disk or network, except panics (`is_panic`).
 LANCE_ERRORS = (RuntimeError, OSError, ValueError)
-# For other schemes LanceDB asks a cloud address for a token before it reads anything.
+# Others are refused: for them LanceDB asks a cloud service for a token before it reads anything.
 _SCHEMES = ("file", "s3")
-# LanceDB ends the process if it gets no memory; its threads and caches reserve some hundred megabytes.
+# Free memory and free file handles that the import needs: without memory LanceDB ends the process.
 _ROOM_BYTES = 512 << 20
 _FILES = 10
 
@@ -39,7 +38,7 @@ def import_lancedb() -> ModuleType:
     if "lancedb" not in sys.modules:
         check_room(_ROOM_BYTES)
         check_files(_FILES)
-        # Rust logs notes on empty partitions to standard error; nothing is printed from a library.
+        # Else LanceDB logs notes on empty partitions to standard error; a library should print nothing.
         os.environ.setdefault("LANCEDB_LOG", "error")
         _defer(_DEFERRED)
     return importlib.import_module("lancedb")
@@ -65,7 +64,7 @@ def _defer(name: str) -> None:
 
 
 def check_scheme(place: str) -> None:
-    """Raise NotACorpus for storage of an unsupported kind, before any network is used."""
+    """Raise NotACorpus for an unsupported kind of storage or a NUL character; uses no network."""
     scheme, colon, _ = place.partition("://")
     if "\0" in place:
         raise NotACorpus(f"{place!r} names no folder: it holds a NUL character")
@@ -81,9 +80,9 @@ def is_remote(place: str) -> bool:
 
 
 def folder_of(place: str) -> Path:
-    """The folder of a local place or `file://` URI, absolute and without `..`."""
+    """The folder of a local place or `file://` URI: absolute, with links and `..` resolved."""
     folder = Path(place.removeprefix("file://"))
-    with contextlib.suppress(RuntimeError):  # no such user: a folder whose name begins with a tilde
+    with contextlib.suppress(RuntimeError):  # "~name" without such a user names a folder
         folder = folder.expanduser()
     # LanceDB panics on a path with more `..` than there are folders above it.
     return Path(os.path.realpath(folder))
@@ -102,7 +101,7 @@ def links_below(folder: Path) -> Iterator[Path]:
 
 
 def refuse_links(place: str) -> None:
-    """Raise NotACorpus for a corpus folder with symbolic links: clean-up would delete their targets."""
+    """Raise NotACorpus for a corpus folder with symbolic links: clean-up could delete their targets."""
     if is_remote(place):
         return
     folder = folder_of(place)
@@ -112,8 +111,8 @@ def refuse_links(place: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         for link in links_below(folder):
             raise NotACorpus(
-                f"{place} holds a link, {printable(link)}; a corpus has no links, and its target could be "
-                "deleted as left over. Replace the link by its target, or delete it"
+                f"{place} holds a link, {printable(link)}; a corpus must hold no links, because clean-up "
+                "could delete a link's target. Replace the link by its target, or delete the link"
             )
 
 
@@ -144,7 +143,7 @@ def rows_of_query(table: Any, query: Callable[[Any], Any]) -> Any:
 
 
 def rows_of_queries(table: Any, queries: Sequence[Callable[[Any], Any]]) -> list[Any]:
-    """The rows of several queries, run at the same time."""
+    """The rows of each query, as an Arrow table; the queries run at the same time."""
     import asyncio
 
     from lancedb.background_loop import LOOP
@@ -158,7 +157,7 @@ def rows_of_queries(table: Any, queries: Sequence[Callable[[Any], Any]]) -> list
 
 @contextlib.contextmanager
 def speaking(place: str, action: str) -> Iterator[None]:
-    """Turn errors of LanceDB and of the system into ones that name the corpus, the cause and the remedy."""
+    """Turn errors of LanceDB and the system into StoreErrors with corpus, cause and remedy (`explained`)."""
     try:
         yield
     except BaseException as error:
@@ -168,7 +167,7 @@ def speaking(place: str, action: str) -> Iterator[None]:
 
 
 def is_of_storage(error: BaseException) -> bool:
-    """Whether an error comes from LanceDB or the system, and is not explained yet (by `explained`)."""
+    """Whether an error has a type that LanceDB or the system raises, and is not one of whenabouts."""
     return not isinstance(error, WhenaboutsError) and (isinstance(error, LANCE_ERRORS) or is_panic(error))
 
 
@@ -182,12 +181,12 @@ def is_panic(error: BaseException) -> bool:
 
 
 def explained(place: str, action: str, error: BaseException) -> StoreError:
-    """The StoreError for an error of LanceDB or the system; it names corpus, cause and remedy."""
+    """The StoreError for an error of LanceDB or the system: "PLACE: cannot ACTION: cause and remedy"."""
     cause = _cause(error)
     if "Read-only file system" in cause or "os error 30" in cause:
         return StoreError(
-            f"{place}: the disk can only be read now; what was indexed before is kept. Mount it for writing "
-            "(after an error a system may do this by itself: check the disk), and run the same command again"
+            f"{place}: the disk is read-only now; what was indexed before is kept. Check the disk (after an "
+            "error a system may make it read-only), mount it for writing, and run the same command again"
         )
     if "No space left" in cause or "os error 28" in cause or "StorageFull" in cause:
         return DiskFull(
@@ -195,7 +194,7 @@ def explained(place: str, action: str, error: BaseException) -> StoreError:
             "Free some space and run the same command again"
         )
     if is_remote(place) and (reason := why_refused(str(error))):
-        # An answer that broke off is worth another try; a complete one is not.
+        # A caller tries again after an answer that broke off (StoreError), not after a complete refusal.
         kind = StoreError if "IncompleteBody" in str(error) else StoreRefused
         return kind(f"{place}: cannot {action}: {reason}")
     if "feature" in cause and "upgrade" in cause.lower():
@@ -214,7 +213,7 @@ def explained(place: str, action: str, error: BaseException) -> StoreError:
 
 
 def _cause(error: BaseException) -> str:
-    """The first lines of an error, without source positions of Rust code."""
+    """An error as one line of at most 600 characters, cut at ", /": there a position in Rust code begins."""
     text = " ".join(str(error).split())
     return text.split(", /", 1)[0][:600]
 

@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from whenabouts.index.records import ClipColumns, VideoRecord
     from whenabouts.index.sampling import FrameSettings, SoundSettings
 
-# Frames in a message: many, to make the pipe cheap; few, to keep memory small.
+# Frames in a message to the parent: more make the pipe cheaper, fewer save memory.
 _BATCH = 16
-# Sound in a message: 2 MB of samples at 16 kHz.
+# Sound in a message to the parent: 2 MB of samples at 16 kHz.
 _SOUND_SECONDS = 30.0
 _SECONDS_BETWEEN_REPORTS = 1.0
 _ANY_DURATION = 1e9
-# Sound that lasts this much longer than the pictures makes a recording longer.
+# A recording ends with its sound, if that lasts longer than its pictures by more than this.
 _LATER_SOUND_SECONDS = 0.5
-# A reader is silent while it hashes a file or looks for subtitles in it: 2 MB/s is a very slow disk.
+# A reader sends nothing while it hashes a file or looks for subtitles; 2 MB/s is a very slow disk.
 _QUIET_SECONDS = 600.0
 _SLOWEST_BYTES_PER_SECOND = 2e6
 
@@ -49,10 +49,10 @@ _SLOWEST_BYTES_PER_SECOND = 2e6
 class ReadTask:
     """A file, and the parts of it to read.
 
-    `frames` and `sound` are the settings of all streams that need some; `shots` names the finder of shots (""
-    if none are sought). If no frame is decoded and `packets` is true, packets are checked for damage.
-    `content_hash` is "" if it has to be computed. Cues in `language` come first; `sound_track` chooses the
-    sound. `threads` decode (0: one per core). `identity` (device, inode) is that of the planned file.
+    `frames` and `sound` are the settings of the streams that need them; `shots` names the finder of shots (""
+    for none). If no frames are decoded and `packets` is true, packets are checked for damage. `content_hash`
+    is "" if it has to be computed. Cues in `language` come first; `sound_track` selects a sound track.
+    `threads` decode (0: one per core). `identity` is (device, inode) of the planned file; (0, 0): any file.
     """
 
     number: int
@@ -105,10 +105,10 @@ class Reached:
 class FileRead:
     """Everything read of a file except its frames and sound.
 
-    `tracks` is None if cues were not read; `shots` (seconds at which a shot starts) is None if they were not
-    looked for. `end` (seconds) is the end of the decoded frames, or of sound that lasts longer, or else the
-    length that the file claims. `damage` describes unreadable parts; `decoded` says whether frames were
-    decoded to find them.
+    `tracks` is None if cues were not read, `shots` (starts in seconds, without the first) if not looked for.
+    `end` (seconds) is that of decoded frames or longer sound, else the length that the file claims (or 0), or
+    the end of a transcript's last cue. `damage` describes unreadable, missing and appended parts. `decoded`:
+    frames were decoded, so `end` and `damage` come from them.
     """
 
     content_hash: str
@@ -139,8 +139,8 @@ Content = FrameBatch | SoundBatch | Reached | FileRead
 def read_file(task: ReadTask) -> Iterator[Content]:
     """Read one file; the last item is a FileRead.
 
-    Raises MediaError if nothing can be read or another file took its place, StoreAway if the store broke off.
-    Damaged files are read as far as possible.
+    Raises MediaError if nothing can be read or another file took its place, StoreAway if its store or disk
+    refused a read. Damaged files are read as far as possible.
     """
     yield Reached(0.0)
     before = refusals.count
@@ -156,7 +156,7 @@ def read_file(task: ReadTask) -> Iterator[Content]:
 
 
 def _check_identity(task: ReadTask) -> None:
-    """Raise MediaError if the name now leads to another file than was planned, for example by a link."""
+    """Raise MediaError if the planned file is gone, or its name now leads to another one (say by a link)."""
     try:
         status = task.path.stat()
     except OSError as error:
@@ -209,12 +209,12 @@ def _missing(probed: Probe) -> str | None:
 
 
 def _joined(path: Path) -> str | None:
-    """The damage of a file with another recording joined to its end, or None."""
+    """The damage of a file to which another recording was appended, or None."""
     if not (unread := joined_bytes(path)):
         return None
     return (
-        f"another recording is joined to its end, whose {unread:,} bytes players do not show, or at wrong "
-        "times; store the parts as files of their own, or join them with ffmpeg -f concat"
+        f"another recording was appended to this file; players skip its {unread:,} bytes or show them at "
+        "wrong times; store each recording as a file of its own, or join them with ffmpeg -f concat"
     )
 
 
@@ -238,7 +238,7 @@ class _FramePass:
         self.end = 0.0
 
     def batches(self) -> Iterator[FrameBatch | Reached]:
-        """Frames in batches for each of the settings, with reports of progress."""
+        """Batches of frames for each of the settings, with reports of progress between them."""
         shots = self._task.shots
         finder = finder_named(shots).open_finder(self._task.threads) if shots else None
         rate, size = _sampling(self._task.frames, shots)
@@ -263,9 +263,10 @@ class _FramePass:
 
 
 def _sampling(frames: Sequence[FrameSettings], shots: str = "") -> tuple[float, int]:
-    """Frames a second and their size: enough for shots, and a whole number per clip for a single stream.
+    """Frames a second and short side in pixels: what the finder of shots needs if no stream reads frames.
 
-    Without a finder the built-in one's are used, so that streams get the same frames either way.
+    Else enough for all streams and for the finder's rate (`shots` "": the built-in one's, so that streams get
+    the same frames with and without shots); for one stream a whole number of frames per clip.
     """
     finder = finder_named(shots or BUILT_IN)
     if not frames:
@@ -321,7 +322,7 @@ class _ClipSampler:
 def clip_frames(
     path: Path, frames: Sequence[FrameSettings], start: float, end: float, threads: int = 0
 ) -> list[FrameBatch]:
-    """Frames of a time range (seconds) as one batch for each settings, as reading the whole video samples."""
+    """The frames of a time range (seconds) that reading the whole video samples; one batch per settings."""
     rate, size = _sampling(frames)
     samplers = [_ClipSampler(settings, size) for settings in frames]
     with sample_frames(path, rate, size=size, threads=threads, start=start, end=end) as reader:

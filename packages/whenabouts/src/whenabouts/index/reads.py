@@ -1,14 +1,14 @@
 """Reads a corpus: its ledger, its clips, and searches for nearest vectors and words.
 
-Streams that are searched again are kept in memory (`memory.py`). Streams of fewer than `INDEX_ROWS` clips are
+Streams that are searched often stay in memory (`memory.py`). Streams of fewer than `INDEX_ROWS` clips are
 searched exactly. Larger ones have an index: IVF with 8-bit scalar quantisation and re-scoring (`effort.py`).
 
-A filter that leaves at most `EXACT_ROWS` clips is searched exactly. Any other filter widens the search by as
-much as it narrows the corpus, because an index probes partitions and not answers: with 10 % of 1 M clips
-allowed, 20 % of the partitions held 80 % of the true neighbours, all of them 100 % (36 ms).
+If a filter by videos leaves at most `EXACT_ROWS` clips, these are searched exactly. If it leaves more, the
+index probes more partitions; for a time range it probes all. With 10 % of 1 M clips allowed, 20 % of the
+partitions held 80 % of the true neighbours, and all partitions 100 % (36 ms).
 
-Reading all clips of 22 videos by the B-tree on their ids takes 4 ms at 1 M clips; known row numbers took 3
-ms, which is not worth the bookkeeping.
+Clips are read by the B-tree on video ids: at 1 M clips, those of 22 videos take 4 ms. With row numbers kept
+in memory they took 3 ms, too small a gain for the bookkeeping.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Reads(Handle):
     """A corpus to read. Reading needs no lock and sees one consistent snapshot."""
 
     def videos(self, video_ids: Sequence[str] | None = None) -> list[VideoRecord]:
-        """Ledger rows in order of their id: all, or the existing ones of `video_ids`."""
+        """Ledger rows in order of video id: all, or those of `video_ids`; unknown ids are skipped."""
         if video_ids is not None and not video_ids:
             return []
 
@@ -79,7 +79,7 @@ class Reads(Handle):
         return self._ledger.kept(self.version) or self._read("read the ledger", read)
 
     def ledger_columns(self, names: Sequence[str]) -> list[tuple[str, Any]]:
-        """The place of each corpus, and some columns of its ledger as an Arrow table."""
+        """One pair: the place, and these columns of the ledger (Arrow). `SideBySide`: one per corpus."""
         return [
             (
                 self.place,
@@ -91,7 +91,7 @@ class Reads(Handle):
         ]
 
     def video(self, video_id: str) -> VideoRecord | None:
-        """One ledger row, or None."""
+        """The ledger row of a video, or None."""
         return next(iter(self.videos([video_id])), None)
 
     def nearest(
@@ -108,9 +108,9 @@ class Reads(Handle):
     ) -> ClipHits:
         """The k clips nearest to `vector` (D,) by cosine, best first; fewer if there are fewer clips.
 
-        `video_ids` keeps only these videos, `after`/`before` (seconds in the video) only clips that overlap
-        this range. `exact` never uses the index. `like_clips`: the vector is made of clips or pictures, so
-        that an index finds its neighbours with less effort. Raises UsageError for a stream without vectors.
+        `video_ids` allows only these videos, `after`/`before` (seconds in the video) only clips that overlap
+        this range. `exact` bypasses the index. `like_clips`: `vector` was computed from clips or pictures,
+        so fewer probes of the index suffice. Raises UsageError for a stream without vectors.
         """
         info = self.stream(stream)
         if info.dimension == 0:
@@ -142,7 +142,7 @@ class Reads(Handle):
     def nearest_of_each(self, stream: str, vectors: Sequence[ArrayLike], k: int) -> list[ClipHits] | None:
         """The results of `nearest` for each vector, found together; None if that would save no time.
 
-        It saves time if the stream has an index and is in memory.
+        It saves time for two or more vectors, if the stream has an index and is in memory.
         """
         info = self.stream(stream)
         queries = [unit_query(vector, info.dimension, stream) for vector in vectors]
@@ -170,11 +170,11 @@ class Reads(Handle):
         before: float | None = None,
         parts: bool = False,
     ) -> ClipHits:
-        """The k clips of a stream whose words match best by BM25, best first; any text is a valid query.
+        """The k clips of a stream whose words match best by BM25, best first; in several languages k of each.
 
-        Words are stemmed in the languages of the videos and folded to ASCII; punctuation and operators have
-        no meaning. Only the first 200 distinct words count. `parts`: also match parts of words, if the stream
-        indexes them.
+        Words are folded to ASCII and stemmed in the videos' languages; if these form compounds, parts of
+        compounds match too. Punctuation, operators and words after the first 200 are ignored. `parts`: the
+        whole query and its words with digits also match inside words, if the stream indexes parts.
         """
         self.stream(stream)
         narrowing = Narrowing(video_ids, after, before)
@@ -197,7 +197,7 @@ class Reads(Handle):
     def _matched_by_language(
         self, stream: str, query: str, k: int, narrowing: Narrowing, words: WordsByLanguage
     ) -> ClipHits:
-        """The k best clips of the videos in each language, by the words of that language alone."""
+        """The k best clips of each language (ties included), before the time range excludes some of them."""
         [(rows, score)] = words.best(by_language(query, words.languages), k, narrowing.video_ids)
         if narrowing.by_time:
             table = self._clips(stream)
@@ -205,9 +205,9 @@ class Reads(Handle):
         return (self._rows_of(stream) or partial(lookup.hits_at, self._clips(stream)))(rows, score, len(rows))
 
     def _words_of_languages(self, stream: str) -> WordsByLanguage | None:
-        """Word statistics of a stream by language; None for a corpus in one language.
+        """Word statistics of a stream by language; None if its videos have words in one language only.
 
-        The statistics are counted again when clips or the ledger change.
+        The statistics are counted again when clips, ledger or facts of the corpus change.
         """
         if len(self.ledger().languages) < 2:
             return None
@@ -228,19 +228,19 @@ class Reads(Handle):
         *,
         parts: bool,
     ) -> ClipHits:
-        """The best k of `hits` and of matches of parts of words: of compounds, and with `parts` of others."""
+        """`hits` plus clips that match parts of compounds or, with `parts`, of any words; then the best k."""
         if compounding := [name for name in languages if makes_compounds(name)]:
             compounds = match_parts(tables, query, k, compounding=compounding)
             hits = summed_hits(hits, compounds, k)
         return summed_hits(hits, match_parts(tables, query, k), k) if parts else hits
 
     def _rows_of(self, stream: str) -> HitsAt | None:
-        """A reader of clips by row id from memory; None if the stream is not there."""
+        """A function that reads clips by row id from memory; None if the stream is not in memory."""
         whole = self._memory.stream(stream, self.state_of(stream))
         return None if whole is None else whole.hits_at
 
     def _finished(self, hits: ClipHits) -> ClipHits:
-        """Hits without videos that a writer left half-written."""
+        """The hits without those in videos that a writer left half-written."""
         unfinished = self._state_read.unfinished
         if not unfinished:
             return hits
@@ -255,7 +255,7 @@ class Reads(Handle):
         return self._searchable[state]
 
     def clips_of(self, stream: str, video_ids: Sequence[str], *, vectors: bool = True) -> ClipBlock:
-        """All clips of some videos, with vectors unless `vectors` is false (width 0)."""
+        """All clips of some videos, with vectors unless `vectors` is false (then their width is 0)."""
         info = self.stream(stream)
         names = list(dict.fromkeys(video_ids))
         dimension = info.dimension if vectors else 0
@@ -300,7 +300,7 @@ class Reads(Handle):
         return self.description_version, self._version(f"clips_{stream}")
 
     def labels(self, stream: str) -> Any:
-        """Video, start, end and text of the clips of a stream, without those being erased (Arrow)."""
+        """An Arrow table of video_id, start, end and text of a stream's clips, without those being erased."""
         columns = ["video_id", "start", "end", "text"]
         rows = self._read(
             "read clips", lambda: self._clips(stream).search().limit(None).select(columns).to_arrow()
@@ -309,7 +309,7 @@ class Reads(Handle):
         return rows.filter([text not in erased for text in rows["text"].to_pylist()]) if erased else rows
 
     def _searched(self, stream: str) -> WholeStream | None:
-        """All clips of a stream in memory, once it was searched often enough without a change; else None."""
+        """Count a search; return the stream in memory once enough searches found it unchanged, else None."""
         table, dimension = self._clips(stream), self._streams[stream].dimension
         return self._memory.searched(
             stream,
@@ -319,11 +319,11 @@ class Reads(Handle):
         )
 
     def keep_at_most(self, count: int) -> None:
-        """Limit the bytes of large streams in this process's memory, for all handles."""
+        """Limit the memory of large streams to `count` bytes; handles made by `beside` share the limit."""
         self._memory.keep_at_most(count)
 
     def first_texts(self, stream: str, video_ids: Sequence[str]) -> dict[str, str]:
-        """The text of the first clip of each of some videos that has one."""
+        """Video id -> the text of its first clip; videos without clips are left out."""
 
         def read() -> dict[str, str]:
             first = f'{among("video_id", video_ids)} AND "index" = 0'
@@ -343,14 +343,14 @@ class Reads(Handle):
         return self._read("count clips", read)
 
     def doubled(self) -> set[str]:
-        """Videos with a duplicate clip or ledger row, which two writers at once leave behind.
+        """Ids of videos with a duplicate clip or ledger row, which two simultaneous writers leave behind.
 
         Earlier versions admitted a second writer if the lock file of the first was deleted.
         """
-        names = [self._table("videos"), *map(self._clips, self._streams)]
+        tables = [self._table("videos"), *map(self._clips, self._streams)]
 
         def read() -> set[str]:
-            return {video_id for table in names for video_id in lookup.doubled(table)}
+            return {video_id for table in tables for video_id in lookup.doubled(table)}
 
         return self._read("count clips", read)
 
@@ -381,8 +381,8 @@ class Reads(Handle):
     ) -> ClipHits:
         """The k rows of a table beside the clips nearest to `vector`; see `nearest`.
 
-        `kind` restricts rows by the column of that name. With a vector index, scores are exact to some
-        hundredths of their range. Raises UsageError for a table without vectors.
+        `kind` restricts rows by the column of that name. With a vector index, scores are accurate to
+        some hundredths of their range. Raises UsageError for a table without vectors.
         """
         distance = self._sides[name].vectors if name in self._sides else None
         if distance is None:
@@ -426,8 +426,8 @@ class Reads(Handle):
     def check_files(self) -> None:
         """Read all data of a corpus; raises StoreError for a missing or changed file.
 
-        Without checksums (an object store, or a copy made during a write) each table is read from first to
-        last row.
+        Without checksums (an object store, or a copy made during a write) all rows are read and counted, and
+        in a folder the sizes of index files compared; changed values may go unnoticed.
         """
         has_list = not is_remote(self.place) and checksums.has_list(folder_of(self.place))
         with speaking(self.place, "read the corpus"):

@@ -2,12 +2,12 @@
 
 `handle.py` opens a corpus, `reads.py` reads and searches it, this file changes it.
 
-A put is safe against crashes: the ledger row is first written without a description of its file, then the
-clips are replaced, then the row is completed. After a crash in between, the file counts as changed and is
-indexed again. Clips always have a ledger row, and ids are the same each time.
+A crash cannot leave a video half-written unnoticed: its ledger row is first written without its file's size
+and hash, then its clips are replaced, then the row is completed. After a crash in between, the file counts as
+changed, and the next run indexes it again under the same id. Clips always have a ledger row.
 
-Erasing (`erase`) takes many steps. It first stores a mark that lists everything to erase, in one commit with
-the facts that change. If a process dies half-way, the next writer finishes a marked erasing first.
+`erase` first stores a mark that lists everything to erase, in one commit with the facts that change. If the
+process dies before the end, the next writer finishes the marked erasing first.
 """
 
 from __future__ import annotations
@@ -72,23 +72,23 @@ _log = logging.getLogger(__name__)
 
 
 class Store(Reads):
-    """A corpus, to be read and written.
+    """A corpus that can be read and changed.
 
-    A write takes the corpus's lock for the time of the call, or longer with `writing`. A store does not
-    survive a fork (LanceDB has threads), so processes that use it are spawned.
+    Each change holds the corpus's writer lock until the method returns; `writing` holds it over several
+    calls. A store cannot be used after a fork, because LanceDB has threads: spawn processes instead.
     """
 
     _just_erased: Erasing | None = None
 
     def holding(self, video_id: str) -> Store:
-        """The store that has a video: this one, or one of several side by side."""
+        """This store. `SideBySide` returns the one of its stores that has the video."""
         return self
 
     def _describe(self, key: str, value: Mapping[str, Any]) -> None:
         self._describe_all({key: value})
 
     def _describe_all(self, values: Mapping[str, Mapping[str, Any]]) -> None:
-        """Put some entries of the description in one commit."""
+        """Store entries of the description (table `corpus`) in one commit; each replaces that of its key."""
         import pyarrow as pa
 
         rows = [
@@ -104,23 +104,23 @@ class Store(Reads):
         self._read_description()
 
     def put_fact(self, key: str, value: Mapping[str, Any]) -> None:
-        """Store a small fact with the corpus, in place of one with the same key."""
+        """Store a fact (a small JSON object) in the corpus; it replaces an earlier one with this key."""
         with self.writing(), speaking(self.place, "write"):
             self._describe(f"fact:{key}", value)
 
     def keep_fact(self, key: str, value: Mapping[str, Any]) -> None:
-        """Store a measurement of the corpus, as `put_fact`."""
+        """Store a measurement as a fact. `SideBySide` keeps it in memory instead."""
         self.put_fact(key, value)
 
     def forget_fact(self, key: str) -> None:
-        """Delete a fact."""
+        """Delete the fact with this key, if there is one."""
         with self.writing(), speaking(self.place, "write"):
             self._forget([f"fact:{key}"])
 
     def add_side(self, side: SideTable, schema: Any) -> None:
-        """Create a table beside the clips; its schema has a column `video_id`."""
+        """Create an empty table beside the clips; `schema` (Arrow) must have a column `video_id`."""
         with self.writing(), speaking(self.place, f"add table {side.name}"):
-            self._db.drop_table(side.name, ignore_missing=True)  # left by a crash before it was declared
+            self._db.drop_table(side.name, ignore_missing=True)  # a crash may have left it undeclared
             table = self._db.create_table(side.name, schema=schema)
             index_ids(table)
             if "kind" in table.schema.names:
@@ -129,7 +129,7 @@ class Store(Reads):
             self._describe(f"table:{side.name}", asdict(side))
 
     def remove_sides(self, names: Sequence[str]) -> None:
-        """Drop tables beside the clips."""
+        """Drop the tables beside the clips that have these names."""
         if not names:
             return
         with self.writing(), speaking(self.place, "remove tables"):
@@ -139,7 +139,7 @@ class Store(Reads):
                 self._tables.pop(name, None)
 
     def replace_in_side(self, name: str, video_ids: Sequence[str], rows: Any | None) -> None:
-        """Replace the rows of some videos in a table beside the clips."""
+        """Replace the rows of some videos in a table beside the clips by `rows` (Arrow; None: delete)."""
         with self.writing(), speaking(self.place, "write"):
             table = self._table(name)
             table.delete(among("video_id", video_ids))
@@ -147,10 +147,10 @@ class Store(Reads):
                 table.add(rows, on_bad_vectors="null")
 
     def add_stream(self, info: StreamInfo) -> None:
-        """Declare a stream; for a declared one with the same fingerprint only the description changes.
+        """Create a stream, or replace the description of an existing one.
 
-        A stream without vectors (dimension 0) accepts the first encoder. Another change of encoder raises
-        `EncoderMismatch`; call `remove_stream` first.
+        A stream without vectors (dimension 0) gets a vector column with its first encoder. If it has vectors,
+        another fingerprint raises `EncoderMismatch`; call `remove_stream` first.
         """
         if self._streams.get(info.name) == info:
             return
@@ -166,7 +166,7 @@ class Store(Reads):
 
     def _create_clips(self, info: StreamInfo) -> None:
         name = f"clips_{info.name}"
-        table = open_table(self._db, name)  # left by a crash before it was declared
+        table = open_table(self._db, name)  # a crash may have left it undeclared
         if table is not None:
             self._db.drop_table(name)
         table = self._db.create_table(name, schema=clips_schema(info.dimension))
@@ -175,12 +175,12 @@ class Store(Reads):
 
     def _add_vectors(self, info: StreamInfo) -> None:
         table = self._clips(info.name)
-        if "vector" in table.schema.names:  # left by a crash before it was declared
+        if "vector" in table.schema.names:  # left by a crash before the encoder was declared
             table.drop_columns(["vector"])
         table.add_columns(_schema_of(vector_field(info.dimension)))
 
     def remove_stream(self, name: str) -> None:
-        """Drop a stream with all its clips."""
+        """Drop a stream with all its clips. Raises UsageError if there is no such stream."""
         self.stream(name)
         self.erase({}, dropped=[name])
 
@@ -194,41 +194,41 @@ class Store(Reads):
         command: str = "",
         answer: Any = None,
     ) -> int:
-        """Erase the clips with some texts (`labels`: texts by stream), and put facts; returns their number.
+        """Erase the clips with the texts in `labels` (by stream), and return their number; store `facts`.
 
-        `videos` (by id) and `dropped` streams are erased too. The streams in `labels` are rewritten without
-        the deleted rows, and all older versions and indices are deleted at once, those of the facts too. A
-        deletion alone leaves vectors in the files as long as most rows of a file stay.
+        `videos` (by id) and the streams `dropped` are erased too, but not counted. Each stream in `labels` is
+        rewritten, and older versions of its table, its index and the facts are deleted at once: a deletion
+        alone leaves vectors in the files while most rows of a file stay.
 
         After a crash the next writer finishes the work first; then `finished_erasing(command)` returns
         `answer`, or the number of clips if `answer` is None.
         """
-        gone = {stream: sorted(some) for stream, some in labels.items() if some}
+        erased = {stream: sorted(texts) for stream, texts in labels.items() if texts}
         with self.writing(), speaking(self.place, "erase clips"):
             count = sum(
-                int(self._clips(stream).count_rows(among("text", some))) for stream, some in gone.items()
+                int(self._clips(stream).count_rows(among("text", texts))) for stream, texts in erased.items()
             )
             answer = count if answer is None else answer
-            mark = asdict(Erasing(_digest(command), answer, gone, list(videos), list(dropped)))
+            mark = asdict(Erasing(_digest(command), answer, erased, list(videos), list(dropped)))
             changed = {ERASING: mark, **{f"{_REWRITING}{stream}": {} for stream in labels}, **(facts or {})}
             self._describe_all({f"fact:{key}": value for key, value in changed.items()})
             self._finish_erasing()
         return count
 
     def erase_later(self, streams: Iterable[str]) -> None:
-        """Let the next `optimize` rewrite some streams, so that replaced vectors leave the disk."""
+        """Mark streams that the next `optimize` rewrites, so that replaced vectors leave the disk."""
         with self.writing(), speaking(self.place, "write"):
             marks: dict[str, Any] = {f"fact:{_REWRITING}{stream}": {} for stream in streams}
             if marks:
                 self._describe_all(marks)
 
     def finished_erasing(self, command: str) -> Any:
-        """The answer of an interrupted erasing by `command` that this `writing` block finished, or None."""
+        """The `answer` of the `erase` by `command` that crashed and that this `writing` finished, or None."""
         mark = self._just_erased
         return None if mark is None or mark.command != _digest(command) else mark.answer
 
     def _finish_erasing(self) -> Erasing | None:
-        """Erase everything that is marked, then the mark, and return it. Every step may be repeated."""
+        """Erase all that is marked, then the marks; returns the mark of `erase`. Any step may be repeated."""
         mark, rewriting = self.erasing, self.facts(_REWRITING)
         for stream in mark.dropped if mark else ():
             self._drop_stream(stream)
@@ -247,7 +247,7 @@ class Store(Reads):
         if rewriting:
             self._forget(f"fact:{key}" for key in rewriting)
         if mark is not None:
-            # The mark may hold names: they are removed, then the older versions of the table.
+            # The mark may hold people's names: empty it, delete older versions of the table, then the mark.
             self._describe(f"fact:{ERASING}", {"command": mark.command, "answer": mark.answer})
             tidy(self._description, self.place)
             self._forget([f"fact:{ERASING}"])
@@ -263,7 +263,7 @@ class Store(Reads):
         )
         self._forget([f"stream:{name}", f"index:{name}", f"fact:calibration:{name}"])
         self._db.drop_table(f"clips_{name}", ignore_missing=True)
-        if not is_remote(self.place):  # an interrupted drop may leave files that are no table any more
+        if not is_remote(self.place):  # an interrupted drop may leave some files of the table
             shutil.rmtree(own_file(folder_of(self.place), f"clips_{name}.lance"), ignore_errors=True)
         self._tables.pop(f"clips_{name}", None)
 
@@ -271,10 +271,10 @@ class Store(Reads):
     def writing(
         self, *, wait: float = 0.0, on_wait: Callable[[locks.Holder | None], None] | None = None
     ) -> Iterator[None]:
-        """Hold the corpus's writer lock; meanwhile other writers wait or get `CorpusBusy`.
+        """Hold the corpus's writer lock on the newest snapshot; first finish an interrupted erasing.
 
-        `wait` is how many seconds to wait for another writer; `on_wait` is called once with that writer.
-        Other threads that write through this store wait for their turn.
+        If another writer holds it, wait up to `wait` seconds (`on_wait` is called once with that writer) and
+        then raise `CorpusBusy`. Other threads that write through this store wait for their turn.
         """
         with self._one_thread:
             if self._depth == 0:
@@ -304,7 +304,7 @@ class Store(Reads):
                         checksums.finish(folder_of(self.place), self._checksums)
                     self._versions.clear()
                     self._state_read = LedgerState(-1)
-                    with contextlib.suppress(*LANCE_ERRORS):  # a lease that cannot be released runs out
+                    with contextlib.suppress(*LANCE_ERRORS):  # a lease that cannot be released expires
                         self._lock.release()
                     if not is_remote(self.place):
                         stranger.finish(folder_of(self.place))
@@ -314,11 +314,11 @@ class Store(Reads):
         self.put_videos([(record, clips)])
 
     def put_videos(self, entries: Iterable[tuple[VideoRecord, Mapping[str, ClipColumns]]]) -> None:
-        """Write videos: first their clips, which replace existing ones, then their ledger rows.
+        """Write videos: ledger rows that match no file, then clips in place of older ones, then full rows.
 
-        Clips are removed from streams that neither `clips` nor the record's `streams` names. For two entries
-        with one id the last counts. Raises `DiskFull`, `CorpusBusy`, and before any change `UsageError` (an
-        undeclared stream, vectors of another width).
+        Streams that neither `clips` nor the record's `streams` names lose their clips of the video. Of two
+        entries with one id the last is written. Raises `DiskFull`, `CorpusBusy`, and before any change
+        `UsageError` (an undeclared stream, vectors of another width).
         """
         batch = {record.video_id: (record, clips) for record, clips in entries}
         if not batch:
@@ -343,7 +343,7 @@ class Store(Reads):
             self._optimize_if_due(WHILE_WRITING)
 
     def check_rows(self, record: VideoRecord, clips: Mapping[str, ClipColumns]) -> None:
-        """Raise the errors that writing a video's rows would raise."""
+        """Raise the errors that `put_video` would raise for these rows, and write nothing."""
         ledger_rows([record])
         for name, columns in clips.items():
             clip_rows(self.stream(name), {record.video_id: columns})
@@ -359,12 +359,12 @@ class Store(Reads):
         self, name: str, batch: Mapping[str, tuple[VideoRecord, Mapping[str, ClipColumns]]]
     ) -> list[str]:
         """The videos whose clips in a stream must be deleted; empty if the stream has no clips of them."""
-        going = [
+        replaced = [
             video_id
             for video_id, (record, clips) in batch.items()
             if name in clips or name not in record.streams
         ]
-        return going if going and self._clips(name).count_rows(among("video_id", going)) else []
+        return replaced if replaced and self._clips(name).count_rows(among("video_id", replaced)) else []
 
     def _add_clips(self, name: str, rows: Any) -> None:
         table = self._clips(name)
@@ -375,7 +375,7 @@ class Store(Reads):
             self._index_text(name)
 
     def _index_text(self, name: str) -> None:
-        """Index the words of a stream, if it has any."""
+        """Index the words of a stream that has any; also their parts, for compounds or by its settings."""
         table = self._clips(name)
         if table.count_rows("context != ''"):
             index_words(table)
@@ -391,7 +391,7 @@ class Store(Reads):
                 self._upsert_ledger(list(rows.values()))
 
     def remove_videos(self, video_ids: Sequence[str]) -> int:
-        """Remove videos with all their clips; returns the number of removed videos."""
+        """Remove videos with their rows in all tables; returns the number of removed videos."""
         if not video_ids:
             return 0
         with self.writing(), speaking(self.place, "remove videos"):
@@ -417,8 +417,8 @@ class Store(Reads):
     def optimize(self, *, force: bool = False) -> None:
         """Merge small fragments, update indices, delete old versions; call at the end of a run.
 
-        Only tables that are due are changed, unless `force` is true. Readers whose version is deleted
-        meanwhile read again from the newest one.
+        Only tables that are due are changed, unless `force` is true; streams marked by `erase_later` are
+        always rewritten. Readers whose version is deleted meanwhile read again from the newest one.
         """
         with self.writing(), speaking(self.place, "optimize"):
             self._finish_erasing()
@@ -426,15 +426,15 @@ class Store(Reads):
 
     @property
     def streams_without_effort(self) -> tuple[str, ...]:
-        """The streams with a vector index whose effort was not measured since it was trained."""
+        """The streams whose vector index was trained and its search effort not measured (`effort.py`) yet."""
         return tuple(
             name for name in self._streams if name in self._indices and not self._indices[name].effort
         )
 
     def measure_effort(self, stream: str, queries: NDArray[np.float32] | None) -> None:
-        """Choose how much of a stream's vector index a search probes, by sample queries (`effort.py`).
+        """Measure by sample queries how much of a stream's vector index to probe, and store it (`effort.py`).
 
-        `queries` are (N, D); None: clips of the stream.
+        `queries` are (N, D); None: clips of the stream are the queries.
         """
         with self.writing(), speaking(self.place, "measure the vector index"):
             index = with_effort(self._clips(stream), self._indices[stream], queries)
@@ -469,7 +469,7 @@ def _upsert(table: Any, key: str, rows: Any) -> None:
 
 
 def _digest(command: str) -> str:
-    """A hash of a command, which may contain names of people."""
+    """A hash of a command; the command itself may contain people's names."""
     return hashlib.blake2b(command.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
@@ -480,10 +480,10 @@ def _schema_of(field: Any) -> Any:
 
 
 def without_file(record: VideoRecord) -> VideoRecord:
-    """The row while a video's clips are being written: it matches no file, so that a crash is noticed."""
+    """The ledger row while the clips are written: it matches no file, so that a crash is noticed."""
     return replace(unlike_its_file(record), content_hash="", streams={})
 
 
 def unlike_its_file(record: VideoRecord) -> VideoRecord:
-    """The row, changed so that the next index run reads the file again."""
+    """The ledger row with a size that no file has, so that the next index run reads the file again."""
     return replace(record, size=-1, modified_ns=0)

@@ -1,7 +1,7 @@
-"""Step 6: complete the answer with evidence, paths, notes and coverage.
+"""Step 6 of a search: complete the answer with evidence, paths, notes and coverage.
 
-A moment is found by a minute's words and by meaning, so its strongest clip may lie beside the line that the
-user looks for. The line to show is chosen among the moment's clips by the query's words in it.
+A clip's score counts its meaning and the words of the minute around it, so the clip with the highest score
+may lack the line that the user looks for. The clip to show is chosen by score and by the query's words.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from whenabouts.search.word_units import Rarity, units_of
 from whenabouts.types import Evidence, ScoredMoment
 from whenabouts.video.sentences import sentences_of
 
-# The snippet begins at the first sentence with this share of the best one's words.
+# The snippet begins at the first sentence that has at least this part of the best sentence's share of words.
 _GOOD_START = 0.5
-# Weight of a clip's score against its share of the words; it decides if the shares are similar.
+# Weight of a clip's score (divided by the highest) beside its share of the query's words, which has weight 1.
 _SCORE_WEIGHT = 0.25
 
 Weights = Mapping[str, float]
 
 
 class Answering:
-    """Completes the answers of one store."""
+    """Completes the answers of searches in one store."""
 
     def __init__(self, store: Store, understanding: Understanding, localization: Localization) -> None:
         self._store, self._understanding, self._localization = store, understanding, localization
         self._covered: dict[tuple[str, ...], Coverage] = {}
-        self._holding: tuple[int, Mapping[str, Collection[str]]] | None = None
+        self._indexed: tuple[int, Mapping[str, Collection[str]]] | None = None
 
     def with_snippets(
         self, query: str, moments: Sequence[ScoredMoment], answers: Sequence[StreamAnswer]
     ) -> list[ScoredMoment]:
-        """The moments, with the line that answers as evidence of each stream whose clips have words."""
-        spoken = {a.stream: a for a in answers if self._understanding.streams[a.stream].shows_words(a.block)}
-        rarity = self._localization.rarity(spoken)
-        weights = {name: weights_of(query, rarity[name]) for name in spoken}
+        """The moments; evidence of streams with text is moved to the clip that `best_clip` chooses."""
+        textual = {a.stream: a for a in answers if self._understanding.streams[a.stream].shows_words(a.block)}
+        rarity = self._localization.rarity(textual)
+        weights = {name: weights_of(query, rarity[name]) for name in textual}
         evidence = [dict(scored.evidence) for scored in moments]
-        for name, answer in spoken.items():
+        for name, answer in textual.items():
             rows = [row for row, pieces in enumerate(evidence) if name in pieces]
             shown = [(moments[row].moment.video_id, evidence[row][name]) for row in rows]
             for row, piece in zip(rows, _snippets_of(answer, shown, weights[name]), strict=True):
@@ -57,10 +57,10 @@ class Answering:
     def with_records(
         self, moments: Iterable[ScoredMoment]
     ) -> tuple[tuple[ScoredMoment, ...], dict[str, VideoRecord]]:
-        """The moments with path and title of their videos, and the videos' records; not of missing ones."""
+        """(moments with path and title, video id -> record); moments of removed videos are left out."""
         moments = list(moments)
         ids = sorted({scored.moment.video_id for scored in moments})
-        # A video may be removed between the two reads.
+        # A video may be removed after the search and before its record is read.
         videos = {record.video_id: record for record in self._store.ledger().of(ids)}
         return tuple(
             replace(scored, path=video.path, title=video.title)
@@ -69,33 +69,32 @@ class Answering:
         ), videos
 
     def coverage(self, allowed: Sequence[str] | None = None, streams: Sequence[str] = ()) -> Coverage:
-        """Which videos a search covers, by stream; cached for the whole corpus."""
+        """What a search of the `allowed` videos (None: all) in `streams` covers; cached for all videos."""
         version, key = self._store.version, tuple(dict.fromkeys(streams))
-        if self._holding is None or self._holding[0] != version:
-            self._holding = version, with_clips(self._store, self._understanding.text_streams)
+        if self._indexed is None or self._indexed[0] != version:
+            self._indexed = version, with_clips(self._store, self._understanding.text_streams)
             self._covered.clear()
         if allowed is None and key in self._covered:
             return self._covered[key]
         ledger = self._store.ledger()
         videos = ledger.records if allowed is None else ledger.of(allowed)
-        coverage = coverage_of(videos, streams, streams or self._understanding.text_streams, self._holding[1])
+        coverage = coverage_of(videos, streams, streams or self._understanding.text_streams, self._indexed[1])
         if allowed is None:
             self._covered[key] = coverage
         return coverage
 
 
 def gone_notes(records: Iterable[VideoRecord]) -> list[str]:
-    """Notes on videos whose files are gone."""
+    """At most one note: the names of missing files, and how to remove their videos from the corpus."""
     names = [unambiguous(record.path).rsplit("/", 1)[-1] for record in records if record.is_gone]
-    if not names:
-        return []
-    return [f"{', '.join(names)}: the file is gone; `whenabouts index PATH --prune` removes it"]
+    remedy = "`whenabouts index PATH --prune` removes their videos from the corpus"
+    return [f"missing files: {', '.join(names)}; {remedy}"] if names else []
 
 
 def _snippets_of(
     answer: StreamAnswer, pieces: Sequence[tuple[str, Evidence]], weights: Weights
 ) -> list[Evidence]:
-    """For each piece of evidence (with its video's id), the clip with most of the query's words."""
+    """For each (video id, evidence), the evidence of the clip of `best_clip`, cut by `from_answer`."""
     moments, block, chosen = answer.moments, answer.block, list[tuple[int, int]]()
     for video_id, piece in pieces:
         video = block.video_ids.index(video_id)
@@ -108,10 +107,10 @@ def _snippets_of(
 
 
 def weights_of(query: str, rarity: Rarity) -> dict[str, float]:
-    """Weights by rarity of a query's units and of each two neighbouring ones; they sum to 1.
+    """Weights by rarity of a query's units and of its pairs of neighbouring units; they sum to 1.
 
-    A pair weighs `JOINED_WEIGHT` times the mean of its two units. Empty for a query without words, or without
-    informative ones.
+    A pair ("first second") weighs `JOINED_WEIGHT` times the mean of its two units. Empty for a query without
+    units, or with only units of weight 0.
     """
     units = units_of(query)
     weights = rarity.of_each(units)
@@ -124,7 +123,7 @@ def weights_of(query: str, rarity: Rarity) -> dict[str, float]:
 
 
 def share_held(text: str, weights: Weights) -> float:
-    """The share of a query's words in a text, weighted, 0 to 1."""
+    """The summed weights (0 to 1) of those units and pairs of a query that a text has."""
     units = units_of(text)
     if weights.keys().isdisjoint(units):
         return 0
@@ -133,9 +132,10 @@ def share_held(text: str, weights: Weights) -> float:
 
 
 def best_clip(texts: Sequence[str], scores: NDArray[np.float64], weights: Weights) -> int:
-    """The row of a moment's clip to show: many of the query's words, and a high score.
+    """The row of the clip to show, given the `texts` and `scores` (n,) of a moment's clips.
 
-    Scores are divided by the largest, so that among clips with few of the words the strongest is shown.
+    It has the highest `share_held` + `_SCORE_WEIGHT` * score / highest score. Without weights, or without a
+    score above 0, it is the clip with the highest score.
     """
     highest = float(scores.max())
     if not weights or highest <= 0:
@@ -144,10 +144,10 @@ def best_clip(texts: Sequence[str], scores: NDArray[np.float64], weights: Weight
 
 
 def from_answer(text: str, weights: Weights) -> str:
-    """The text from the first sentence on that has many of the query's words."""
+    """The text from its first sentence with at least `_GOOD_START` of the best sentence's share of words."""
     sentences = sentences_of(text)
     if len(sentences) < 2 or not weights:
         return text
     shares = [share_held(sentence, weights) for sentence in sentences]
-    first = next(at for at, share in enumerate(shares) if share >= _GOOD_START * max(shares))
+    first = next(number for number, share in enumerate(shares) if share >= _GOOD_START * max(shares))
     return text if first == 0 else f"… {''.join(sentences[first:]).strip()}"

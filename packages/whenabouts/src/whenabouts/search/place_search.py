@@ -177,7 +177,7 @@ def _ranked(request: _Request, options: SearchOptions) -> SearchResult:
     answer = answer_for(
         in_order[0].confidence,
         has_moments=bool(kept),
-        stands_out=True,
+        never_no_match=True,
         is_name=not query.other_words,
         thresholds=PROBABLE,
     )

@@ -270,6 +270,8 @@ def _judged_anew(result: SearchResult) -> SearchResult:
     first = result.moments[0]
     if result.answer == "no_match":
         return result
-    answer = answer_for(first.confidence, has_moments=True, stands_out=first.says_query, thresholds=PROBABLE)
+    answer = answer_for(
+        first.confidence, has_moments=True, never_no_match=first.says_query, thresholds=PROBABLE
+    )
     doubt = "the best moments were left out" if answer == "unsure" else ""
     return replace(result, answer=answer, doubt=doubt)

@@ -1,4 +1,4 @@
-"""The stored calibration of a corpus: scores of unrelated sentences, and error rates of answers."""
+"""The stored calibration of a corpus: how unrelated sentences score, and how often answers are wrong."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from whenabouts.types import ScoredMoment
 
 @dataclass(frozen=True, slots=True)
 class GroupMeasures:
-    """Scores of unrelated sentences in one group of a stream: the videos whose words are in one language.
+    """Measurements of one group of a stream (the videos with words in one language).
 
-    `scale`: of cosines; `chance`: of best moments; None if not measured. `withheld`: why no confidence can be
-    given, else "". `foreign`: the encoder does not know the language.
+    They are made with unrelated sentences, which have no answer in the corpus (`confidence.background`).
+    `scale`: mean and standard deviation of their cosines with clips; `chance`: the distribution of their best
+    scores in a search; None if not measured. `withheld`: why the group's moments get no confidence, else "".
+    `foreign`: the stream's encoder does not know the language.
     """
 
     scale: Scale | None = None
@@ -29,7 +31,7 @@ class GroupMeasures:
     foreign: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values for the corpus's description."""
+        """JSON values to store with the corpus."""
         measured = {"scale": self.scale, "chance": self.chance}
         value: dict[str, Any] = {name: each.to_json() for name, each in measured.items() if each is not None}
         value |= {"withheld": self.withheld} if self.withheld else {}
@@ -37,7 +39,7 @@ class GroupMeasures:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> GroupMeasures:
-        """Parse the corpus's description."""
+        """The measurements from stored JSON values."""
         return cls(
             Scale.from_json(value["scale"]) if "scale" in value else None,
             Chance.from_json(value["chance"]) if "chance" in value else None,
@@ -50,8 +52,8 @@ class GroupMeasures:
 class StreamMeasures:
     """The measurements of a stream, by group.
 
-    `clips`: number of clips when measured. `groups` are named by the language of their unrelated sentences;
-    `of_language` maps the language of a video's words to its group, `main` is the group of all others.
+    `clips`: number of clips when measured. Each of `groups` is named by the language of its sentences.
+    `of_language`: language of a video's words -> group; videos in any other language belong to group `main`.
     """
 
     clips: int
@@ -60,22 +62,18 @@ class StreamMeasures:
     main: str = ""
 
     def group_of(self, language: str) -> str:
-        """The group of videos whose words are in a language ("": unknown)."""
+        """The name of the group of videos whose words are in a language ("": unknown)."""
         return self.of_language.get(language, self.main)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values for the corpus's description."""
+        """JSON values to store with the corpus."""
         groups = {name: group.to_json() for name, group in self.groups.items()}
-        return {
-            "clips": self.clips,
-            "groups": groups,
-            "of_language": dict(self.of_language),
-            "main": self.main,
-        }
+        languages = dict(self.of_language)
+        return {"clips": self.clips, "groups": groups, "of_language": languages, "main": self.main}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> StreamMeasures:
-        """Parse the corpus's description; an old one without groups is one group."""
+        """The measurements from stored JSON values; older ones without groups become one group."""
         if "groups" not in value:
             return cls(value.get("clips", 0), {"": GroupMeasures.from_json(value)})
         groups = {name: GroupMeasures.from_json(group) for name, group in value["groups"].items()}
@@ -86,9 +84,9 @@ class StreamMeasures:
 class Calibration:
     """The measurements of a corpus's streams, and the error rates of its answers.
 
-    `rates` is what searches return (`Report.summary`), None without a calibrated stream. `adjustment` moves
-    probabilities by questions with known answers. `note` is for users, on the corpus's languages; `foreign`
-    are the languages that no encoder knows.
+    `rates`: error rates as searches return them (`Report.summary`), None without a calibrated stream.
+    `adjustment`: what questions with known answers change about probabilities. `note`: for users, on the
+    corpus's languages. `foreign`: the languages that no encoder knows.
     """
 
     streams: Mapping[str, StreamMeasures] = field(default_factory=dict)
@@ -99,7 +97,7 @@ class Calibration:
 
     @property
     def calibrated(self) -> tuple[str, ...]:
-        """The streams with a chance in some group."""
+        """The names of the streams in which at least one group has a fitted `Chance`."""
         return tuple(
             name
             for name, stream in self.streams.items()
@@ -108,26 +106,26 @@ class Calibration:
 
     @property
     def withheld(self) -> str:
-        """Why some group of videos has no confidence; "" if all have."""
+        """Why the first group without a confidence has none; "" if no group is withheld."""
         groups = (group for stream in self.streams.values() for group in stream.groups.values())
         return next((group.withheld for group in groups if group.withheld), "")
 
     def group(self, stream: str, language: str) -> GroupMeasures:
-        """The measurements of a stream's videos whose words are in a language."""
+        """The measurements of a stream's group of videos in a language; empty ones if there are none."""
         measures = self.streams.get(stream)
         if measures is None:
             return _NOT_MEASURED
         return measures.groups.get(measures.group_of(language), _NOT_MEASURED)
 
     def is_foreign(self, scored: ScoredMoment, language: str) -> bool:
-        """Whether no sentence model of the streams that found a moment knows its language."""
+        """Whether none of the encoders of the streams that found a moment knows its language."""
         return all(self.group(stream, language).foreign for stream in scored.evidence)
 
 
 def load_calibration(store: Store) -> Calibration:
-    """The calibration of a corpus as stored."""
+    """The calibration stored with a corpus; an empty one if it was never measured."""
     facts = {name: store.fact(f"calibration:{name}") or {} for name in store.streams}
-    # Stored with each stream, so that a search reads no further row for it.
+    # Answers, note and foreign languages are repeated for each stream, so that a search reads one row less.
     answers = next(
         (fact["answers"] for fact in facts.values() if "adjustment" in fact.get("answers", ())), None
     )
@@ -146,9 +144,9 @@ _NOT_MEASURED = GroupMeasures()
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCorpus:
-    """A calibration applied to the videos of one state of a store.
+    """Looks up the measurements of a video's group in a calibration, for one version of a store.
 
-    `languages` maps videos' ids to the language of their words (`Ledger.language_of`).
+    `languages`: video id -> language of its words (`Ledger.language_of`).
     >>> MeasuredCorpus(NOT_CALIBRATED, {}).chance("subtitle", "a") is None
     True
     """
@@ -157,21 +155,21 @@ class MeasuredCorpus:
     languages: Mapping[str, str]
 
     def scale_of(self, block: ClipBlock, stream: str) -> Scale | None:
-        """The scale of each clip of a block (n,); None if the stream has none."""
+        """The scale of a block's n clips: (n,) values, or one for all if equal; None if none was measured."""
         scales = [self._group(stream, video_id).scale for video_id in block.video_ids]
         measured = [scale for scale in scales if scale is not None]
         if not measured:
             return None
         if all(scale == measured[0] for scale in scales):
             return measured[0]
-        # Languages that were added after measuring use the scale of another group.
+        # Groups that were not measured use the scale of the block's first measured one.
         each = [measured[0] if scale is None else scale for scale in scales]
         counts = np.diff(block.offsets)
         level, spread = (np.repeat([getattr(s, name) for s in each], counts) for name in ("level", "spread"))
         return Scale(level, spread)
 
     def chance(self, stream: str, video_id: str) -> Chance | None:
-        """The chance of a stream among videos like this one; None if not measured."""
+        """The `Chance` of a stream in the group of a video; None if not measured."""
         return self._group(stream, video_id).chance
 
     def _group(self, stream: str, video_id: str) -> GroupMeasures:

@@ -62,7 +62,7 @@ def judged(
     answer = answer_for(
         confidence,
         has_moments=bool(ranked),
-        stands_out=literal is not None
+        never_no_match=literal is not None
         or probable.is_foreign
         or bool(ranked and stands_out(ranked[0].chance_percentile)),
         is_name=probable.is_name,

@@ -24,9 +24,9 @@ from whenabouts.server.service import Service, record_of, service_of
 from whenabouts.video.files import TRANSCRIPT_SUFFIXES
 
 router = APIRouter(prefix="/api")
-# Moments exported for a query if `k` is not given.
+# The number of moments exported for a query if neither `k` nor `all` is given.
 _BEST = 5
-# Stands for a file that is not served, so that it counts as missing.
+# Replaces the path of a file that is not served: nothing is there, so the export treats it as missing.
 _NOWHERE = "/dev/null/not-served"
 _DOWNLOAD: dict[int | str, dict[str, Any]] = {
     200: {"description": "The list, in the format asked for", "content": {"*/*": {}}}
@@ -40,7 +40,7 @@ _DOWNLOAD: dict[int | str, dict[str, Any]] = {
     summary="Moments as a list for editors and players",
 )
 async def export_list(request: Request, parameters: Annotated[ExportParameters, Query()]) -> Response:
-    """Sends the moments that answer a query, or named ones, as `whenabouts export` writes them."""
+    """Respond with the list that `whenabouts export` writes: the matches of a query, or the given moments."""
     service = service_of(request)
     if (parameters.query is None) == (parameters.moments is None):
         raise ServerError(400, "invalid", "give either a query or moments", field="query")
@@ -53,7 +53,7 @@ async def export_list(request: Request, parameters: Annotated[ExportParameters, 
 
 
 def check_format(name: str) -> None:
-    """Raise ServerError for an unknown format."""
+    """Raise ServerError 400 for an unknown format."""
     if name not in export.format_names():
         names = ", ".join(export.format_names())
         raise ServerError(
@@ -72,28 +72,28 @@ def _list(
         raise ServerError(
             404, "no_match", "no moment matched, so there is nothing to export; all_moments=true exports all"
         )
-    called, sources = listed_as_shown(service, corpus, moments)
+    shown, sources = listed_as_shown(service, corpus, moments)
     options = Options(title=parameters.query or DEFAULT_TITLE, sources=sources)
-    data, _ = export.render(called, parameters.format, options)
+    data, _ = export.render(shown, parameters.format, options)
     return moments, data
 
 
 def listed_as_shown(
     service: Service, corpus: Corpus, moments: Sequence[FileMoment]
 ) -> tuple[list[FileMoment], Sources]:
-    """The moments with file names as clients may see them, and the files that the export may read."""
+    """(the moments with file names as clients may see them, the files that the export may read)."""
     records = {moment.video_id: record_of(corpus, moment.video_id) for moment in moments}
     names = {video_id: service.paths.of_file(record) for video_id, record in records.items()}
     places = {}
     for video_id, record in records.items():
-        # Subtitle files are only named, never opened.
+        # The list only names transcripts. Recordings are read, so they must open as served files.
         is_text = Path(record.path).suffix.lower() in TRANSCRIPT_SUFFIXES
         places[names[video_id]] = record.path if is_text else _NOWHERE
         with contextlib.suppress(ServerError):
             service.folders.open(record).close()
             places[names[video_id]] = record.path
-    called = [replace(moment, path=names[moment.video_id]) for moment in moments]
-    return called, Sources(places, lambda path: service.decoders.run(SourceTask(path)))
+    shown = [replace(moment, path=names[moment.video_id]) for moment in moments]
+    return shown, Sources(places, lambda path: service.decoders.run(SourceTask(path)))
 
 
 def _matching_moments(service: Service, corpus: Corpus, parameters: ExportParameters) -> Sequence[FileMoment]:

@@ -1,7 +1,7 @@
-"""The stream of faces: models that the user names find and compare faces. A clip's text is a person's label.
+"""The stream of faces: finds people in videos by their faces, with models that the user names.
 
-Loaded by name in `streams/__init__.py`. The stream is off unless models are named. Faces are personal data:
-docs/people.md says whose consent is needed.
+A clip is one sighting of a person, labelled "face 1 (VIDEO_ID)" until the user names the person. Without
+models the stream is off; docs/people.md says whose consent it needs. `streams/__init__.py` loads it by name.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from whenabouts.video.faces import Face, FaceFinder, FacesUnavailableError
 
 FRAME_SECONDS = 1.0
 SAME_FACE = 0.363
-"""Least cosine of two faces of one person: OpenCV's threshold for SFace, not measured by this project."""
+"""Faces with at least this mean cosine are one person: OpenCV's value for SFace, not measured by us."""
 
 _FRAME_SIZE = 480
-# Sightings of one person at most this many frames apart are merged.
+# A person's sighting goes on over gaps of at most this many frames between two of its faces.
 _SAME_SIGHTING = 2
-# For an hour of video. One core takes 40 s with tiny models (benchmarks/people.py); the rest is a guess.
+# Estimate for an hour of video: 40 s on one core with tiny models (benchmarks/people.py), real ones guessed.
 _COST = Cost(seconds=300.0, bytes=0.5e6)
 
 
 class _Seen(NamedTuple):
-    """A face and the number of its frame."""
+    """A face, and the number of the frame that shows it."""
 
     frame: int
     face: Face
 
 
 class FaceStream(Stream):
-    """The people who are seen, by their faces."""
+    """The stream of the people seen in videos, each recognised by the face."""
 
     name = "face"
     title = "faces"
@@ -52,8 +52,8 @@ class FaceStream(Stream):
         Option(
             "--faces",
             "MODEL",
-            "who is seen, with the consent of those who are (docs/people.md): a folder with the ONNX files "
-            "of a face detector and a face embedder",
+            "who is seen: a folder with the ONNX files of a face detector and a face embedder; the people in "
+            "the videos must consent (docs/people.md)",
         ),
     )
     remedy = "index with --faces MODEL"
@@ -86,7 +86,7 @@ class FaceStream(Stream):
             raise EncoderUnavailable(str(error)) from error
 
     def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> list[_Seen]:
-        """The faces in some frames; the frames themselves are not kept."""
+        """The faces in the frames of a batch, each with its frame's number; frames are not kept."""
         assert isinstance(batch, FrameBatch)
         faces = run.encoder.faces(batch.images)
         return [
@@ -96,7 +96,7 @@ class FaceStream(Stream):
         ]
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
-        """A clip per sighting of a person, from its first frame to the end of its last frame."""
+        """A clip per sighting, to its last frame's end: unit mean of its faces, box of the middle one."""
         seen = [face for batch in batches for face in batch]
         if not seen:
             return ClipColumns(np.zeros(0), np.zeros(0), [], None)
@@ -117,16 +117,16 @@ class FaceStream(Stream):
 
 
 def _sightings(seen: Sequence[_Seen], vectors: Any) -> list[tuple[int, list[int]]]:
-    """The sightings by start: for each, the person's number and the rows of its faces in `seen`."""
-    stretches: list[tuple[int, list[int]]] = []
+    """(person's number, indices of the faces in `seen`) of each sighting, in order of start."""
+    sightings: list[tuple[int, list[int]]] = []
     latest: dict[int, list[int]] = {}
     for row, number in enumerate(clusters(vectors, SAME_FACE).tolist()):
         rows = latest.get(number)
         if rows is None or seen[row].frame - seen[rows[-1]].frame > _SAME_SIGHTING:
             rows = latest[number] = []
-            stretches.append((number, rows))
+            sightings.append((number, rows))
         rows.append(row)
-    return stretches
+    return sightings
 
 
 STREAM = FaceStream()

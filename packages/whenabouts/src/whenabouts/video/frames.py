@@ -53,6 +53,8 @@ _PACKETS_IN_VIEW = 32
 _ROUNDING_SECONDS = Fraction(1, 2000)
 # A jump back by this many seconds, or forward by more than a file can hold, is a joint between recordings.
 _LEAP_BACK = 1
+# Headers round lengths, and count a picture or two more than there are.
+_LOST_SECONDS = 0.5
 # Longer ticks come from damaged headers.
 _LONGEST_TICK = 600
 SEEK_EARLIER = (0, 2, 10, 60)
@@ -172,6 +174,7 @@ class FrameReader:
             grid.move_past(ticks)
             yield Frame(time, upright(decoded, stream.sample_aspect_ratio, self._size, reformatter))
         self._note_leaps(clock)
+        self._note_lost_pictures(stream, clock)
         self._note_missing_bytes()
 
     def _open(self) -> VideoStream:
@@ -286,6 +289,15 @@ class FrameReader:
             self.damage = (
                 f"its times leap {clock.leaps} time(s), by more than a file of its size can hold; "
                 "the pictures were taken one after another"
+            )
+
+    def _note_lost_pictures(self, stream: VideoStream, clock: Clock) -> None:
+        """An AVI has no times, so pictures are counted: where some are lost, all later ones come early."""
+        stated = float((stream.duration or 0) * clock.time_base) if clock.is_ordered else 0.0
+        if stated - self.last_time > _LOST_SECONDS and self.damage is None:
+            self.damage = (
+                f"damaged: {stated - self.last_time:.1f} s of its pictures cannot be read, and what follows "
+                "them is listed that much too early; copy or download it again"
             )
 
     def _note_missing_bytes(self) -> None:

@@ -1,9 +1,8 @@
-"""Recordings that were joined byte by byte, and broadcasts whose clock was set: one clock for the whole file.
+"""One clock for recordings that were joined byte by byte, and for broadcasts whose clock was set.
 
-Each part of such a file counts its own time, so FFmpeg states the length of one part, and a search by time
-ends in any of them. `on_one_clock` gives packets times that never fall back: a part begins where the one
-before it ends, and pictures, sound and words of a part stay in step. All packets are read once to find the
-joints, so containers that mark joints are searched for the mark first.
+Times begin anew in each part of such a file: FFmpeg states the length of one part, and a seek may end in any.
+`on_one_clock` shifts all streams of a part alike, so that it begins where the part before it ends. Joints are
+found by reading all packets; formats that mark them by a second header are searched for it first.
 """
 
 from __future__ import annotations
@@ -26,34 +25,31 @@ from whenabouts.video.time_limit import FREE_GAP_SECONDS, TimeLimit
 if TYPE_CHECKING:
     from av.container import InputContainer
 
-# No mark tells where these were joined.
+# FFmpeg's names of formats in which a joint has no mark, and of formats in which a second header marks it.
 _UNMARKED = {"mpegts", "mpeg", "gxf"}
 _MARKED = {"matroska", "ogg", "flac", "flv", "nut"}
-# A packet earlier than the one before by less is out of order, or repeats the end of the part before.
+# Seconds. A smaller step back is no joint: packets may be out of order, or repeat the end of the last part.
 _LEAP_BACK = 1
-# An impossible time is damage, and no joint, if the next packets go on as before it.
+# A jump is damage and not a joint if, after at most this many packets, times go on as before it.
 _MOST_ODD_PACKETS = 16
-# Streams enter a part at most this many seconds apart.
+# A stream enters a part that another stream began if their times differ by at most these seconds.
 _NEAR_SECONDS = 10
 _MICROSECONDS = 1_000_000
 _KEPT_FILES = 256
-# Large files without joints.
+# Files without joints are noted, because reading gigabytes again for each thumbnail in each process is slow.
 _WHOLE = Notes("without-joints", most=10_000)
 
 
 @dataclass(slots=True)
 class _StreamClock:
-    """From each packet (its number in its stream) of `firsts` on, `shifts` ticks are added to times.
-
-    None: these packets have impossible times, and get none.
-    """
+    """From packet firsts[i] of a stream on, shifts[i] ticks are added; None removes impossible times."""
 
     firsts: list[int] = field(default_factory=list)
     shifts: list[int | None] = field(default_factory=list)
     keys: list[tuple[int, int]] = field(default_factory=list)
-    """Of pictures: (ticks on the one clock, number) of each key frame."""
+    """(ticks on the one clock, packet number) of each key frame; empty for sound."""
     decoding: list[int] = field(default_factory=list)
-    """The decoding time of each packet, for formats that store none."""
+    """The decoding time of each packet in ticks, for pictures in Matroska, which stores none."""
 
     def shift_of(self, number: int) -> int | None:
         return self.shifts[max(0, bisect_right(self.firsts, number) - 1)]
@@ -61,20 +57,22 @@ class _StreamClock:
 
 @dataclass(frozen=True, slots=True)
 class _Joints:
-    clocks: dict[int, _StreamClock]
-    seconds: float
+    clocks: dict[int, _StreamClock]  # by index of the stream
+    seconds: float  # of all parts together
     hidden: Sequence[tuple[int, int]] = ()
-    """Bytes that FFmpeg must not see: at the header of the second part it ends FLV, and misreads NUT."""
+    """Inner headers [first byte, end) to hide from FFmpeg, which stops at them in FLV and misreads NUT."""
 
 
 def on_one_clock(path: Path, container: InputContainer) -> InputContainer:
-    """The container itself, or one that delivers the packets of a joined file on one clock."""
+    """The container itself, or for a joined file one that delivers its packets on one clock.
+
+    If inner headers must be hidden (FLV, NUT), the given container is closed and the file opened again.
+    """
     names = set(container.format.name.split(","))
     if not names & (_UNMARKED | _MARKED) or ("matroska" in names and not is_chained(path)):
         return container
     status = source_path(path).stat()
     state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-    # Reading gigabytes again for each thumbnail of each process is slow.
     fact = f"{path.absolute()} {state}"
     if _WHOLE.has(fact):
         return container
@@ -89,7 +87,7 @@ def on_one_clock(path: Path, container: InputContainer) -> InputContainer:
 
 
 class _Joined:
-    """An open container of a joined file. What is not defined here is the container's own."""
+    """An open container of a joined file. Other attributes are those of the container that it wraps."""
 
     def __init__(self, path: Path, container: InputContainer, joints: _Joints) -> None:
         self._path, self._container, self._joints = path, container, joints
@@ -113,11 +111,14 @@ class _Joined:
 
     @property
     def duration(self) -> int:
-        """Microseconds of all parts."""
+        """The length of all parts together in microseconds."""
         return round(self._joints.seconds * _MICROSECONDS)
 
     def seek(self, offset: int, *, stream: Any, backward: bool = True) -> None:
-        """Let the next `demux` begin at the last key frame at or before `offset`, in ticks of `stream`."""
+        """Let the next `demux` begin `stream` at its last key frame at or before `offset`, in its ticks.
+
+        Other streams, and streams without pictures, begin at their first packet. `backward` has no effect.
+        """
         clock = self._joints.clocks.get(stream.index, _StreamClock())
         before = [number for ticks, number in clock.keys if ticks <= offset]
         self._skipped = {stream.index: max(before, default=0)}
@@ -126,24 +127,24 @@ class _Joined:
                 other.codec_context.flush_buffers()
 
     def demux(self, *streams: Any) -> Iterator[Any]:
-        """Packets from the place of the last `seek` on, with times on the one clock."""
+        """Packets from the last `seek` on (without one: all), with times on the one clock."""
         source, skipped = self._source(), self._skipped
         self._skipped = {}
-        own = self._container.streams
-        places = [stream.index for each in streams for stream in (each if isinstance(each, list) else [each])]
+        originals = self._container.streams
+        chosen = [stream.index for each in streams for stream in (each if isinstance(each, list) else [each])]
         numbers: dict[int, int] = {}
-        for packet in packets_of(source, [source.streams[place] for place in places or range(len(own))]):
-            place = packet.stream_index
-            packet.stream = own[place]
-            number = numbers.get(place, 0)
+        for packet in packets_of(source, [source.streams[i] for i in chosen or range(len(originals))]):
+            index = packet.stream_index
+            packet.stream = originals[index]
+            number = numbers.get(index, 0)
             if packet.size:
-                numbers[place] = number + 1
-            if number >= skipped.get(place, 0):
-                _move(packet, number, self._joints.clocks.get(place))
+                numbers[index] = number + 1
+            if number >= skipped.get(index, 0):
+                _move(packet, number, self._joints.clocks.get(index))
                 yield packet
 
     def _source(self) -> InputContainer:
-        """The container if nothing was read of it, else the file opened again: its parts cannot be sought."""
+        """The container, and after its first use the file opened again: FFmpeg cannot seek across parts."""
         if not self._is_read:
             self._is_read = True
             return self._container
@@ -156,7 +157,7 @@ class _Joined:
 
 
 def _move(packet: Any, number: int, clock: _StreamClock | None) -> None:
-    """Put a packet on the one clock."""
+    """Shift the times of a packet, which has this number in its stream, to the one clock."""
     if clock is None or not clock.firsts:
         return
     shift = clock.shift_of(number)
@@ -168,7 +169,7 @@ def _move(packet: Any, number: int, clock: _StreamClock | None) -> None:
 
 @lru_cache(_KEPT_FILES)
 def _joints(path: Path, *state: int) -> _Joints | None:
-    """The joints of a file in this state; None without any."""
+    """The joints of a file; None for an unmarked format with one part. `state` keys the cache."""
     import av
 
     hidden = inner_headers(path)
@@ -180,22 +181,21 @@ def _joints(path: Path, *state: int) -> _Joints | None:
                 if packet.size:
                     scan.add(packet)
         except av.error.FFmpegError:
-            pass  # packets behind the damage are never delivered
-    # FFmpeg does not say how long the last packet of a joined FLAC stream is.
+            pass  # FFmpeg delivers no packets after this damage
+    # FFmpeg does not state the length of the last packet of a joined FLAC stream; headers state the stream's.
     stated = flac_lengths(path) if "flac" in names else []
     return replace(scan.joints(stated), hidden=hidden) if names & _MARKED or scan.parts[1:] else None
 
 
 @dataclass(slots=True)
 class _Part:
-    """Seconds of one part by its own clock: of its last packet, and of its first and last sight or sound."""
+    """One part, in seconds of its times: its `last` packet, and `begin` and `end` of pictures and sound."""
 
     last: float
     begin: float = math.inf
     end: float = -math.inf
-    # How many packets of pictures and sound, and of which streams.
-    count: int = 0
-    streams: set[int] = field(default_factory=set)
+    count: int = 0  # of packets of pictures and sound
+    streams: set[int] = field(default_factory=set)  # indices of their streams
 
 
 @dataclass(slots=True)
@@ -210,22 +210,22 @@ class _Stream:
     count: int = 0
     last: float | None = None
     length: float = 0.0
-    # Part and last time before the newest part, if this stream began it.
+    # If this stream began the newest part: (part, time of the last packet) before it.
     before: tuple[int, float] | None = None
-    # (number of the first packet, part) of each stretch of packets; part -1: of impossible times.
+    # (number of the first packet, part) of each run of packets; part -1: their times are impossible.
     stretches: list[tuple[int, int]] = field(default_factory=list)
     # (number, stamp) of key frames, and the stamps of all pictures if decoding times are not stored.
     keys: list[tuple[int, int]] = field(default_factory=list)
     stamps: list[int] = field(default_factory=list)
 
     def enter(self, number: int, part: int) -> None:
-        """Packets belong to a part from this number on."""
+        """Assign the packets from this number on to a part."""
         if not self.stretches or self.stretches[-1][1] != part:
             self.stretches.append((number, part))
         self.part = part
 
     def clock(self, shifts: list[float]) -> _StreamClock:
-        """The clock of the stream, given the seconds that are added in each part."""
+        """The clock of the stream; `shifts` are the seconds to add in each part."""
         clock = _StreamClock()
         for number, part in self.stretches:
             clock.firsts.append(number)
@@ -247,15 +247,15 @@ class _Scan:
         self.parts = [_Part(0.0)]
         self._size, self._stores_decoding = size, stores_decoding
         self._streams: dict[int, _Stream] = {}
-        # Words that were stored since the last picture or sound: they may be the first of a new part.
+        # (stream, packet number, seconds) of words after the last picture or sound: they may begin a part.
         self._words: list[tuple[_Stream, int, float]] = []
 
     def add(self, packet: Any) -> None:
-        """Take the next packet."""
-        place = packet.stream_index
-        if place not in self._streams:
-            self._streams[place] = self._begun(packet)
-        stream = self._streams[place]
+        """Assign the next packet to a part."""
+        index = packet.stream_index
+        if index not in self._streams:
+            self._streams[index] = self._new_stream(packet)
+        stream = self._streams[index]
         number, decoded, shown = stream.count, packet.dts, packet.pts
         stream.count += 1
         if not self._stores_decoding:
@@ -265,7 +265,7 @@ class _Scan:
         stamp = shown if decoded is None else decoded
         if stamp is None and stream.last is None:
             return
-        # A packet without a time follows the one before.
+        # A packet without a time begins where the packet before it ends.
         at = stamp * stream.base if stamp is not None else (stream.last or 0.0) + stream.length
         if stream.kind not in ("video", "audio"):
             stream.enter(number, len(self.parts) - 1)
@@ -283,16 +283,16 @@ class _Scan:
         part.begin, part.end = min(part.begin, at_shown), max(part.end, at_shown + stream.length)
         part.last = at
         part.count += 1
-        part.streams.add(place)
+        part.streams.add(index)
 
-    def _begun(self, packet: Any) -> _Stream:
+    def _new_stream(self, packet: Any) -> _Stream:
         kind = packet.stream.type
         rate = packet.stream.average_rate if kind == "video" else None
         step = float(1 / rate) if rate else 0.0
         return _Stream(float(packet.time_base), TimeLimit(self._size), kind, step)
 
     def _part_of(self, stream: _Stream, at: float) -> int:
-        """The part of a packet of pictures or sound, by its time."""
+        """The part of a picture or sound `at` these seconds; may begin a part, or withdraw a damaged one."""
         newest = len(self.parts) - 1
         if stream.last is None:
             return newest
@@ -300,7 +300,7 @@ class _Scan:
         leaps = gap <= -_LEAP_BACK or (gap > FREE_GAP_SECONDS and not stream.limit.allows(Fraction(gap)))
         from_newest = abs(at - self.parts[newest].last)
         if stream.part < newest and (leaps or from_newest < abs(gap)) and from_newest <= _NEAR_SECONDS:
-            return newest  # another stream has entered it before
+            return newest  # another stream began this part
         if not leaps:
             return stream.part
         if self._goes_on(stream, at):
@@ -317,14 +317,14 @@ class _Scan:
         return newest + 1
 
     def _goes_on(self, stream: _Stream, at: float) -> bool:
-        """Whether a stream goes on as before the newest part, which was nothing but a few damaged times."""
+        """Whether a stream goes on as before the newest part, which then was only a few damaged times."""
         newest = self.parts[-1]
         if stream.before is None or stream.part != len(self.parts) - 1 or len(newest.streams) > 1:
             return False
         return newest.count <= _MOST_ODD_PACKETS and -_LEAP_BACK < at - stream.before[1] < _NEAR_SECONDS
 
     def joints(self, stated: Sequence[float]) -> _Joints:
-        """The clock of each stream, and the length of all parts; `stated` are their lengths if known."""
+        """The clocks and the length of all parts; `stated` are their seconds by headers, empty if unknown."""
         lengths = [part.end - part.begin if part.count else 0.0 for part in self.parts]
         if len(stated) == len(lengths) and all(stated):
             lengths = list(stated)

@@ -24,7 +24,7 @@ _OF_A_SPLIT = ("features", "split", "data", "experiment", "query_id", "other_fea
 
 
 def run(options: argparse.Namespace) -> int:
-    """Explain the answer, print and draw it."""
+    """Explain the answer of a system, beside that of a second one (`--other`); print it, and draw it."""
     if (options.checkpoint is None) == (options.model is None):
         raise UsageError(
             "which system? Give --checkpoint RUN --features DIR for a query of a data set, "
@@ -65,14 +65,14 @@ def _of_a_split(options: argparse.Namespace) -> Explanation:
 
 
 def _opened(files: ExitStack, options: argparse.Namespace, checkpoint: str, features: str) -> InSplit:
-    own = checkpoint == options.checkpoint
-    chooser, localizer = stages_named(checkpoint, options.retriever if own else None)
+    is_first = checkpoint == options.checkpoint
+    chooser, localizer = stages_named(checkpoint, options.retriever if is_first else None)
     device = open_device(options.device).device
-    how = SplitOptions(options.split, features, options.data, device)
-    system = how.opened(files, localizer, options.experiment if own else None)
+    split_options = SplitOptions(options.split, features, options.data, device)
+    system = split_options.opened(files, localizer, options.experiment if is_first else None)
     retriever = None
     if chooser is not None:
-        opened = how.retriever(files, chooser, system)
+        opened = split_options.retriever(files, chooser, system)
         retriever = InSplit(Path(chooser).name or chooser, opened.trained, opened.split)
     return InSplit(Path(checkpoint).name or checkpoint, system.trained, system.split, retriever)
 
@@ -98,5 +98,5 @@ def _of_a_corpus(options: argparse.Namespace) -> Explanation:
         moment=options.moment,
         k=options.k,
     )
-    # Frames are drawn only; without a picture no video is opened.
+    # Only the picture shows frames; without one no video is opened.
     return with_film(corpus, explanation, frames=options.out is not None)

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 ABSENT = -1e4
-"""A logit that adds nothing to a sum of exponentials; unlike -inf it has a gradient."""
+"""The logit of an excluded pair: exp of it is 0, yet logsumexp over such logits alone stays finite."""
 _LEAST_SHARE = 1e-4
 """Shares are clamped to this minimum before their logarithm is taken."""
 
@@ -59,16 +59,16 @@ class Rule:
     same_iou: float = 0.5
 
     def logits_inside(self, logits: Tensor, truth: Truth, positives: Positives) -> Tensor:
-        """(S, 1 or K, P): logits (S, P) in the own video, `ABSENT` for cells that are no negatives."""
+        """(S, 1 or K, P): logits (S, P) of the own video's cells, `ABSENT` where they are not negatives."""
         weighed = logits[:, None]
         if positives.share is not None:
             weighed = weighed + _log_share(positives.share)
         return weighed.masked_fill(~negatives_inside(truth, self, positives)[:, None], ABSENT)
 
     def log_of_negatives(self, inside: Tensor, outside: Tensor) -> Tensor:
-        """(S, 1 or K): logarithm of the sum of exp over negatives inside and `outside` (S, 1) the own video.
+        """(S, 1 or K): logsumexp of the logits of all negatives.
 
-        `inside` (S, 1 or K, P) are logits, `outside` is a logarithm.
+        `inside` (S, 1 or K, P): logits of the own video; `outside` (S, 1): logsumexp over other videos.
         """
         return torch.logaddexp(inside.logsumexp(2), outside)
 
@@ -77,8 +77,8 @@ class Rule:
 class Keep:
     """The pairs that may be negatives; None: all. A sentence is always compared with its own moment.
 
-    `sentences` (S, A) bool: sentences that the moments of sentence s meet. `cells` (S, V) or (S, V, P) bool:
-    cells that sentence s meets.
+    `sentences` (S, A) bool: the sentences that moments of sentence s are compared with. `cells` (S, V) or
+    (S, V, P) bool: the cells that sentence s is compared with.
     """
 
     sentences: Tensor | None = None
@@ -86,10 +86,10 @@ class Keep:
 
     @classmethod
     def of_pairs(cls, pairs: Tensor, video_of: Tensor) -> Keep:
-        """From `pairs` (A, V) bool of a sentence and a video; pairs within one video are always kept.
+        """From `pairs` (A, V) bool of a sentence and a video; a sentence always keeps its own video.
 
-        The moments of sentence s meet sentence t if the pair (t, video of s) is true. Sentence s meets the
-        cells of video v if (s, v) is true.
+        Moments of sentence s are compared with sentence t if the pair (t, video of s) is true, and sentence s
+        with the cells of video v if (s, v) is true.
         """
         own = torch.arange(pairs.shape[1], device=pairs.device) == video_of[:, None]
         count = len(video_of)
@@ -147,7 +147,7 @@ def mutual_matching(
 
 
 def positive_cells(truth: Truth, count: int) -> Positives:
-    """The `count` cells of the highest IoU; of equal ones the later, so that the choice is unique."""
+    """The `count` cells with the highest IoU; of equal ones the later, so that the choice is unique."""
     own = truth.iou.masked_fill(~truth.cells[truth.video_of], -1.0)
     highest, order = own.flip(1).sort(dim=1, descending=True, stable=True)
     return Positives(highest[:, :count] >= 0, own.shape[1] - 1 - order[:, :count])
@@ -186,7 +186,7 @@ def _moment_losses(matched: Tensor, truth: Truth, positives: Positives, rule: Ru
     own = torch.eye(count, every, dtype=torch.bool, device=matched.device)[:, None]
     logits = (matched - rule.margin * own) / rule.moment_temperature
     if positives.share is not None:
-        # A sentence of the same video is weighted by the distance of its moment from this one.
+        # Another sentence of the same video is weighted by the share of its first positive cell.
         same = (truth.video_of[:, None] == truth.video_of)[:, None] & ~own[..., :count]
         share = torch.where(same, positives.share[:, :, positives.chosen[:, 0]], 1.0)
         logits = logits + functional.pad(_log_share(share), (0, every - count))

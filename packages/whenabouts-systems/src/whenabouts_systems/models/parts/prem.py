@@ -1,8 +1,8 @@
-"""The settings and encoders that PREM's retriever and localizer share (Hou et al., paper 003).
+"""The settings and the encoders of words and clips of both stages of PREM (Hou et al., paper 003).
 
-Transformers are "vanilla": LayerNorm after each part, ReLU inside. Before them features pass LayerNorm, a
-linear layer and ReLU, as in XML, HERO and CONQUER; the paper names a fully connected layer. The paper names
-no dropout; ours is that of these three. Shapes as in `protocol`; H the width inside.
+`prem_retriever` and `prem_localizer` share this code, but no weights. The paper's "vanilla" transformer has
+LayerNorm after each block, and ReLU. Features first pass LayerNorm, dropout, a linear layer and ReLU, as in
+XML, HERO and CONQUER, whose dropout we use: the paper only names a fully connected layer. H is `hidden`.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from whenabouts_systems.models.settings import (
 
 @dataclass(frozen=True)
 class PremSettings(SystemSettings):
-    """Settings of both stages; the defaults are the published ones for TVR."""
+    """Settings of both stages; defaults are those published for TVR, as far as the paper names them."""
 
     streams: UpToTwoStreams = field(default_factory=lambda: {"video": 4352, "sub": 768})
-    """Name and width of one stream or two: pictures, then subtitles."""
+    """Name -> feature width of one stream or two: pictures, then subtitles."""
     query_width: Size = 768
     hidden: Size = 384
     heads: Size = 4
     feedforward: Size = 1536
     layers: Size = 1
-    """Layers of the transformer of words, and of that of clips."""
+    """The number of layers in the transformer of words, and in that of clips."""
     max_clips: Size = 100
     max_tokens: Size = 30
     input_dropout: Share = 0.1
     dropout: Share = 0.1
     initializer_range: NotNegative = 0.02
     temperature: Positive = 0.01
-    """t of equations 7 and 13."""
+    """t of equations 7 and 13, by which cosines are divided."""
 
     def transformer(self, layers: int) -> TransformerEncoder:
-        """A transformer with fresh weights."""
+        """A transformer of this width with `layers` layers and fresh weights."""
         return TransformerEncoder(layers, self.hidden, self.heads, self.feedforward, self.dropout, "after")
 
 
 class PremModel(nn.Module):
-    """The encoders of words and clips."""
+    """The encoders of words and clips; each stage defines `_pooling`."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -67,10 +67,10 @@ class PremModel(nn.Module):
         self.video_encoder = JointStreams(config.streams, hidden, config.max_clips, dropout, encoder)
 
     def words(self, queries: QueryBatch) -> Tensor:
-        """(Q, L, H) the encoded words."""
+        """(Q, L, H) the encoded words of Q queries of at most L words."""
         layers = (self.query_projection, self.query_positions, self.query_encoder)
         return in_turn(queries.tokens, queries.mask, *layers)
 
     def _pooling(self) -> nn.Module | None:
-        """The layer that pools words for each stream."""
+        """The layer that pools a query's words into a vector for each stream; None if the stage has none."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Start HERO's cross-modal transformer with pretrained weights: a RoBERTa's layers, or every second one."""
+"""Start HERO's cross-modal transformer with all layers of a pretrained RoBERTa, or with every second one."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from whenabouts.types import UsageError
 
 _WEIGHTS = "model.safetensors"
 FIRST_PLACE = 2
-"""The row of RoBERTa's table of places for the first token; the rows before it are padding."""
+"""The row of RoBERTa's position embeddings for the first token; the rows before it are for padding."""
 
 
 def begin_as_roberta(
     parameters: Mapping[str, nn.Parameter], name: str, layers: int, first_place: int
 ) -> bool:
-    """Copy a RoBERTa's weights into `parameters`, keyed by RoBERTa's names; False without model.safetensors.
+    """Copy a RoBERTa's weights into `parameters`, keyed by its names; False if this machine lacks them.
 
-    `name` is a folder or a hub repository. From a RoBERTa of twice `layers` layers, layers 1, 3, 5 and so on
-    (from 0) are copied. Our place 0 is RoBERTa's row `first_place`, both our token types its only one. Where
-    our tables have more rows, these are zeros. Raises FormatError for a file without these weights,
-    UsageError for other sizes.
+    `name` is a folder or a hub repository on this machine. From a RoBERTa of twice `layers` layers, layers 1,
+    3, 5 and so on (from 0) are copied. Position i gets row `first_place` + i of its position embeddings, each
+    token type its only type. Rows that its embeddings lack are 0. Raises FormatError for unreadable or
+    missing weights, UsageError for other sizes.
     """
     file = _weights_of(name)
     if file is None:
@@ -36,11 +36,11 @@ def begin_as_roberta(
         stored = {key.removeprefix("roberta."): tensor for key, tensor in load_file(file).items()}
     except (SafetensorError, OSError) as error:
         raise FormatError(file, f"cannot be read: {error}") from None
-    theirs = sum(key.endswith(".intermediate.dense.weight") for key in stored)
-    if theirs not in (layers, 2 * layers):
-        raise UsageError(f"{file}: has {theirs} layers; cross_modal has {layers}, and takes {2 * layers}")
+    stored_layers = sum(key.endswith(".intermediate.dense.weight") for key in stored)
+    if stored_layers not in (layers, 2 * layers):
+        raise UsageError(f"{file}: has {stored_layers} layers; cross_modal takes {layers} or {2 * layers}")
     for key, parameter in parameters.items():
-        rows = _rows(stored, file, _of_layer(key, theirs // layers))
+        rows = _rows(stored, file, _of_layer(key, stored_layers // layers))
         rows = rows[first_place:] if "position_embeddings" in key else rows
         _put(parameter, rows, key, file)
     return True
@@ -57,7 +57,7 @@ def _weights_of(name: str) -> Path | None:
 
 
 def _of_layer(key: str, step: int) -> str:
-    """RoBERTa's name of a parameter; it differs only in the number of the layer."""
+    """RoBERTa's key of a parameter, with the number of the layer that is copied: of each `step` the last."""
     if not key.startswith("encoder.layer."):
         return key
     number, _, rest = key.removeprefix("encoder.layer.").partition(".")
@@ -73,7 +73,7 @@ def _rows(stored: Mapping[str, Tensor], file: Path, key: str) -> Tensor:
 @torch.no_grad()
 def _put(parameter: nn.Parameter, rows: Tensor, key: str, file: Path) -> None:
     if rows.shape[1:] != parameter.shape[1:] or (not _is_table(key) and len(rows) != len(parameter)):
-        raise UsageError(f"{file}: {key} is {tuple(rows.shape)}, ours {tuple(parameter.shape)}")
+        raise UsageError(f"{file}: {key} is {tuple(rows.shape)}, the model needs {tuple(parameter.shape)}")
     if "token_type" in key:
         parameter.copy_(rows[:1].expand_as(parameter))
         return
