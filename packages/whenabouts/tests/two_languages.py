@@ -55,9 +55,9 @@ class Polyglot(Letters):
         return super().encode_text([translated.get(text, text) for text in texts])
 
 
-def fill(store: Store, videos: Mapping[str, int], text: Letters | None = None) -> dict[str, Any]:
+def fill(store: Store, videos: Mapping[str, int]) -> dict[str, Any]:
     """Add `videos` (language -> number) with words and pictures, and a silent video; gives the encoders."""
-    text, shades = text or OnlyEnglish(), Shades()
+    text, shades = OnlyEnglish(), Shades()
     store.add_stream(StreamInfo("subtitle", text.name, text.fingerprint, text.dimension))
     store.add_stream(StreamInfo("vision", shades.name, shades.fingerprint, shades.dimension))
     rng, entries = random.Random(0), [video("silent", "de", text, [], SEEN)]
