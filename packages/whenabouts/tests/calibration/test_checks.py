@@ -104,27 +104,28 @@ def test_questions_on_one_video_count_as_fewer_independent_ones(corpus: Corpus, 
 
 
 @pytest.mark.parametrize(
-    ("count", "by", "moves"), [(10, 0.0, True), (9, 0.0, False), (10, 9.0, False)], ids=str
+    ("count", "late", "moves"),
+    [(10, 0, True), (9, 0, False), (10, 10, False), (16, 4, True), (16, 5, False)],
 )
-def test_borders_are_used_if_ten_or_more_were_moved_nearer_to_the_truth(
-    corpus: Corpus, tmp_path: Path, count: int, by: float, moves: bool
+def test_borders_are_used_if_ten_or_more_were_moved_and_surely_nearer_to_the_truth(
+    corpus: Corpus, tmp_path: Path, count: int, late: int, moves: bool
 ) -> None:
     asked = Asked.of(corpus, tmp_path / "known.jsonl", count)
-    # The questions ask for the first half of each passage; the checker's borders are `by` seconds too late.
+    # The questions ask for the first half of each passage; `late` times the checker gives the second half.
     half = (SECONDS - 2) / 2
     lines = [json.loads(line) for line in asked.path.read_text("utf-8").splitlines()]
     asked.path.write_text(
         "".join(json.dumps(line | {"end": line["start"] + half}) + "\n" for line in lines), encoding="utf-8"
     )
+    wrong = list(asked.places)[:late]
 
     def moved(shown: Shown) -> dict[str, object]:
-        start = asked.places[str(shown["description"])][1]
-        return {"match": asked.is_right(shown), "start": start + by, "end": start + half + by}
+        start = asked.places[str(shown["description"])][1] + half * (shown["description"] in wrong)
+        return {"match": asked.is_right(shown), "start": start, "end": start + half}
 
     rates, _ = calibrate_checker(corpus, Scripted(moved), asked.path)
     assert rates.right.count == count and rates.moves is moves
-    assert rates.overlap is not None
-    assert rates.overlap == pytest.approx((0.5, 0.0 if by else 1.0), abs=0.01)
+    assert rates.overlap == pytest.approx((0.5, 1 - late / count), abs=0.01)
 
 
 def test_made_questions_show_no_wrong_moment_that_says_the_words_and_unread_answers_are_counted(

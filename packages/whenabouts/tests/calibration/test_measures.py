@@ -228,32 +228,37 @@ def test_it_is_due_for_a_new_stream_a_new_language_and_what_an_older_version_mea
 # Other stores ----------------------------------------------------------------------------------------
 
 
-def _store(place: Path, *videos: Any) -> tuple[Store, dict[str, Any]]:
+def _put_words(store: Store, name: str, language: str, lines: Sequence[str]) -> None:
+    """Add a video that has no pictures."""
+    record, clips = video(name, language, OnlyEnglish(), lines)
+    store.put_video(replace(record, streams={"subtitle": "subtitle"}), {"subtitle": clips["subtitle"]})
+
+
+def _store(place: Path, name: str, language: str, lines: Sequence[str]) -> tuple[Store, dict[str, Any]]:
     store, text = Store.open(place / "other.corpus", create=True), OnlyEnglish()
     store.add_stream(StreamInfo("subtitle", text.name, text.fingerprint, text.dimension))
-    store.add_stream(StreamInfo("vision", "shades", "vision", 8))
-    for name, language, lines in videos:
-        store.put_video(*video(name, language, text, lines))
+    _put_words(store, name, language, lines)
     return store, {"subtitle": text}
 
 
 def test_few_clips_are_asked_forty_sentences_and_one_video_is_never_taken_out(tmp_path: Path) -> None:
-    store, encoders = _store(
-        tmp_path,
-        ("one", "en", ["gulls steal bread from the tired cooks of this narrow boat while maps swing"]),
-    )
-    store.remove_stream("vision")
+    lines = ["gulls steal bread from the tired cooks of this narrow boat while maps swing"]
+    store, encoders = _store(tmp_path, "one", "en", lines)
     report = measure(store, encoders)
     kinds = [outcome.kind for outcome in report.outcomes]
     assert (kinds.count("unrelated"), kinds.count("known"), kinds.count("taken_out")) == (40, 1, 0)
+    lines = ["lamps and maps beside heavy anchors while sailors watch rust under grey paint near ladders"]
+    _put_words(store, "two", "en", lines)
+    kinds = [outcome.kind for outcome in measure(store, encoders).outcomes]
+    assert (kinds.count("known"), kinds.count("taken_out")) == (2, 2)
     unasked = measure(store, encoders, made=0)
     assert [outcome.kind for outcome in unasked.outcomes] == ["unrelated"] * 40
     assert unasked.not_measured.startswith("no words to make questions of")
 
 
 def test_where_no_group_has_sentences_in_its_language_nothing_is_asked(tmp_path: Path) -> None:
-    store, encoders = _store(tmp_path, ("luento", "fi", ["Häviöfunktio pienenee jokaisella askeleella"] * 2))
-    store.remove_stream("vision")
+    lines = ["Häviöfunktio pienenee jokaisella askeleella"] * 2
+    store, encoders = _store(tmp_path, "luento", "fi", lines)
     shares = list[float]()
     report = measure(store, encoders, progress=shares.append)
     assert (report.outcomes, report.calibration.calibrated) == ((), ())
