@@ -6,12 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.uncalibrated import uncalibrated
 
 from whenabouts import Corpus
 from whenabouts.calibration.questions import FEWEST_WORDS, MOST_WORDS, made_from, read_questions
 from whenabouts.index.lookup import query_words
+from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
+from whenabouts.index.store import Store
 from whenabouts.types import Moment, UsageError
 
 LINE: dict[str, Any] = {"query": "a whale sings", "video": "sea.mp4", "start": 1, "end": 2.5}
@@ -146,3 +149,46 @@ def test_a_file_that_is_not_there_and_a_video_that_is_not_there_are_told(tmp_pat
     path.write_text(json.dumps(LINE), encoding="utf-8")
     with pytest.raises(UsageError, match=r"line 1: no video 'sea\.mp4'"):
         read_questions(path, unknown)
+
+
+def _stretches(place: Path, passages: list[tuple[float, float, str]]) -> list[tuple[float, float]]:
+    """The times of the questions made from one video's passages."""
+    store = Store.open(place / "stretches.corpus", create=True)
+    store.add_stream(StreamInfo("subtitle", "letters", "a", 0))
+    start, end, text = zip(*passages, strict=True)
+    video = VideoRecord("film", "/film.mp4", streams={"subtitle": "a"}, words="subtitles")
+    store.put_video(video, {"subtitle": ClipColumns(np.array(start), np.array(end), text)})
+    made = made_from(store, 100)
+    assert all(known.answer.video_id == "film" for known in made)
+    return sorted((known.answer.start, known.answer.end) for known in made)
+
+
+def test_passages_are_joined_until_they_have_twelve_words(tmp_path: Path) -> None:
+    words = [f"w{number:03d}" for number in range(100)]
+    passages = [
+        (3.0, 5.0, " ".join(words[:11])),
+        (5.0, 7.0, " ".join(words[:11])),  # the same words again
+        (6.0, 6.5, words[11]),
+        (8.0, 9.0, " ".join(words[20:32])),
+        (9.0, 12.0, " ".join(words[40:51])),  # left over
+    ]
+    assert _stretches(tmp_path, passages) == [(3.0, 7.0), (8.0, 9.0)]
+
+
+def test_a_question_has_the_rarer_half_of_the_words_and_never_their_order(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "common.corpus", create=True)
+    store.add_stream(StreamInfo("subtitle", "letters", "a", 0))
+    common = [f"common{number}" for number in range(12)]
+    entries = []
+    for video in range(30):
+        rare = [f"rare{video}x{number}" for number in range(12)]
+        clips = ClipColumns(np.zeros(1), np.ones(1), [" ".join(common + rare)])
+        record = VideoRecord(f"v{video:02d}", "/v.mp4", streams={"subtitle": "a"}, words="subtitles")
+        entries.append((record, {"subtitle": clips}))
+    store.put_videos(entries)
+    made = [known.text.split() for known in made_from(store, 100)]
+    assert len(made) == 30
+    assert {len(words) for words in made} == set(range(FEWEST_WORDS, MOST_WORDS + 1))
+    for words in made:
+        assert all(word.startswith("rare") for word in words)
+        assert words != sorted(words, key=lambda word: int(word.partition("x")[2]))
