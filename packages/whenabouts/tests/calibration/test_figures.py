@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("matplotlib", reason="the extra figures is not installed")
+
 from whenabouts.calibration import figures
 from whenabouts.calibration.figures import draw_as_claimed, draw_risk, write_figures
 from whenabouts.confidence.outcomes import Outcome, bins, reliability_of, risk_coverage
