@@ -126,6 +126,21 @@ def test_subtitles_whose_recording_is_gone_are_no_recording_unasked(
     assert corpus.add(videos, again=True).added == 2
 
 
+def test_subtitles_that_a_renamed_recording_left_are_a_transcript_at_once(
+    corpus_dir: Path, videos: Path
+) -> None:
+    corpus = Corpus(corpus_dir, create=True)
+    corpus.add(videos)
+    (videos / "friday.mp4").rename(videos / "another.mp4")
+    assert corpus.add(videos).added == 2
+    again = corpus.add(videos)
+    assert (again.added, again.updated) == (0, 0)
+    assert {(Path(video.path).name, video.kind) for video in corpus.records()} >= {
+        ("another.mp4", "media"),
+        ("friday.vtt", "transcript"),
+    }
+
+
 def test_patterns_leave_out_files_folders_and_subtitles(corpus_dir: Path, videos: Path) -> None:
     corpus = Corpus(corpus_dir, create=True)
     summary = corpus.add(videos, exclude=["drafts/", "beet*", "*.de.vtt"], processes=1)

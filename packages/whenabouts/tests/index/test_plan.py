@@ -158,11 +158,9 @@ def test_a_renamed_video_without_its_sidecar_loses_its_words(folder: VideoFolder
     folder.index()
     old.rename(old.with_name("b.mp4"))
     plan = folder.plan()
-    assert reasons(plan) == {"b.mp4": ("words changed",)}
-    assert len(plan.renamed) == 1
-    assert any("a.srt: subtitles of a.mp4, which is gone" in note for note in plan.notes)
-    plan = folder.plan(again=True)
     assert reasons(plan) == {"b.mp4": ("words changed",), "a.srt": ("new",)}
+    assert len(plan.renamed) == 1
+    assert not any("a.srt" in note for note in plan.notes)  # the next run could not tell whose they were
 
 
 def test_what_else_is_asked_for_is_done_along_with_a_rename(folder: VideoFolder) -> None:

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from whenabouts.intake.files import FormatError
+from whenabouts.intake.lines import one_line
 from whenabouts.intake.opening import open_regular
 from whenabouts.intake.pickled import (
     MOST_PICKLE_BYTES,
@@ -282,7 +283,9 @@ class _Contents:
         dtype, key, count = _STORAGES.get(id[1].path), id[2], id[4]
         if dtype is None or not isinstance(key, str) or type(count) is not int or count < 0:
             raise self._fault(
-                name, f"is stored as {id[1].path}", "torch.FloatStorage and the other plain types"
+                name,
+                f"is stored as {one_line(id[1].path, 100)}",
+                "torch.FloatStorage and the other plain types",
             )
         if len(id) > 5 and id[5] is not None:
             raise self._fault(name, "is a view of another storage; such parameters are not read")

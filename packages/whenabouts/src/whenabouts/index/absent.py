@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,13 +116,12 @@ class AbsentFiles:
                 self.readmitted.append(removed)
         return False
 
-    def is_subtitle_left_behind(self, file: SourceFile) -> bool:
-        """Whether a transcript belongs to a recording that is gone."""
+    def is_subtitle_left_behind(self, file: SourceFile, moved: Collection[Path]) -> bool:
+        """Whether a transcript belongs to a recording that is gone, not `moved` to another path."""
         if self._again or file.kind != "transcript":
             return False
-        owner = next(
-            (media for media in self._left_by[file.path.parent] if sidecars_of(media, [file.path])), None
-        )
+        left_by = self._left_by[file.path.parent].difference(moved)
+        owner = next((media for media in left_by if sidecars_of(media, [file.path])), None)
         if owner is not None:
             self._captions.append((file.path, owner))
         return owner is not None

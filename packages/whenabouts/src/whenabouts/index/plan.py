@@ -195,8 +195,8 @@ def make_plan(
     """
     records = list(ledger)
     planner = _Planner(records, settings, streams, AbsentFiles(findings, records, removed, again=again))
-    # Among new copies, one with subtitles beside it is preferred.
-    for file in sorted(findings.files, key=lambda file: not file.sidecars):
+    # Among new copies, one with subtitles beside it is preferred. Transcripts come when renames are known.
+    for file in sorted(findings.files, key=lambda file: (file.kind == "transcript", not file.sidecars)):
         planner.place(file, retry=retry)
     gone = [] if retry else planner.mark_gone()
     pruned, prune_notes = planner.remove(gone, findings) if prune else ([], [])
@@ -291,7 +291,7 @@ class _Planner:
         if self.absent.is_removed(file, self._hash):
             self.removed_before += 1
             return
-        if self.absent.is_subtitle_left_behind(file):
+        if self.absent.is_subtitle_left_behind(file, {old for old, _ in self.renamed}):
             return
         for record in self._by_size[file.size]:
             if record.state != "failed" and self._has_content_of(file.path, record):
