@@ -114,6 +114,8 @@ class FrameReader:
     parts or is None, and `frames_decoded` counts decoded frames. Reading continues after damage.
     """
 
+    _stream: VideoStream
+
     def __init__(
         self, path: Path, rate: float, *, size: int | None, threads: int, start: float, end: float | None
     ) -> None:
@@ -126,7 +128,6 @@ class FrameReader:
         self._threads = threads
         self._start, self._end = Fraction(start), None if end is None else Fraction(end)
         self._container: InputContainer | None = None
-        self._spent: list[InputContainer] = []
         self._clock: Clock | None = None
         self._bad_packets = 0
         self._first_bad = 0.0
@@ -145,26 +146,23 @@ class FrameReader:
         self.close()
 
     def close(self) -> None:
-        for container in (*self._spent, self._container):
-            if container is not None:
-                container.close()
-        self._spent, self._container = [], None
+        if self._container is not None:
+            self._container.close()
+            self._container = None
 
     def __iter__(self) -> Iterator[Frame]:
-        stream = self._open()
+        clock = self._open()
         try:
-            yield from self._sampled(stream)
+            yield from self._sampled(clock)
         finally:
             self.close()
 
-    def _sampled(self, stream: VideoStream) -> Iterator[Frame]:
+    def _sampled(self, clock: Clock) -> Iterator[Frame]:
         from av.video.reformatter import VideoReformatter
 
-        assert self._container is not None
-        clock = self._clock = Clock(self._container, stream)
         grid = FrameGrid(self._rate, clock.time_base, self._start)
         reformatter = VideoReformatter()
-        for decoded in self._decoded(stream, clock, grid):
+        for decoded in self._decoded(clock, grid):
             ticks = clock.ticks_of(decoded)
             if ticks is None or ticks < grid.wanted:
                 continue
@@ -172,21 +170,24 @@ class FrameReader:
             if self._end is not None and time >= self._end:
                 return
             grid.move_past(ticks)
-            yield Frame(time, upright(decoded, stream.sample_aspect_ratio, self._size, reformatter))
+            yield Frame(time, upright(decoded, self._stream.sample_aspect_ratio, self._size, reformatter))
         self._note_leaps(clock)
-        self._note_lost_pictures(stream, clock)
+        self._note_lost_pictures(clock)
         self._note_missing_bytes()
 
-    def _open(self) -> VideoStream:
-        """The picture stream, ready to decode."""
+    def _open(self) -> Clock:
+        """Open the file; its pictures are ready to decode."""
         if self._clock is not None:
             raise UsageError(f"{printable(self.path)}: a reader delivers its frames once; make another one")
-        return self._opened_stream()
+        container = self._open_stream()
+        self._clock = Clock(container, self._stream)
+        return self._clock
 
-    def _opened_stream(self) -> VideoStream:
-        """The picture stream of the file opened anew; other streams are discarded if the container allows."""
+    def _open_stream(self) -> InputContainer:
+        """Open the file (anew, if it is open); streams other than the pictures are discarded if possible."""
         from av.stream import Discard
 
+        self.close()
         self._container = open_media(self.path)
         stream = picture_stream(self._container)
         if stream is None:
@@ -200,39 +201,36 @@ class FrameReader:
                 other.discard = Discard.all
         stream.thread_type = "AUTO"
         stream.codec_context.thread_count = self._threads
-        return stream
+        self._stream = stream
+        return self._container
 
-    def _decoded(self, stream: VideoStream, clock: Clock, grid: FrameGrid) -> Iterator[VideoFrame]:
+    def _decoded(self, clock: Clock, grid: FrameGrid) -> Iterator[VideoFrame]:
         """Decoded pictures in display order, from the key frame before the start on."""
         back_to: Fraction | None = None
         if self._start > 0 and clock.can_seek:
             back_to = Fraction(0)
             for earlier in SEEK_EARLIER:
-                frames = self._decoded_from(stream, clock, grid, max(Fraction(0), self._start - earlier))
+                frames = self._decoded_from(clock, grid, max(Fraction(0), self._start - earlier))
                 first = next(frames, None)
                 if first is not None and clock.is_before(first, self._start):
                     yield first
                     yield from frames
                     return
             # No key frame before the instant was reached: read from the beginning.
-        yield from self._decoded_from(stream, clock, grid, back_to)
+        yield from self._decoded_from(clock, grid, back_to)
 
-    def _decoded_from(
-        self, stream: VideoStream, clock: Clock, grid: FrameGrid, instant: Fraction | None
-    ) -> Iterator[VideoFrame]:
+    def _decoded_from(self, clock: Clock, grid: FrameGrid, instant: Fraction | None) -> Iterator[VideoFrame]:
         import av
 
         assert self._container is not None
         if instant is not None:
             try:
                 before = instant - seek_margin(self._container)
-                self._container.seek(clock.stamp_at(before), stream=stream, backward=True)
+                self._container.seek(clock.stamp_at(before), stream=self._stream, backward=True)
             except av.error.FFmpegError as error:
                 _log.info("%s: seek to %.2f s failed (%s)", self.path, float(instant), error)
-                # FFmpeg may have read to the end, looking for the instant. `stream` is still in use.
-                self._spent.append(self._container)
-                stream = self._opened_stream()
-        for packet in self._chosen_packets(stream, clock, grid):
+                self._open_stream()  # FFmpeg may have read to the end, looking for the instant
+        for packet in self._chosen_packets(clock, grid):
             try:
                 frames = packet.decode()
             except av.error.EOFError:
@@ -246,15 +244,13 @@ class FrameReader:
                 if not frame.is_corrupt:
                     yield frame
 
-    def _chosen_packets(
-        self, stream: VideoStream, clock: Clock, grid: FrameGrid
-    ) -> Iterator[Packet[VideoStream]]:
+    def _chosen_packets(self, clock: Clock, grid: FrameGrid) -> Iterator[Packet[VideoStream]]:
         """All packets; before each, the decoder is set to skip unreferenced frames or not."""
-        packets = self._packets(stream)
+        packets = self._packets()
         if not (self.skips_unwanted and clock.knows_times_beforehand):
             yield from packets
             return
-        context = stream.codec_context
+        context = self._stream.codec_context
         view = _View(clock, grid)
         for packet in packets:
             for ready, is_wanted in view.push(packet):
@@ -264,12 +260,12 @@ class FrameReader:
             context.skip_frame = "DEFAULT" if is_wanted else "NONREF"
             yield ready
 
-    def _packets(self, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
+    def _packets(self) -> Iterator[Packet[VideoStream]]:
         import av
 
         assert self._container is not None
         try:
-            yield from packets_of(self._container, stream)
+            yield from packets_of(self._container, self._stream)
         except av.error.FFmpegError as error:
             at = self.last_time
             self.damage = f"cannot be read beyond {at:.1f} s ({error.strerror}); copy the file again"
@@ -291,9 +287,9 @@ class FrameReader:
                 "the pictures were taken one after another"
             )
 
-    def _note_lost_pictures(self, stream: VideoStream, clock: Clock) -> None:
+    def _note_lost_pictures(self, clock: Clock) -> None:
         """An AVI has no times, so pictures are counted: where some are lost, all later ones come early."""
-        stated = float((stream.duration or 0) * clock.time_base) if clock.is_ordered else 0.0
+        stated = float((self._stream.duration or 0) * clock.time_base) if clock.is_ordered else 0.0
         if stated - self.last_time > _LOST_SECONDS and self.damage is None:
             self.damage = (
                 f"damaged: {stated - self.last_time:.1f} s of its pictures cannot be read, and what follows "
@@ -323,12 +319,11 @@ class Clock:
     def __init__(self, container: InputContainer, stream: VideoStream) -> None:
         rate = stream_rate(stream) or Fraction(25)
         formats = set(container.format.name.split(","))
-        # AVI has decoding times only.
         self.is_counted = bool(formats & COUNTED_FORMATS)
         base = stream.time_base
         if base is None or not 0 < base <= _LONGEST_TICK:  # a damaged header
             self.is_counted = True
-        self.is_ordered = "avi" in formats
+        self.is_ordered = "avi" in formats  # AVI has decoding times only
         self.time_base = 1 / rate if base is None or self.is_counted else Fraction(base)
         self._step = max(1, round(1 / (rate * self.time_base)))
         self._joint = max(1, min(self._step, math.floor(FREE_GAP_SECONDS / self.time_base)))

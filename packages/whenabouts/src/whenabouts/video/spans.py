@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.video.files import printable
-from whenabouts.video.frames import Clock, FrameGrid, FrameReader, seek_margin
+from whenabouts.video.frames import FrameGrid, FrameReader, seek_margin
 from whenabouts.video.opened import packets_of
 from whenabouts.video.probe import MediaError, open_media
 from whenabouts.video.sound import Resampler
@@ -127,10 +127,9 @@ class _Reader(FrameReader):
 
     def pictures(self) -> Iterator[tuple[Fraction, VideoFrame]]:
         """(time, frame), including decoded ones before the start."""
-        stream = self._open()
-        clock = self._clock = Clock(self._opened, stream)
+        clock = self._open()
         span = _EachFrom(clock.time_base, self._start)
-        for frame in self._decoded(stream, clock, span):
+        for frame in self._decoded(clock, span):
             ticks = clock.ticks_of(frame)
             if ticks is not None:
                 yield ticks * clock.time_base, frame
@@ -139,11 +138,6 @@ class _Reader(FrameReader):
     def natural_end(self) -> Fraction:
         """Where the last picture read so far ends."""
         return Fraction(0) if self._clock is None else self._clock.end
-
-    @property
-    def _opened(self) -> InputContainer:
-        assert self._container is not None
-        return self._container
 
 
 class _EachFrom(FrameGrid):
