@@ -113,6 +113,7 @@ def test_a_folder_holds_all_below_it_and_nothing_beside_it(store: Store, tmp_pat
     assert listed(store, f"video.folder!={talks}/2021") == ["talk_2", "talk_10"]
     assert listed(store, f"video.folder={tmp_path}/TALKS/*1") == ["gone", "talk_1", "walk"]
     assert listed(store, "video.folder=*/2020") == ["talk_2", "talk_10"]
+    assert listed(store, "video.folder=*/2020/") == ["talk_2", "talk_10"]
     assert len(listed(store, "video.folder=*")) == 5
     with pytest.raises(UsageError, match=r"video\.folder>a: folders have no order; write ="):
         listed(store, "video.folder>a")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,12 +116,17 @@ class AbsentFiles:
                 self.readmitted.append(removed)
         return False
 
-    def is_subtitle_left_behind(self, file: SourceFile, moved: Collection[Path]) -> bool:
-        """Whether a transcript belongs to a recording that is gone, not `moved` to another path."""
+    def found_elsewhere(self, path: Path) -> None:
+        """Take a path off those of missing recordings, because its file was renamed."""
+        self._left_by[path.parent].discard(path)
+
+    def is_subtitle_left_behind(self, file: SourceFile) -> bool:
+        """Whether a transcript belongs to a recording that is gone."""
         if self._again or file.kind != "transcript":
             return False
-        left_by = self._left_by[file.path.parent].difference(moved)
-        owner = next((media for media in left_by if sidecars_of(media, [file.path])), None)
+        owner = next(
+            (media for media in self._left_by[file.path.parent] if sidecars_of(media, [file.path])), None
+        )
         if owner is not None:
             self._captions.append((file.path, owner))
         return owner is not None

@@ -195,7 +195,7 @@ def make_plan(
     """
     records = list(ledger)
     planner = _Planner(records, settings, streams, AbsentFiles(findings, records, removed, again=again))
-    # Among new copies, one with subtitles beside it is preferred. Transcripts come when renames are known.
+    # Of new copies, one with subtitles beside it comes first. Transcripts come when renames are known.
     for file in sorted(findings.files, key=lambda file: (file.kind == "transcript", not file.sidecars)):
         planner.place(file, retry=retry)
     gone = [] if retry else planner.mark_gone()
@@ -291,7 +291,7 @@ class _Planner:
         if self.absent.is_removed(file, self._hash):
             self.removed_before += 1
             return
-        if self.absent.is_subtitle_left_behind(file, {old for old, _ in self.renamed}):
+        if self.absent.is_subtitle_left_behind(file):
             return
         for record in self._by_size[file.size]:
             if record.state != "failed" and self._has_content_of(file.path, record):
@@ -312,6 +312,7 @@ class _Planner:
         elif not old.exists():
             self._moved.add(record.video_id)
             self.renamed.append((old, file.path))
+            self.absent.found_elsewhere(old)
             self._place_same(file, record)
         elif self._has_content_of(old, record):
             self.duplicates.append((file.path, old))

@@ -362,10 +362,10 @@ class Library:
                 f"{condition.key}{condition.operator}{condition.value}: folders have no order; write ="
             )
         folder = condition.value.rstrip("/")
-        # A pattern's star also matches the slashes in a folder's name.
-        below = replace(condition, value=f"{folder}/*") if any(sign in folder for sign in "*?[") else None
+        # The star at the end also matches nothing, so the pattern includes the folder itself.
+        pattern = replace(condition, value=f"{folder}/*") if any(sign in folder for sign in "*?[") else None
         held = [
-            _is_in(each, folder) or (below is not None and (condition.names(each) or below.names(each)))
+            _is_in(each, folder) or (pattern is not None and pattern.names(f"{each}/"))
             for each in self._folder.values
         ]
         inside = np.array([*held, False], np.bool_)
