@@ -467,7 +467,11 @@ class Corpus:
     @property
     def collections(self) -> Collections:
         """The collections of moments. Raises UsageError for a corpus on an object store."""
-        return Collections(Database(self.store.place))
+        return Collections(Database(self.store.place), self._check_start)
+
+    def _check_start(self, moment: Moment) -> None:
+        if (record := self.store.ledger().by_id.get(moment.video_id)) is not None:
+            record.check_start(moment.start)
 
     @property
     def saved_searches(self) -> SavedSearches:

@@ -66,6 +66,7 @@ def test_a_collection_from_empty_to_a_list_for_editors(
         (("remove", "film", "7"), "no number 7"),
         (("change", "film", "1", "--start", "99"), "start < end"),
         (("change", "film", "1", "--end", "0.5"), "start < end"),
+        (("change", "film", "1", "--start", "99", "--end", "100"), "after the end of"),
         (("move", "film", "1", "0"), "no number 0"),
         (("move", "film", "1"), "NAME FROM TO"),
         (("show",), "NAME: list its moments"),

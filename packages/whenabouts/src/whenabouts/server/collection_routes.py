@@ -265,7 +265,7 @@ async def add(
     def change(corpus: Corpus) -> Collection:
         moments = [moment_of(name, "moments") for name in body.moments]
         for moment in moments:
-            record_of(corpus, moment.video_id).check_start(moment.start)
+            record_of(corpus, moment.video_id)
         return corpus.collections.add(collection, moments, query=body.query)
 
     return await _done(request, change)
@@ -282,15 +282,8 @@ async def change(
     _: Annotated[NoParameters, Query()],
 ) -> CollectionBody:
     """Changes a moment's times, note or tags."""
-
-    def write(corpus: Corpus) -> Collection:
-        if body.start is not None:
-            moved = [each for each in corpus.collections.get(collection).items if each.id == item]
-            for record in filter(None, (corpus.record(each.video_id) for each in moved)):
-                record.check_start(body.start)
-        return corpus.collections.change(collection, item, **body.model_dump())
-
-    return await _done(request, write)
+    new = body.model_dump()
+    return await _done(request, lambda corpus: corpus.collections.change(collection, item, **new))
 
 
 @router.post(

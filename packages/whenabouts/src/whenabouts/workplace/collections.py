@@ -13,7 +13,7 @@ import re
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,6 @@ LONGEST_TAG = 100
 MOST_ITEMS = 10_000
 MOST_COLLECTIONS = 1_000
 _ID = re.compile("[0-9a-f]{12}")
-_ITEMS = "SELECT i.*, c.name AS holder FROM items i JOIN collections c ON c.id = i.collection"
 
 
 class NoSuchCollection(UsageError):
@@ -108,12 +107,12 @@ class Collection:
 class Collections:
     """The collections of a corpus. Each method that changes something does so in one transaction.
 
-    Collections are addressed by name or id. All methods raise StoreError if the database file
-    cannot be used.
+    Collections are addressed by name or id. `check` raises UsageError for a moment that cannot be added. All
+    methods raise StoreError if the database file cannot be used.
     """
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, check: Callable[[Moment], None] | None = None) -> None:
+        self._database, self._check = database, check
 
     def listed(self) -> list[Listed]:
         """All collections, most recently changed first. Invalid ones have a `problem`."""
@@ -170,7 +169,7 @@ class Collections:
                     f"{row['name']!r} would have {place + len(new)} moments, but at most {MOST_ITEMS} fit"
                 )
             for moment in new:
-                _check_times(moment)
+                self._check_new(moment)
             connection.executemany(
                 "INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, '', '[]', ?)",
                 [
@@ -201,11 +200,12 @@ class Collections:
         """Change an item's times, note or tags. Raises NoSuchCollection, UsageError."""
         with self._database.changing() as connection:
             row = _row(connection, name)
-            now = _item(connection, row["id"], item)
+            now = _item(connection, row, item)
             moment = Moment(
                 now.video_id, now.start if start is None else start, now.end if end is None else end
             )
-            _check_times(moment)
+            if moment != now.moment:
+                self._check_new(moment)
             connection.execute(
                 "UPDATE items SET start = ?, end = ?, note = ?, tags = ? WHERE id = ?",
                 (
@@ -222,12 +222,12 @@ class Collections:
         """Move an item before another one, or to the end (None). Raises NoSuchCollection."""
         with self._database.changing() as connection:
             row = _row(connection, name)
-            moved = _item(connection, row["id"], item).id
-            order = [each.id for each in _items(connection, row["id"]) if each.id != moved]
+            moved = _item(connection, row, item).id
+            order = [each.id for each in _items(connection, row) if each.id != moved]
             at = (
                 len(order)
                 if before is None or before == item
-                else order.index(_item(connection, row["id"], before).id)
+                else order.index(_item(connection, row, before).id)
             )
             if before != item:
                 _order(connection, [*order[:at], moved, *order[at:]])
@@ -240,7 +240,7 @@ class Collections:
         """
         with self._database.changing() as connection:
             row = _row(connection, name)
-            items = _items(connection, row["id"])
+            items = _items(connection, row)
             if sorted(order) != list(range(1, len(items) + 1)):
                 raise UsageError(f"order: give each number from 1 to {len(items)} once")
             _order(connection, [items[number - 1].id for number in order])
@@ -250,10 +250,15 @@ class Collections:
         """Remove items. Raises NoSuchCollection, and removes nothing, if one does not exist."""
         with self._database.changing() as connection:
             row = _row(connection, name)
-            gone = {_item(connection, row["id"], item).id for item in items}
+            gone = {_item(connection, row, item).id for item in items}
             connection.executemany("DELETE FROM items WHERE id = ?", [(item,) for item in gone])
-            _order(connection, [item.id for item in _items(connection, row["id"])])
+            _order(connection, [item.id for item in _items(connection, row)])
             return _changed(connection, row["id"])
+
+    def _check_new(self, moment: Moment) -> None:
+        _check_times(moment)
+        if self._check is not None:
+            self._check(moment)
 
 
 def checked_name(name: str) -> str:
@@ -294,9 +299,8 @@ def _new_id() -> str:
 def _find(connection: sqlite3.Connection, name: str) -> sqlite3.Row | None:
     """The collection with a name or an id, names first, both as they are listed."""
     name = name.strip()
-    rows = connection.execute("SELECT rowid, * FROM collections WHERE ? IN (name, id)", (name,)).fetchall()
     # SQLite does not find text that is not UTF-8 by the text that is shown.
-    rows = rows or connection.execute("SELECT rowid, * FROM collections").fetchall()
+    rows = connection.execute("SELECT rowid, * FROM collections")
     called = [row for row in rows if name in (row["name"], row["id"])]
     return min(called, key=lambda row: bool(row["name"] != name), default=None)
 
@@ -349,27 +353,29 @@ def _count(connection: sqlite3.Connection, collection: str) -> int:
     )
 
 
-def _items(connection: sqlite3.Connection, collection: str) -> list[Item]:
-    rows = connection.execute(f"{_ITEMS} WHERE collection = ? ORDER BY place", (collection,))
-    return [_item_of(row) for row in rows]
+def _items(connection: sqlite3.Connection, collection: sqlite3.Row) -> list[Item]:
+    rows = connection.execute("SELECT * FROM items WHERE collection = ? ORDER BY place", (collection["id"],))
+    return [_item_of(row, collection["name"]) for row in rows]
 
 
-def _item(connection: sqlite3.Connection, collection: str, item: str) -> Item:
-    row = connection.execute(f"{_ITEMS} WHERE collection = ? AND i.id = ?", (collection, item)).fetchone()
+def _item(connection: sqlite3.Connection, collection: sqlite3.Row, item: str) -> Item:
+    row = connection.execute(
+        "SELECT * FROM items WHERE collection = ? AND id = ?", (collection["id"], item)
+    ).fetchone()
     if row is None:
         raise NoSuchCollection(f"the collection has no moment {item[:40]!r}; someone may have removed it")
-    return _item_of(row)
+    return _item_of(row, collection["name"])
 
 
-def _item_of(row: sqlite3.Row) -> Item:
+def _item_of(row: sqlite3.Row, collection: str) -> Item:
     facts = {name: row[name] for name in ("id", "video_id", "start", "end", "note", "query")}
     try:
         item = Item(**facts, tags=tuple(map(str, json.loads(row["tags"]))))
         _check_times(item.moment)
     except (ValueError, TypeError, RecursionError, UsageError) as error:
-        name = row["holder"][:LONGEST_NAME]
+        name = collection[:LONGEST_NAME]
         raise StoreError(f"the collection {name!r} contains an invalid moment ({error}); delete it") from None
-    _check_id(item.id, row["holder"])
+    _check_id(item.id, collection)
     return item
 
 
@@ -377,7 +383,7 @@ def _listed(connection: sqlite3.Connection, row: sqlite3.Row) -> Listed:
     facts = {name: row[name] for name in ("id", "name", "note", "changed")}
     try:
         _check_id(row["id"], row["name"])
-        items = _items(connection, row["id"])
+        items = _items(connection, row)
     except StoreError as error:
         return Listed(**facts, count=_count(connection, row["id"]), seconds=0.0, problem=str(error))
     return Listed(**facts, count=len(items), seconds=sum(item.moment.duration for item in items))
@@ -390,9 +396,7 @@ def _order(connection: sqlite3.Connection, items: Sequence[str]) -> None:
 
 def _read(connection: sqlite3.Connection, name: str) -> Collection:
     row = _row(connection, name)
-    return Collection(
-        row["id"], row["name"], row["note"], row["changed"], tuple(_items(connection, row["id"]))
-    )
+    return Collection(row["id"], row["name"], row["note"], row["changed"], tuple(_items(connection, row)))
 
 
 def _changed(connection: sqlite3.Connection, collection: str) -> Collection:
