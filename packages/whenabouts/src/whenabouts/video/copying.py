@@ -138,7 +138,10 @@ class _Copying:
         return Copied(began, self._ends, self._frames)
 
     def _nothing_there(self) -> MediaError:
-        return MediaError(f"{printable(self._span.path)}: holds nothing at {float(self._span.start):.3f} s")
+        return MediaError(
+            f"{printable(self._span.path)}: nothing at {float(self._span.start):.3f} s can be copied; "
+            "leave out --copy"
+        )
 
     def _time(self, packet: Any) -> Fraction:
         return Fraction(packet.pts * packet.time_base) - self._origin
@@ -212,7 +215,7 @@ class _Copying:
             at = self._time(packet)
             undated += packet.dts is None
             decoded = at if packet.dts is None else packet.dts * packet.time_base - self._origin
-            # One without decoding time that is shown behind the span may be needed for pictures in it.
+            # Pictures in the span may need one that is shown after it and has no decoding time.
             if decoded >= last and not (packet.dts is None and undated <= _MOST_REORDERED):
                 open_streams.discard(packet.stream_index)
                 if not open_streams:

@@ -198,8 +198,7 @@ def _put(writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], parts
             parts_done.reach(picture.end - first)
         if first is None:
             first = span.start
-            sound = _put_sound_alone(writer, span, pictures.nearest)
-            sound_ends = Fraction(sound.position, sound.form.rate)
+            sound_ends = _put_sound_alone(writer, span, pictures.nearest)
         elif sound is not None and not pictures.follows and _goes_on(writer, span, pictures):
             writer.put_sound(sound.read(max(pictures.end, span.end)))
             sound_ends = Fraction(sound.position, sound.form.rate)
@@ -234,8 +233,8 @@ def _goes_on(writer: MovieWriter, span: Span, pictures: PictureSpan) -> bool:
     return writer.form.parts == 1 or span.end - pictures.end > HELD_SECONDS
 
 
-def _put_sound_alone(writer: MovieWriter, span: Span, picture: VideoFrame | None) -> SoundSpan:
-    """Append sound before the first or behind the last picture, which stands still.
+def _put_sound_alone(writer: MovieWriter, span: Span, picture: VideoFrame | None) -> Fraction:
+    """Append sound of a span without pictures, with a picture that stands still; returns the sound's end.
 
     Raises MediaError without sound.
     """
@@ -248,7 +247,7 @@ def _put_sound_alone(writer: MovieWriter, span: Span, picture: VideoFrame | None
         length = Fraction(samples.shape[1], sound.form.rate)
         writer.put_picture(picture, span.look, writer.time, writer.time + length)
         writer.put_sound(samples)
-    return sound
+        return Fraction(sound.position, sound.form.rate)
 
 
 def _missing(path: Path, lengths: Counter[Fraction], first_of: Mapping[Fraction, Fraction]) -> str:

@@ -32,8 +32,8 @@ _INNER_HEADERS = {
     b"FLV": (re.compile(rb"FLV\x01[\0-\x05]\0\0\0\x09\0\0\0\0"), 13),
     b"nut": (re.compile(rb"nut/multimedia container\0"), 25),
 }
-_INITIAL = bytes(flags for flags in range(256) if flags & 8)
-# How files of formats begin of which FFmpeg reads one recording only, or others at wrong times.
+_INITIAL = bytes(flags for flags in range(256) if flags & 8)  # WavPack: the bit of an initial block
+# First bytes of formats whose joined recordings FFmpeg reads at wrong times, or only the first of them.
 _BEGINNINGS = [
     re.compile(pattern, re.DOTALL)
     for pattern in (
