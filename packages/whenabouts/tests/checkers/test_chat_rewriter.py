@@ -50,8 +50,9 @@ def test_a_checker_s_address_is_still_a_checker_s() -> None:
 
 def test_of_an_answer_only_lines_of_words_are_taken() -> None:
     taken = read_answer(_answer('say "this" exactly', "  two\nlines\x1b[31m ", "A Query"), "a query")
-    assert taken == ["say this exactly", "two lines [31m"]
+    assert taken == ["say this exactly", "two lines[31m"]
     assert not MARK.search(" ".join(read_answer(_answer("".join(MARK.pattern) + " a b"), "c")))
+    assert read_answer(_answer("می‌خواهم"), "q") == ["می‌خواهم"]  # the joiner inside belongs to the word
     assert len(read_answer(_answer(*"abcdefgh"), "q")) == MOST_QUERIES
     assert len(read_answer(_answer("word " * 500), "q")[0]) <= 200
     assert read_answer(f"```json\n{_answer('a')}\n```", "q") == ["a"]

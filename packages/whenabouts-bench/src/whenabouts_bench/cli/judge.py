@@ -10,8 +10,8 @@ from typing import Any
 
 from whenabouts.cli.options import add_guests, add_host, add_proxy, add_verb, proxy_settings
 from whenabouts.cli.terminal import for_terminal
-from whenabouts.export.text import one_line
 from whenabouts.intake.chat import Chat, Endpoint
+from whenabouts.intake.lines import one_line
 from whenabouts.server.settings import TOKEN_VARIABLE, Settings, default_cache
 from whenabouts.types import UsageError
 from whenabouts_bench.judging.journal import Journal

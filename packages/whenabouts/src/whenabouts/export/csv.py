@@ -10,8 +10,9 @@ from typing import IO
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.source import shown_path
-from whenabouts.export.text import clock, number, one_line, share
+from whenabouts.export.text import clock, number, share
 from whenabouts.export.timeline import frame_numbers
+from whenabouts.intake.lines import one_line
 
 NAME = "csv"
 SUFFIXES = (".csv",)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from whenabouts.export.moments import FileMoment
-from whenabouts.export.text import number, one_line, share
+from whenabouts.export.text import number, share
+from whenabouts.intake.lines import one_line
 
 _LONGEST_NAME = 100
 _LONGEST_NOTE = 1000

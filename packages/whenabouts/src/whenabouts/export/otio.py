@@ -14,8 +14,8 @@ from typing import IO, Any
 from whenabouts.export.marker import marker_name, marker_note
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
-from whenabouts.export.text import one_line
 from whenabouts.export.timeline import Event, Timeline, make_timeline
+from whenabouts.intake.lines import one_line
 
 NAME = "otio"
 SUFFIXES = (".otio",)

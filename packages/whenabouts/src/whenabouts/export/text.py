@@ -1,28 +1,6 @@
-"""Text from file names, subtitles and queries, made safe for one line of a list."""
+"""Text and numbers as lists of moments write them."""
 
 from __future__ import annotations
-
-import unicodedata
-
-from whenabouts.intake.lines import is_unseen
-
-
-def one_line(text: str, longest: int = 0) -> str:
-    """Text on one line without characters that show nothing, cut to `longest` characters (0: uncut).
-
-    >>> one_line("two\\nlines \\x1b[31mred")
-    'two lines [31mred'
-    """
-    valid = text.encode("utf-8", "backslashreplace").decode()
-    spaced = "".join(
-        " " if letter.isspace() or unicodedata.category(letter) in ("Zl", "Zp") else letter
-        for letter in valid
-    )
-    plain = "".join(
-        letter for letter in spaced if not is_unseen(letter) and unicodedata.category(letter) != "Cn"
-    )
-    joined = " ".join(plain.split())
-    return joined if not longest or len(joined) <= longest else joined[: longest - 1].rstrip() + "…"
 
 
 def escaped(text: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from whenabouts.export.text import clock, escaped, one_line
+from whenabouts.export.text import clock, escaped
+from whenabouts.intake.lines import one_line
 
 TranscriptFormat = Literal["srt", "vtt", "txt"]
 MEDIA_TYPES: dict[TranscriptFormat, str] = {

@@ -1,4 +1,4 @@
-"""Text from outside on one line: answers of models, messages of libraries and servers."""
+"""Text from outside on one line: answers of models, messages of libraries and servers, names, subtitles."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ _SHAPELESS = {"BN", "LRE", "LRO", "RLE", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI
 _JOINERS = "\u200c\u200d"  # Persian, Indic scripts and emoji need them
 
 
-def one_line(text: str, most: int) -> str:
-    """The text on one line of at most `most` characters, without control characters.
+def one_line(text: str, most: int = 0) -> str:
+    """The text on one line without characters that show nothing, cut to `most` characters (0: uncut).
 
-    >>> one_line("two\\nlines \\x1b[31mred", 12)
-    'two lines […'
+    >>> one_line("two\\nlines \\x1b[31mred"), one_line("two\\nlines \\x1b[31mred", 12)
+    ('two lines [31mred', 'two lines […')
     """
-    line = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
-    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+    valid = text.encode("utf-8", "backslashreplace").decode()
+    shown = (
+        sign
+        for sign in valid
+        if sign.isspace() or not (is_unseen(sign) or unicodedata.category(sign) == "Cn")
+    )
+    line = " ".join("".join(shown).split())
+    return line if not most or len(line) <= most else line[: most - 1].rstrip() + "…"
 
 
 def is_unseen(letter: str) -> bool:
