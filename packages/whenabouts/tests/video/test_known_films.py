@@ -391,6 +391,14 @@ def test_an_avi_that_lost_pictures_says_that_later_ones_come_early(tmp_path: Pat
         )
 
 
+def test_an_avi_without_pictures_has_no_times(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.avi", FILMS["decoding_times.avi"][0])
+    data = path.read_bytes()
+    path.write_bytes(data[: data.index(b"movi") + 4])
+    with pytest.raises(MediaError, match="holds no picture that can be reached"):
+        read_timing(path)
+
+
 def test_a_film_that_cannot_be_searched_by_time_is_read_from_its_first_instant(tmp_path: Path) -> None:
     if (program := shutil.which("ffmpeg")) is None:
         pytest.skip("needs the program ffmpeg: PyAV lacks the encoder")

@@ -58,7 +58,7 @@ def _times(path: Path, container: InputContainer, stream: VideoStream, clock: Cl
         if other.index != stream.index:
             other.discard = Discard.all
     packets = list(_stamps(container, stream))
-    if clock.is_ordered:
+    if packets and clock.is_ordered:
         packets = _from_first_shown(path, packets)
     if not packets:
         raise MediaError(
@@ -68,7 +68,7 @@ def _times(path: Path, container: InputContainer, stream: VideoStream, clock: Cl
     step = max(1, round(1 / ((stream_rate(stream) or Fraction(25)) * base)))
     if clock.is_counted:
         return FrameTimes(np.arange(len(packets), dtype=np.int64) * step, base, len(packets) * step)
-    rows = [(dts if clock.is_ordered or pts is None else pts, length) for pts, dts, length in packets]
+    rows = [(dts if pts is None else pts, length) for pts, dts, length in packets]
     stamps = np.array([stamp for stamp, _ in rows if stamp is not None], np.int64)
     if not len(stamps):
         return FrameTimes(np.arange(len(packets), dtype=np.int64) * step, base, len(packets) * step)
@@ -83,10 +83,9 @@ def _times(path: Path, container: InputContainer, stream: VideoStream, clock: Cl
 def _from_first_shown(
     path: Path, packets: list[tuple[int | None, int | None, int]]
 ) -> list[tuple[int | None, int | None, int]]:
-    """Packets whose decoding times are those at which their pictures come out of the decoder.
+    """The packets of an AVI, each with the time at which the decoder delivers its picture.
 
-    Pictures that are stored out of order come out some packets late, so the n-th is shown when a later packet
-    is decoded; the last ones follow at the end.
+    Pictures that are stored out of order are delivered some packets late; the last ones follow at the end.
     """
     decoding = [dts for _, dts, _ in packets if dts is not None]
     first = _first_shown(path)
