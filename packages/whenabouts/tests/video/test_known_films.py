@@ -281,8 +281,7 @@ def test_joined_cuts_keep_the_sound_behind_the_pictures(tmp_path: Path) -> None:
     out = tmp_path / "out.mp4"
     made = join([(path, 4.0, 7.0), (path, 8.0, 10.0), (path, 1.0, 3.0)], out)
     assert [(round(one.start, 2), round(one.end, 2)) for one in made] == [(4, 7), (8, 10), (1, 3)]
-    tones = [heard(out, start).get(second) for start, seconds in ((-4, range(4, 7)),) for second in seconds]
-    assert tones == [4, 5, 6]
+    assert [heard(out, -4).get(second) for second in (4, 5, 6)] == [4, 5, 6]
     assert [heard(out, -5).get(second) for second in (8, 9)] == [8, 9]
     assert [heard(out, 4).get(second) for second in (1, 2)] == [1, 2]
     pictures = shown(out)

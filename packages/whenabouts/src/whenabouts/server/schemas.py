@@ -100,7 +100,7 @@ class Strict(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _no_truth_as_number(cls, value: Any, info: ValidationInfo) -> Any:
+    def _no_bool_as_number(cls, value: Any, info: ValidationInfo) -> Any:
         kind = cls.model_fields[info.field_name or ""].annotation
         if isinstance(value, bool) and bool not in (kind, *get_args(kind)):
             raise ValueError("neither true nor false is accepted here")

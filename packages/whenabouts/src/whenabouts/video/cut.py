@@ -228,7 +228,7 @@ def _put(writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], parts
 def _goes_on(writer: MovieWriter, span: Span, pictures: PictureSpan) -> bool:
     """Whether sound behind the last picture is part of the cut.
 
-    Between joined parts, a sound that is longer by a few samples alone would delay all that follows.
+    In a joined film, sound that is a few samples longer than the pictures would delay all later parts.
     """
     return writer.form.parts == 1 or span.end - pictures.end > HELD_SECONDS
 
