@@ -208,7 +208,7 @@ def test_a_second_recording_of_sound_that_is_not_read_is_named(tmp_path: Path, n
 
 
 def _is_named(path: Path, last: Path) -> None:
-    """Whether the bytes of the last part of a file are those that are said to be joined to it."""
+    """Check that the last part of a file, and nothing of that part alone, counts as joined."""
     assert abs(joined_bytes(path) - last.stat().st_size) <= 1
     assert joined_bytes(last) == 0
 
