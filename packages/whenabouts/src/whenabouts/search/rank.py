@@ -117,7 +117,7 @@ def ranked(
 
     Scores become surprises among unrelated sentences (`Chance.surprise`), which puts streams, and groups of
     videos in a stream, on one scale. `_UNSAID_DISCOUNT` times the share of the query that a moment does not
-    say (`unsaid`) is taken off. A moment found by several streams gets the sum, and the surer one's span. With
+    say (`unsaid`) is taken off. A moment found by several streams gets the sum, and the surer span. With
     m streams searched, an unrelated sentence has m chances, so the percentile is (1 - exp(-surprise)) ** m.
     A moment whose group has no chance gets no percentile, and is ranked by another chance of its stream.
     """
