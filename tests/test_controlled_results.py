@@ -78,7 +78,8 @@ def outcomes_of(name: str) -> Outcomes:
 def computed(name: str) -> dict[tuple[str, str], list[float]]:
     """(Pair, metric) -> the difference, the ends of its interval, and p."""
     study = load_studies()[name.removesuffix("-new")]
-    head, _, *rows = differences(study, outcomes_of(name))
+    systems = [system.name for system in study.systems]
+    head, _, *rows = differences(study.differences, outcomes_of(name), systems)
     metrics = head.strip("| ").split(" | ")[2:]
     return {
         (pair, metric): [float(number) for number in re.findall(r"[+-]?\d[\d.]*(?:e-\d+)?", cell)]
