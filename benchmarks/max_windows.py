@@ -2,9 +2,9 @@
 
     python -m benchmarks.max_windows DIR      # DIR has highlight_val_release.jsonl
 
-The programs learn at most 5 windows of a query, drawn anew in each epoch (`data.max_windows`). Told are the
-queries that it touches, the share of windows that an epoch leaves out, and the share of all learned windows
-that belong to the queries it touches, without and with the limit: the span losses are means over windows.
+The programs learn at most 5 windows of a query, drawn anew in each epoch (`data.max_windows`). Printed are
+the number of queries with more, the share of windows that an epoch leaves out, and the share of all learned
+windows that belong to these queries, without and with the limit: the span losses are means over windows.
 """
 
 from __future__ import annotations

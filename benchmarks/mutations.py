@@ -11,8 +11,8 @@ returned value. A seed draws the faults from the room's source, so the same sour
 
 Each fault is planted alone in a copy of the committed tree. The room's tests run there until the first
 failure. A run that takes far longer than without a fault counts as noticed. `--tests-of` takes the tests of
-another commit, to compare two sets of tests on the same faults. Some faults have no visible effect, so no
-room reaches 100 %.
+another commit, to compare two sets of tests on the same faults. Some faults have no visible effect, and no
+test can notice them. Intervals of shares are Clopper and Pearson's.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import describe_machine
+
+from whenabouts.confidence.rates import exact_interval
 
 ROOT = Path(__file__).resolve().parents[1]
 OPPOSITE: dict[type[ast.AST], type[ast.AST]] = {
@@ -139,14 +141,6 @@ def _replace(tree: ast.AST, old: ast.AST, new: ast.AST) -> None:
                 setattr(parent, name, new)
             elif isinstance(value, list):
                 value[:] = [new if each is old else each for each in value]
-
-
-def wilson(found: int, asked: int, z: float = 1.96) -> tuple[float, float]:
-    """The 95 % interval of a share by Wilson (1927)."""
-    share, spread = found / asked, z * z / asked
-    middle = (share + spread / 2) / (1 + spread)
-    half = z * (share * (1 - share) / asked + spread / (4 * asked)) ** 0.5 / (1 + spread)
-    return round(max(0.0, middle - half), 3), round(min(1.0, middle + half), 3)
 
 
 def copied(place: Path, tests_of: str | None) -> None:
@@ -254,7 +248,7 @@ def measure(
         "noticed": noticed,
         "of_these_by_time": slow,
         "share": round(noticed / len(drawn), 3),
-        "interval": wilson(noticed, len(drawn)),
+        "interval": [round(end, 3) for end in exact_interval(noticed, len(drawn))],
         "seconds_without_fault": round(seconds),
         "not_noticed": unnoticed,
     }

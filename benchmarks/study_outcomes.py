@@ -35,7 +35,7 @@ from whenabouts_bench.evaluation.comparison import clusters_of
 from whenabouts_bench.evaluation.evaluate import annotations_of, evaluate
 from whenabouts_bench.evaluation.protocols import find_protocol
 from whenabouts_bench.evaluation.several_trainings import over_trainings, pooled_variance
-from whenabouts_bench.evaluation.significance import corrected
+from whenabouts_bench.evaluation.significance import bootstrap_intervals, corrected
 from whenabouts_bench.formats import open_run
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.formats.runs import RunSource, moments_of
@@ -58,7 +58,8 @@ class Outcomes:
 
     def __post_init__(self) -> None:
         for (system, seed), (other, copy) in combinations(self.values, 2):
-            if system == other and np.array_equal(self.values[system, seed], self.values[system, copy]):
+            values, others = self.values[system, seed], self.values[other, copy]
+            if system == other and np.array_equal(values, others, equal_nan=True):
                 raise SystemExit(
                     f"{system}-{copy}: every query has the values of {system}-{seed}; a copy is no second "
                     "training: train it with its own seed"
@@ -72,6 +73,11 @@ class Outcomes:
     def systems(self) -> tuple[str, ...]:
         """In their order, each once."""
         return tuple(dict.fromkeys(system for system, _ in self.values))
+
+    @property
+    def trained_again(self) -> list[str]:
+        """The systems with two or more trainings."""
+        return [system for system in self.systems if len(self.seeds(system)) > 1]
 
     def seeds(self, system: str) -> tuple[str, ...]:
         """Those of a system's trainings, in their order."""
@@ -205,33 +211,57 @@ def tables(study: Study, outcomes: Outcomes) -> Iterator[str]:
             cells = " | ".join(trainings.seeds(own.tolist()) for own in means.T)
             yield f"| {system.name} | {len(seeds)} | {cells} |"
     yield ""
-    yield from differences(study, outcomes)
+    yield from differences(study.differences, outcomes, [system.name for system in study.systems])
 
 
-def differences(study: Study, outcomes: Outcomes) -> Iterator[str]:
-    """A line for each of the study's differences, by the trainings that both systems have, two or more."""
+def mean_rows(outcomes: Outcomes) -> Iterator[str]:
+    """Each system in percent with 95 % intervals over videos, and over trainings if it has several."""
+    clusters = np.unique(outcomes.videos, return_inverse=True)[1]
+    trained = outcomes.trained_again
+    pooled = pooled_variance([outcomes.of(system) for system in trained]) if trained else None
+    yield f"| system | trainings | {' | '.join(outcomes.metrics)} |"
+    yield "|" + "---|" * (len(outcomes.metrics) + 2)
+    for system in outcomes.systems:
+        values, several = outcomes.of(system), system in trained
+        ends = (
+            over_trainings(values, clusters, pooled).ends
+            if several
+            else bootstrap_intervals(values[0], clusters)
+        )
+        cells = (
+            f"{100 * mean:.1f} ({100 * low:.1f} to {100 * high:.1f})"
+            for mean, (low, high) in zip(values.mean(axis=(0, 1)), ends, strict=True)
+        )
+        yield f"| {system} | {len(values) if several else ''} | {' | '.join(cells)} |"
+
+
+def differences(
+    pairs: Sequence[tuple[str, str]], outcomes: Outcomes, systems: Sequence[str]
+) -> Iterator[str]:
+    """A line for each pair of systems, by the trainings that both have, two or more.
+
+    How much trainings vary is pooled over `systems`; a file may have more, of other studies.
+    """
     _, clusters = np.unique(outcomes.videos, return_inverse=True)
     shared = {
         (system, baseline): [seed for seed in outcomes.seeds(system) if seed in outcomes.seeds(baseline)]
-        for system, baseline in study.differences
+        for system, baseline in pairs
     }
-    pairs = {pair: seeds for pair, seeds in shared.items() if len(seeds) > 1}
-    if not pairs:
+    told = {pair: seeds for pair, seeds in shared.items() if len(seeds) > 1}
+    if not told:
         return
-    # How much trainings vary is pooled over all rows of the study.
-    rows = [outcomes.of(system.name) for system in study.systems if outcomes.seeds(system.name)]
-    pooled = pooled_variance(rows).of_difference
+    pooled = pooled_variance([outcomes.of(system) for system in systems if outcomes.seeds(system)])
     found = []
-    for (system, baseline), seeds in pairs.items():
+    for (system, baseline), seeds in told.items():
         values = outcomes.of(system, seeds) - outcomes.of(baseline, seeds)
-        found.append((values.mean(axis=(0, 1)), over_trainings(values, clusters, pooled)))
-    p = corrected(np.stack([told.p for _, told in found]))
+        found.append((values.mean(axis=(0, 1)), over_trainings(values, clusters, pooled.of_difference)))
+    p = corrected(np.stack([result.p for _, result in found]))
     yield f"| difference | trainings | {' | '.join(outcomes.metrics)} |"
     yield "|" + "---|" * (len(outcomes.metrics) + 2)
-    for ((system, baseline), seeds), (means, told), own in zip(pairs.items(), found, p, strict=True):
+    for ((system, baseline), seeds), (means, result), own in zip(told.items(), found, p, strict=True):
         cells = (
             f"{100 * mean:+.1f} ({100 * low:+.1f} to {100 * high:+.1f}; p = {value:.2g})"
-            for mean, (low, high), value in zip(means, told.ends, own, strict=True)
+            for mean, (low, high), value in zip(means, result.ends, own, strict=True)
         )
         yield f"| {system} - {baseline} | {len(seeds)} | {' | '.join(cells)} |"
 

@@ -28,8 +28,8 @@ from pathlib import Path
 import numpy as np
 from benchmarks import trainings
 from benchmarks.spoken_search import CUTS, TOLERANCE
-from benchmarks.study_outcomes import Outcomes, opened, write_answers, written
-from benchmarks.two_annotators import MOMENTS, OwnRun, mean_rows, srt
+from benchmarks.study_outcomes import Outcomes, mean_rows, opened, write_answers, written
+from benchmarks.two_annotators import MOMENTS, OwnRun, srt
 from numpy.typing import NDArray
 
 from whenabouts import Corpus
@@ -250,7 +250,7 @@ def table(outcomes: Outcomes) -> Iterator[str]:
     systems of a metric by Holm's method.
     """
     yield from mean_rows(outcomes)
-    trained = [system for system in outcomes.systems if len(outcomes.seeds(system)) > 1]
+    trained = outcomes.trained_again
     if not trained:
         return
     clusters = np.unique(outcomes.videos, return_inverse=True)[1]

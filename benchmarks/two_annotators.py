@@ -18,8 +18,8 @@ lists 60 moments of 100 that are asked for, so R@100 counts fewer.
 `--run NAME=FILE` is a run of a trained system; several of one NAME are trainings. What each query found is
 kept in a file, beside that of systems asked before. `table` needs nothing else: it prints means with 95 %
 intervals over videos (and trainings), and trained systems against XML, training by training, with p corrected
-by Holm's method over the systems of a metric. `validated` writes such a file of what the sentence rankers
-and trainings found in the validation split: the trainings' best epochs so far, as their folders have it.
+by Holm's method over the systems of a metric. `validated` writes such a file for the validation split: of the
+sentence rankers, and of each training's best epoch so far, which its folder has.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.machine import describe_machine
-from benchmarks.studies import Study, System
-from benchmarks.study_outcomes import Outcomes, differences, opened, written
+from benchmarks.study_outcomes import Outcomes, differences, mean_rows, opened, written
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 
@@ -46,8 +45,8 @@ from whenabouts.clips import clip_counts
 from whenabouts.encoders import encode_passages, open_text_encoder
 from whenabouts_bench.datasets import open_dataset
 from whenabouts_bench.datasets.activitynet_two_annotators import SHARES, WORDS_FILE, write_two_annotators
+from whenabouts_bench.evaluation.comparison import clusters_of
 from whenabouts_bench.evaluation.evaluate import Evaluation, evaluate
-from whenabouts_bench.evaluation.several_trainings import over_trainings, pooled_variance
 from whenabouts_bench.evaluation.significance import bootstrap_intervals
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
 from whenabouts_bench.formats.runs import RunBlock, RunBlockBuilder, Task, own_lists
@@ -96,8 +95,7 @@ def main() -> None:
     elif options.verb == "measure":
         measure(options.out, options.own, options.run)
     elif options.verb == "validated":
-        found, known = validated(options.run), untrained(options.out, "val")
-        written(replace(found, values={**known.values, **found.values}), options.file)
+        written(validated(options.run, untrained(options.out, "val")), options.file)
     else:
         print("\n".join(table(opened(options.file))))
 
@@ -362,29 +360,29 @@ def trainings_of(runs: Sequence[str]) -> Iterator[tuple[tuple[str, str], Path]]:
         yield (name, str(counts[name])), Path(place)
 
 
-def validated(runs: Sequence[str]) -> Outcomes:
-    """What each query of the validation split found, from the folders of trainings."""
-    values: dict[tuple[str, str], Floats] = {}
-    queries: tuple[str, ...] = ()
+def validated(runs: Sequence[str], beside: Outcomes) -> Outcomes:
+    """Outcomes of the validation split, with what its queries found in the folders of trainings."""
+    values = dict(beside.values)
     for training, folder in trainings_of(runs):
         text = (folder / "validation.queries.jsonl").read_text(encoding="utf-8")
-        rows = sorted((json.loads(line) for line in text.splitlines()), key=lambda row: row["query_id"])
-        queries = queries or tuple(row["query_id"] for row in rows)
-        if queries != tuple(row["query_id"] for row in rows):
-            raise SystemExit(f"{folder}: validated on other queries than the first training")
-        values[training] = np.array([[row["metrics"][metric] for metric in METRICS] for row in rows])
-    return Outcomes(METRICS, queries, tuple(query.partition("#")[0] for query in queries), values)
+        found = {row["query_id"]: row["metrics"] for row in map(json.loads, text.splitlines())}
+        if found.keys() != set(beside.queries):
+            raise SystemExit(f"{folder}: validated on other queries than those of the validation split")
+        values[training] = np.array(
+            [[found[query][metric] for metric in METRICS] for query in beside.queries]
+        )
+    return replace(beside, values=values)
 
 
 def outcomes_of(truth: Annotations, asked: Mapping[tuple[str, str], Evaluation]) -> Outcomes:
     """What each query of the split found; NaN where a system was not asked."""
-    filed = {truth.queries[q].id: truth.videos[v].id for q, v in zip(truth.query, truth.video, strict=True)}
+    filed = clusters_of(truth)
     row = {query: number for number, query in enumerate(sorted(filed))}
     values = {}
     for training, one in asked.items():
         values[training] = np.full((len(row), len(METRICS)), np.nan)
         values[training][[row[query] for query in one.query_ids]] = one.values
-    return Outcomes(METRICS, tuple(row), tuple(filed[query] for query in row), values)
+    return Outcomes(METRICS, tuple(row), tuple(truth.videos[filed[query]].id for query in row), values)
 
 
 def keep(outcomes: Outcomes) -> None:
@@ -428,13 +426,13 @@ def together(splits: Sequence[Annotations]) -> Annotations:
 
 def numbers_of(one: Evaluation, truth: Annotations) -> dict[str, Any]:
     """Metric -> percent with its interval over videos."""
-    own = {truth.queries[q].id: v for q, v in zip(truth.query.tolist(), truth.video.tolist(), strict=True)}
-    ends = bootstrap_intervals(one.values, np.array([own[name] for name in one.query_ids]))
+    filed = clusters_of(truth)
+    ends = bootstrap_intervals(one.values, np.array([filed[name] for name in one.query_ids]))
     metrics = {
         metric: [round(100 * float(value), 2) for value in (mean, *interval)]
         for metric, mean, interval in zip(one.metrics, one.values.mean(axis=0), ends, strict=True)
     }
-    return {"queries": len(one.query_ids), "videos": len(set(own.values())), "metrics": metrics}
+    return {"queries": len(one.query_ids), "videos": len(set(filed.values())), "metrics": metrics}
 
 
 def table(outcomes: Outcomes) -> Iterator[str]:
@@ -451,38 +449,17 @@ def table(outcomes: Outcomes) -> Iterator[str]:
         values = {
             training: own[kept] for training, own in outcomes.values.items() if np.isfinite(own[kept]).all()
         }
-        part = replace(outcomes, videos=videos, values=values)
+        queries = tuple(np.array(outcomes.queries)[kept].tolist())
+        part = replace(outcomes, queries=queries, videos=videos, values=values)
         yield f"{len(videos):,} queries of {len(set(videos)):,} videos:"
         yield ""
         yield from mean_rows(part)
-        trained = [system for system in part.systems if len(part.seeds(system)) > 1]
+        trained = part.trained_again
         if BASELINE in trained and len(trained) > 1:
-            rows = tuple(System(system, Path()) for system in trained)
-            pairs = tuple((system, BASELINE) for system in trained if system != BASELINE)
             yield ""
-            yield from differences(Study("", rows, "corpus", (), part.metrics, pairs), part)
+            pairs = [(system, BASELINE) for system in trained if system != BASELINE]
+            yield from differences(pairs, part, trained)
         yield ""
-
-
-def mean_rows(outcomes: Outcomes) -> Iterator[str]:
-    """Each system in percent with 95 % intervals over videos, and over trainings if it has several."""
-    clusters = np.unique(outcomes.videos, return_inverse=True)[1]
-    trained = [system for system in outcomes.systems if len(outcomes.seeds(system)) > 1]
-    pooled = pooled_variance([outcomes.of(system) for system in trained]) if trained else None
-    yield f"| system | trainings | {' | '.join(outcomes.metrics)} |"
-    yield "|" + "---|" * (len(outcomes.metrics) + 2)
-    for system in outcomes.systems:
-        values, several = outcomes.of(system), system in trained
-        ends = (
-            over_trainings(values, clusters, pooled).ends
-            if several
-            else bootstrap_intervals(values[0], clusters)
-        )
-        cells = (
-            f"{100 * mean:.1f} ({100 * low:.1f} to {100 * high:.1f})"
-            for mean, (low, high) in zip(values.mean(axis=(0, 1)), ends, strict=True)
-        )
-        yield f"| {system} | {len(values) if several else ''} | {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

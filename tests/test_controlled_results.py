@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from functools import cache
@@ -78,7 +79,8 @@ def outcomes_of(name: str) -> Outcomes:
 def computed(name: str) -> dict[tuple[str, str], list[float]]:
     """(Pair, metric) -> the difference, the ends of its interval, and p."""
     study = load_studies()[name.removesuffix("-new")]
-    head, _, *rows = differences(study, outcomes_of(name))
+    systems = [system.name for system in study.systems]
+    head, _, *rows = differences(study.differences, outcomes_of(name), systems)
     metrics = head.strip("| ").split(" | ")[2:]
     return {
         (pair, metric): [float(number) for number in re.findall(r"[+-]?\d[\d.]*(?:e-\d+)?", cell)]
@@ -160,8 +162,8 @@ def test_no_row_of_relevant_pairs_is_above_xml() -> None:
     assert np.mean(whole.of("xml_pr")[:, :, first]) < np.mean(whole.of("xml")[:, :, first]) / 2
 
 
-def test_intervals_on_the_page_of_two_annotators_are_those_of_its_files() -> None:
-    """Outcomes, and numbers of 27 November where no outcomes were kept."""
+def test_numbers_on_the_page_of_two_annotators_are_those_of_its_files() -> None:
+    """Outcomes, numbers of 27 November where no outcomes were kept, and cosines after epochs 1 and 10."""
     results = ROOT / "benchmarks" / "results"
     lines = [
         line
@@ -174,9 +176,15 @@ def test_intervals_on_the_page_of_two_annotators_are_those_of_its_files() -> Non
         for one in before.values()
         for numbers in one["metrics"].values()
     ]
-    pattern = rf"({NUMBER}) \(({NUMBER}) to ({NUMBER})\b"
-    known = {tuple(map(float, numbers)) for line in lines for numbers in re.findall(pattern, line)}
-    shown = re.findall(pattern, (results / "two_annotators.md").read_text(encoding="utf-8"))
+    page = (results / "two_annotators.md").read_text(encoding="utf-8")
+    pattern = rf"{NUMBER} \({NUMBER} to {NUMBER}(?:; p = [\d.e-]+)?\)"
+    shown = re.findall(pattern, page)
     assert len(shown) > 80
-    for numbers in shown:
-        assert tuple(map(float, numbers)) in known, numbers
+    assert {*shown} <= {numbers for line in lines for numbers in re.findall(pattern, line)}
+    cosines: dict[tuple[str, str], list[float]] = {}
+    with (results / "two_annotators_curves.csv").open(encoding="utf-8", newline="") as stream:
+        for row in csv.DictReader(stream):
+            cosines.setdefault((row["system"], row["epoch"]), []).append(float(row["own_cosine"]))
+    for system in {name for name, _ in cosines}:
+        first, last = (np.mean(cosines[system, epoch]) for epoch in ("1", "10"))
+        assert f"| {system} | {first:.2f}, {last:.2f} |" in page

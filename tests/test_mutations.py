@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks import mutations
-from benchmarks.mutations import Room, measure, places_in, planted, room_named, wilson
+from benchmarks.mutations import Room, measure, places_in, planted, room_named
 
 SOURCE = '''"""A module of 3 lines."""
 if TYPE_CHECKING:
@@ -78,8 +78,3 @@ def test_a_room_is_a_folder_or_a_module_with_the_tests_that_mirror_it() -> None:
     assert module.tests == ["packages/whenabouts/tests/test_choices.py"]
     with pytest.raises(SystemExit, match=r"nobody\.py, .*test_nobody\.py: there is no such file"):
         room_named("whenabouts/nobody", mutations.ROOT)
-
-
-def test_the_interval_is_wilsons() -> None:
-    assert wilson(8, 10) == (0.49, 0.943)
-    assert wilson(10, 10) == (0.722, 1.0)

@@ -92,13 +92,18 @@ def test_what_trainings_found_in_validation_is_read_from_their_folders(tmp_path:
         ]
         (tmp_path / seed).mkdir()
         (tmp_path / seed / "validation.queries.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    found = validated([f"XML={tmp_path / 'one'}", f"XML={tmp_path / 'two'}"])
-    assert (found.queries, found.videos, found.seeds("XML")) == (("v0#0", "v1#0"), ("v0", "v1"), ("1", "2"))
+    beside = Outcomes(METRICS, ("v0#0", "v1#0"), ("v0", "v1"), {("words", "1"): np.zeros((2, len(METRICS)))})
+    found = validated([f"XML={tmp_path / 'one'}", f"XML={tmp_path / 'two'}"], beside)
+    assert (found.queries, found.systems, found.seeds("XML")) == (
+        beside.queries,
+        ("words", "XML"),
+        ("1", "2"),
+    )
     assert found.of("XML")[:, :, :2].tolist() == [[[0, 1], [1, 1]], [[0, 0], [1, 0]]]
     file = tmp_path / "two" / "validation.queries.jsonl"
     file.write_text(file.read_text().replace("v0#0", "v2#0"))
     with pytest.raises(SystemExit, match="two: validated on other queries"):
-        validated([f"XML={tmp_path / 'one'}", f"XML={tmp_path / 'two'}"])
+        validated([f"XML={tmp_path / 'one'}", f"XML={tmp_path / 'two'}"], beside)
 
 
 def test_trainings_are_held_against_xml_and_a_copy_is_none() -> None:

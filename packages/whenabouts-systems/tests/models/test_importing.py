@@ -363,7 +363,7 @@ def test_an_old_file_that_is_damaged_is_told(tmp_path: Path) -> None:
         read_checkpoint(path)
     for content, told in (
         (pickle.dumps(5), "not of torch.save"),
-        (data[: len(data) // 4], "damaged|cut off|lacks the values"),
+        (data[: len(data) // 4], "damaged|cut off|lacks its values"),
         (data.replace(b"little_endianq\x02\x88", b"little_endianq\x02\x89", 1), "other byte order"),
         (b"Once upon a time", "damaged or not a pickle|has a step"),
         (data.replace(b"]q", b"](]e]q", 1) if b"]q" in data else b"", "damaged|no tensor uses|no pickle"),
@@ -384,7 +384,7 @@ class ClaimedTensor:
         self.rest: tuple[Any, ...] = (offset, size, stride, False, OrderedDict())
 
 
-def claimed_file(path: Path, claimed: ClaimedTensor) -> Path:
+def claimed_file(path: Path, claimed: Any) -> Path:
     """A checkpoint with one parameter of which 16 bytes are kept."""
 
     class Pickler(pickle.Pickler):
@@ -443,6 +443,18 @@ def test_sizes_that_a_file_claims_are_never_believed(tmp_path: Path) -> None:
     ):
         with pytest.raises(FormatError, match=rf"parameter 'weight' .*{why}|parameter 'weight' {why}"):
             read_checkpoint(claimed_file(tmp_path / "m.ckpt", claimed))
+
+
+@pytest.mark.parametrize("value", [ClaimedTensor(4, 0, (4,), (1,), os.system), os.system])
+def test_a_strange_name_of_a_type_is_shown_on_one_line(value: Any, tmp_path: Path) -> None:
+    path = claimed_file(tmp_path / "m.ckpt", value)
+    with zipfile.ZipFile(path) as archive:
+        pickled = archive.read("archive/data.pkl").replace(b"system", b"sys\x1b[31m\rem")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", pickled)
+        archive.writestr("archive/data/0", bytes(16))
+    with pytest.raises(FormatError, match=r"parameter 'weight' is .*\.sys \[31m em; accepted"):
+        read_checkpoint(path)
 
 
 def test_many_parameters_of_the_same_values_do_not_fill_the_memory(tmp_path: Path) -> None:

@@ -49,8 +49,8 @@ def features(tiny: Any) -> Path:
     return Path(tiny.folder)
 
 
-def small(name: str, experiment: Experiment) -> Iterator[str]:
-    """Settings that make a stage small."""
+def small(experiment: Experiment) -> list[str]:
+    """Settings that make an experiment small."""
     files = {stream: "sub.h5" if stream == "sub" else "vision.h5" for stream in experiment.features.streams}
     settings = [f"features.streams.{stream}={file}" for stream, file in files.items()]
     settings += [f"model.{key}={value}" for key, value in SIZES.items() if key in experiment.model]
@@ -62,8 +62,7 @@ def small(name: str, experiment: Experiment) -> Iterator[str]:
         settings.append("features.sentences=''")
     if experiment.data.pairs:
         settings.append("data.pairs=pairs.safetensors")
-    settings += ["features.clip_seconds=2.0", "training.epochs=1", "training.batch_size=4"]
-    yield from (f"{name}.{setting}" for setting in settings)
+    return [*settings, "features.clip_seconds=2.0", "training.epochs=1", "training.batch_size=4"]
 
 
 def shipped() -> Iterator[Any]:
@@ -75,7 +74,7 @@ def shipped() -> Iterator[Any]:
 @pytest.mark.parametrize("path", [*shipped()])
 def test_a_shipped_file_of_stages_trains_to_its_end(path: Path, features: Path, tmp_path: Path) -> None:
     whole = load_stages(path)
-    made_small = [setting for name, one in whole.stages.items() for setting in small(name, one)]
+    made_small = [f"{name}.{setting}" for name, one in whole.stages.items() for setting in small(one)]
     staged = load_stages(path, [*FILES, *made_small])
     outcome = launch_stages(staged, features, tmp_path / "run", open_device("cpu"))
     assert outcome.title == whole.title
@@ -123,8 +122,7 @@ def test_every_system_has_an_experiment() -> None:
 def trained_small(name: str, features: Path, run: Path, *more: str) -> Path:
     """The folder of a shipped experiment's training with small sizes."""
     path = FOLDER / f"{name}.toml"
-    made_small = [setting.removeprefix("one.") for setting in small("one", load_experiment(path))]
-    experiment = load_experiment(path, [*FILES, *made_small, *more])
+    experiment = load_experiment(path, [*FILES, *small(load_experiment(path)), *more])
     outcome = launch(experiment, features, run, open_device("cpu"))
     assert outcome.reason == "its one epoch"
     assert outcome.score is not None and np.isfinite(outcome.score)

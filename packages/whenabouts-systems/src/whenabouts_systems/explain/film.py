@@ -92,9 +92,8 @@ def instants(seconds: float, count: int, marked: Sequence[Moment]) -> list[float
     part = seconds / count
     chosen = [(number + 0.5) * part for number in range(count)]
     for moment in reversed(marked):
-        middle = (moment.start + moment.end) / 2
-        if middle < seconds and not any(moment.start <= at < moment.end for at in chosen):
-            chosen[min(int(middle / part), count - 1)] = middle
+        if moment.middle < seconds and not any(moment.start <= at < moment.end for at in chosen):
+            chosen[min(int(moment.middle / part), count - 1)] = moment.middle
     return chosen
 
 

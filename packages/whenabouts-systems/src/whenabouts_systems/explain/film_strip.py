@@ -214,45 +214,42 @@ def _draw_frame(axes: Any, frame: Hung) -> None:
     from matplotlib.patches import Rectangle
 
     top, middle = _LINE_HIGH + _HANG, frame.left + frame.wide / 2
+    below = top + frame.high + 8
     colour = _COLOURS[frame.mark]
     axes.plot([frame.at, frame.at, middle], [8, _LINE_HIGH, top], color=colour, linewidth=0.7)
-    right, bottom = frame.left + frame.wide, top + frame.high
-    axes.imshow(frame.image, extent=(frame.left, right, bottom, top), aspect="auto", zorder=1)
+    place = (frame.left, top, frame.wide, frame.high)
+    _draw_image(axes, frame.image, place, colour if frame.mark else "none")
     for first, high, last, low in frame.boxes:
         corner = (frame.left + first * frame.wide, top + high * frame.high)
         size = ((last - first) * frame.wide, (low - high) * frame.high)
         axes.add_patch(Rectangle(corner, *size, fill=False, edgecolor=_WRITTEN, linewidth=1.0, zorder=3))
-    if frame.mark:
-        border = Rectangle(
-            (frame.left, top),
-            frame.wide,
-            frame.high,
-            fill=False,
-            edgecolor=colour,
-            linewidth=_BORDER,
-            zorder=2,
-        )
-        axes.add_patch(border)
-    axes.text(middle, bottom + 8, frame.label, fontsize=SMALL, ha="center", va="center", color=colour)
+    axes.text(middle, below, frame.label, fontsize=SMALL, ha="center", va="center", color=colour)
 
 
-def draw_moments(canvas: Canvas, moments: Sequence[Ranked], left: float, top: float, wide: float) -> None:
+def _draw_image(axes: Any, image: Any, place: tuple[float, float, float, float], border: str) -> None:
+    """Draw an image at a place (left, top, width, height), with a border of a colour ("none": without)."""
+    from matplotlib.patches import Rectangle
+
+    left, top, wide, high = place
+    axes.imshow(image, extent=(left, left + wide, top + high, top), aspect="auto", zorder=1)
+    frame = Rectangle((left, top), wide, high, fill=False, edgecolor=border, linewidth=_BORDER, zorder=2)
+    axes.add_patch(frame)
+
+
+def draw_frames(canvas: Canvas, moments: Sequence[Ranked], left: float, top: float, wide: float) -> None:
     """Draw the frames of moments side by side; a coloured border marks those that meet the truth."""
     from matplotlib.image import imread
-    from matplotlib.patches import Rectangle
 
     seen = [(ranked, ranked.frame) for ranked in moments if ranked.frame is not None]
     axes = canvas.blank(left, top, wide, MOMENTS_HIGH)
     room = 72 * wide / max(len(seen), 1)
-    for place, (ranked, frame) in enumerate(seen):
+    for number, (ranked, frame) in enumerate(seen):
         image = imread(BytesIO(frame.jpeg), format="jpg")
-        across, high = _size(image.shape[1] / image.shape[0], min(_WIDEST, room - _GAP))
-        at, colour = place * room + _BORDER, TRUTH if ranked.meets else GREY
-        axes.imshow(image, extent=(at, at + across, high, 0), aspect="auto", zorder=1)
-        border = Rectangle((at, 0), across, high, fill=False, edgecolor=colour, linewidth=_BORDER, zorder=2)
-        axes.add_patch(border)
+        size = _size(image.shape[1] / image.shape[0], min(_WIDEST, room - _GAP))
+        at, colour = number * room + _BORDER, TRUTH if ranked.meets else GREY
+        _draw_image(axes, image, (at, 0.0, *size), colour)
         label = f"{ranked.rank}   {format_time(frame.seconds, 1)}"
-        axes.text(at, high + 8, label, fontsize=SMALL, va="center", color=colour)
+        axes.text(at, size[1] + 8, label, fontsize=SMALL, va="center", color=colour)
 
 
 # Words -----------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from whenabouts_systems.explain.canvas import (
     text_width,
 )
 from whenabouts_systems.explain.explained import Borders, Explanation, Ranked, TokenWeights, overlap_with
-from whenabouts_systems.explain.film_strip import MOMENTS_HIGH, FilmStrip, clock_ticks, draw_moments, lay_out
+from whenabouts_systems.explain.film_strip import MOMENTS_HIGH, FilmStrip, clock_ticks, draw_frames, lay_out
 
 _WIDE, _MARGIN, _BETWEEN = 12.0, 0.3, 0.5
 _DOTS = 100
@@ -78,7 +78,7 @@ def _drawn(explanation: Explanation) -> Any:
             strip.draw(canvas, left, above, _AXIS)
         _draw_moments(canvas, system.moments, explanation.truth, left, top + sum(tall), wide)
         if pictured:
-            draw_moments(canvas, system.moments, left, top + sum(tall) + table + 0.1, wide)
+            draw_frames(canvas, system.moments, left, top + sum(tall) + table + 0.1, wide)
     return canvas.figure
 
 

@@ -224,7 +224,10 @@ class MomentModel(Protocol):
         ...
 
     def loss(self, batch: Batch) -> Losses:
-        """The terms of the paper's loss."""
+        """The terms of the paper's loss.
+
+        A model may keep other numbers of this batch in `watched`, name -> scalar: the curves record them.
+        """
         ...
 
 

@@ -237,7 +237,7 @@ class _Contents:
         tensors = {}
         for name, view in self._views.items():
             if view.storage.key not in values:
-                raise FormatError(self._path, f"lacks the values of parameter {name!r}; fetch it again")
+                raise self._fault(name, "lacks its values in this file; fetch it again")
             try:
                 tensor = values[view.storage.key].as_strided(view.size, view.stride, view.offset)
                 tensors[name] = tensor.to(torch.float32, copy=True).contiguous()
@@ -255,7 +255,8 @@ class _Contents:
             )
 
     def _fault(self, name: str, problem: str, accepted: str = "") -> FormatError:
-        return FormatError(self._path, f"parameter {name[:100]!r} {problem[:300]}", accepted=accepted)
+        problem = one_line(f"parameter {name[:100]!r} {problem}", 400)
+        return FormatError(self._path, problem, accepted=accepted)
 
     def _view(self, name: str, value: Any) -> _View:
         """The place of a parameter's values. Raises FormatError for a number that no tensor can have."""
@@ -283,9 +284,7 @@ class _Contents:
         dtype, key, count = _STORAGES.get(id[1].path), id[2], id[4]
         if dtype is None or not isinstance(key, str) or type(count) is not int or count < 0:
             raise self._fault(
-                name,
-                f"is stored as {one_line(id[1].path, 100)}",
-                "torch.FloatStorage and the other plain types",
+                name, f"is stored as {id[1].path}", "torch.FloatStorage and the other plain types"
             )
         if len(id) > 5 and id[5] is not None:
             raise self._fault(name, "is a view of another storage; such parameters are not read")

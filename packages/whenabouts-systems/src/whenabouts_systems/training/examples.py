@@ -338,6 +338,7 @@ class Examples:
         if self._settings.batch_of == "videos":
             groups = self.video
         elif self._settings.batch_of == "windows":
+            # The first example of a query in a video stands for the others: it has the windows of all.
             rows = np.sort(np.unique(np.stack([self.query, self.video]), axis=1, return_index=True)[1])
         lengths = self.clips[self.video[rows]]
         return [

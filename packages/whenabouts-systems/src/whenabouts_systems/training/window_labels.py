@@ -1,7 +1,8 @@
 """Make labels for systems that predict windows: all moments of a query in its video, and saliency of clips.
 
 If a query has several moments in a video, each of them is an example. Each example has the windows of all of
-them, because the system would learn a missing window as background.
+them, because the system would learn a missing window as background. With `data.batch_of` "windows" only the
+first of these examples comes in an epoch.
 """
 
 from __future__ import annotations
