@@ -219,7 +219,7 @@ def opened_model(kind: Any, folder: ModelFolder, dtype: Any) -> tuple[Any, list[
 def whole_models(folder: ModelFolder, unused: str = "") -> Iterator[None]:
     """Refuse models of `transformers` that a library opens in this block, if their files lack weights.
 
-    Weights with `unused` in their names may be missing ("": none). Raises EncoderUnavailable. Libraries do
+    Weights with `unused` in their names may be missing ("": no others). Raises EncoderUnavailable. Libraries do
     not report missing weights, so `from_pretrained` is replaced meanwhile, by one thread at a time.
     """
     from transformers import PreTrainedModel

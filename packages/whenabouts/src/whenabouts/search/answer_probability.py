@@ -60,12 +60,12 @@ class Spoken:
 
     @property
     def unsaid(self) -> float:
-        """The share that is not said, in [0, 1]; 0 for a phrase, or without informative words."""
+        """The share of the query that is not said, in [0, 1]; 0 for a phrase and for uninformative words."""
         return 0.0 if self.phrase else self.unspoken / max(self.spoken + self.unspoken, 1e-9)
 
 
 Unsaid = Mapping[str, Mapping[Moment, float]]
-"""For each stream with words, its first moments, and which share of the query is not said there."""
+"""stream with words -> first moments of it -> share of the query that is not said there"""
 
 _SILENT = Spoken(0.0, 0.0, phrase=False)
 
@@ -260,7 +260,7 @@ def spoken_at(
 
 
 def unsaid_in(query: str, answers: Iterable[StreamAnswer], rarity: Mapping[str, Rarity]) -> Unsaid:
-    """How much of a query is not said in the first moments of each stream with words (see `spoken_at`)."""
+    """The share of a query that is not said in the first moments of each stream with words (`Unsaid`)."""
     unsaid = {}
     for answer in answers:
         if answer.stream in rarity and any(answer.block.text):

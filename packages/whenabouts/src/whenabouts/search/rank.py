@@ -18,8 +18,8 @@ from whenabouts.types import Moment, ScoredMoment
 
 # Moments of different streams with at least this IoU are merged.
 _SAME_MOMENT = 0.5
-# Surprise that a moment of words loses if none of the query's words are said there, as words on a related
-# subject surprise too. Chosen with `benchmarks.drawn_up --choose`, where 1 to 3 do about as well.
+# Subtracted from the surprise of a moment of words if it lacks all words of the query, because speech on a
+# related subject scores high too. Chosen with `benchmarks.drawn_up --choose`; 1 to 3 do about as well.
 _UNSAID_DISCOUNT = 2.0
 
 
@@ -69,10 +69,10 @@ class Ranking:
         return self._probability.across_languages(model)
 
     def unsaid(self, text: str, answers: Sequence[StreamAnswer]) -> Unsaid:
-        """How much of a query is not said in the first moments of each stream; empty if it counts nothing.
+        """The share of a query that is not said in the first moments of each stream; {} if it is not needed.
 
-        A query in another language finds none of its words. A single stream has nothing to be compared with,
-        and its second look knows what is said; except parts of words.
+        A query in another language shares hardly a word with the videos. A single stream needs no comparison
+        with others, and its second look counts the words that are said, but not parts of words.
         """
         is_alone = len(answers) < 2 and not any(answer.parts_of_words for answer in answers)
         if is_alone or language_apart(text, self._store.ledger().languages):
@@ -113,13 +113,13 @@ def ranked(
     streams: int,
     unsaid: Unsaid = MappingProxyType({}),
 ) -> list[ScoredMoment]:
-    """The moments of `streams` streams, with each stream's scores (`StreamAnswer.scored`), in one order.
+    """The moments of `streams` streams in one order, from each stream's scores (`StreamAnswer.scored`).
 
-    Scores become surprises among unrelated sentences (`Chance.surprise`), which puts streams, and groups of
-    videos in a stream, on one scale; less `_UNSAID_DISCOUNT` times the share of the query that is not said
-    there (`unsaid`). A moment found by several streams gets the sum, and the span of the surer stream. With
-    m streams searched, an unrelated sentence has m chances, so the percentile is (1 - exp(-surprise)) ** m.
-    A moment whose group has no chance gets no percentile, and is ranked by another chance of its stream.
+    `Chance.surprise` puts the scores of streams, and of groups of videos in a stream, on one scale. A moment
+    loses `_UNSAID_DISCOUNT` times the share of the query that is not said there (`unsaid`). A moment found by
+    several streams gets the sum, and the span of the surer stream. With m streams searched, an unrelated
+    sentence has m chances, so the percentile is (1 - exp(-surprise)) ** m. A moment whose group has no
+    `Chance` gets no percentile, and is ranked by another `Chance` of its stream.
     """
     scored = [(next(iter(moment.evidence)), moment) for moment in moments]
     pairs = dict.fromkeys((name, moment.moment.video_id) for name, moment in scored)
@@ -147,7 +147,7 @@ def ranked(
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A moment with its surprise, and its worth in the list."""
+    """A moment with its surprise, and with its worth (surprise less the discount), which orders the list."""
 
     worth: float
     surprise: float
@@ -155,7 +155,7 @@ class _Entry:
 
     @classmethod
     def of(cls, surprise: float, moment: ScoredMoment, stream: str, unsaid: Unsaid) -> _Entry:
-        # Moments that were not looked at are the last of their stream.
+        # Later moments of a stream were not compared with the query; they lose as if no word was said.
         lost = unsaid[stream].get(moment.moment, 1.0) if stream in unsaid else 0.0
         return cls(surprise - _UNSAID_DISCOUNT * lost, surprise, moment)
 
@@ -183,7 +183,7 @@ class _Entry:
 
 
 def _merged(entries: Iterable[_Entry]) -> list[_Entry]:
-    """Moments, best first, with those that other streams found as well as one."""
+    """Moments, best first; moments that several streams found are merged into one."""
     by_video: dict[str, list[_Entry]] = {}
     for entry in entries:
         kept = by_video.setdefault(entry.moment.video_id, [])

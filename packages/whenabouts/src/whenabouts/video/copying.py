@@ -212,7 +212,7 @@ class _Copying:
             at = self._time(packet)
             undated += packet.dts is None
             decoded = at if packet.dts is None else packet.dts * packet.time_base - self._origin
-            # One without decoding time that is shown behind the span may be needed for pictures in it.
+            # Pictures in the span may need a packet without a decoding time that is shown after the span.
             if decoded >= last and not (packet.dts is None and undated <= _MOST_REORDERED):
                 open_streams.discard(packet.stream_index)
                 if not open_streams:

@@ -227,17 +227,17 @@ def _put(writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], parts
 
 
 def _goes_on(writer: MovieWriter, span: Span, pictures: PictureSpan) -> bool:
-    """Whether sound behind the last picture is part of the cut.
+    """Whether sound after the last picture is part of the cut.
 
-    Between joined parts, a sound that is longer by a few samples alone would delay all that follows.
+    Between joined parts, a sound longer by only a few samples is dropped: it would delay all later parts.
     """
     return writer.form.parts == 1 or span.end - pictures.end > HELD_SECONDS
 
 
 def _put_sound_alone(writer: MovieWriter, span: Span, picture: VideoFrame | None) -> SoundSpan:
-    """Append sound before the first or behind the last picture, which stands still.
+    """Append sound before the first or after the last picture, and show that picture meanwhile.
 
-    Raises MediaError without sound.
+    Raises MediaError if there is no sound.
     """
     if picture is None or span.look is None or span.sound is None or writer.form.sound is None:
         raise _nothing_there(span)

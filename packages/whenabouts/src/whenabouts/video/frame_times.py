@@ -83,10 +83,10 @@ def _times(path: Path, container: InputContainer, stream: VideoStream, clock: Cl
 def _from_first_shown(
     path: Path, packets: list[tuple[int | None, int | None, int]]
 ) -> list[tuple[int | None, int | None, int]]:
-    """Packets whose decoding times are those at which their pictures come out of the decoder.
+    """(None, time, duration) per picture: the time at which the decoder delivers it, in ticks.
 
-    Pictures that are stored out of order come out some packets late, so the n-th is shown when a later packet
-    is decoded; the last ones follow at the end.
+    If pictures are stored out of order, the decoder delivers each some packets later, and the last ones after
+    the last packet.
     """
     decoding = [dts for _, dts, _ in packets if dts is not None]
     first = _first_shown(path)
@@ -97,7 +97,7 @@ def _from_first_shown(
 
 
 def _first_shown(path: Path) -> int | None:
-    """The decoding time with which the first picture comes out of the decoder."""
+    """The decoding time of the packet at which the decoder delivers the first picture."""
     import av
 
     with open_media(path) as container:

@@ -292,7 +292,7 @@ class FrameReader:
             )
 
     def _note_lost_pictures(self, stream: VideoStream, clock: Clock) -> None:
-        """An AVI has no times, so pictures are counted: where some are lost, all later ones come early."""
+        """Note lost pictures of an AVI: it has no times, so each lost picture makes the later ones early."""
         stated = float((stream.duration or 0) * clock.time_base) if clock.is_ordered else 0.0
         if stated - self.last_time > _LOST_SECONDS and self.damage is None:
             self.damage = (
@@ -397,9 +397,9 @@ class Clock:
         return ticks
 
     def _begins_again(self, ticks: int) -> bool:
-        """Whether a picture before the last one is of another recording.
+        """Whether a picture with an earlier time than the last one begins another recording.
 
-        Where packets were lost, decoders deliver some late, but what is stored goes on.
+        After lost packets decoders deliver some pictures late, but the stored times still increase.
         """
         assert self._last is not None and self._origin is not None
         leap = math.ceil(_LEAP_BACK / self.time_base)
