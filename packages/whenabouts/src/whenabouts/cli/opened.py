@@ -74,7 +74,7 @@ def opened_reranker(options: argparse.Namespace) -> Reranker | None:
 
 
 def opened_rewriter(options: argparse.Namespace) -> Rewriter | str | None:
-    """Open the rewriter that --rewrite names; "sound" stays a name, which the corpus opens. None: not given."""
+    """Open the rewriter that --rewrite names; "sound" stays a name for the corpus. None: not given."""
     if getattr(options, "rewrite", None) is None:
         return None
     from whenabouts.checkers import open_rewriter

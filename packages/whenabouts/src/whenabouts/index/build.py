@@ -106,7 +106,7 @@ def build(
 
 @dataclass(slots=True)
 class _ReadFile:
-    """A file that was read and waits for its clips. `notes` are for users; `is_unheard`: lacks a speech model."""
+    """A file that was read and waits for its clips, with `notes` for users. `is_unheard`: no speech model."""
 
     read: FileRead
     record: VideoRecord
