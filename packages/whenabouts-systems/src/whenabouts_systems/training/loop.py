@@ -224,7 +224,7 @@ class _Training:
         gradients = [weight.grad for weight in self.model.parameters() if weight.grad is not None]
         self.setup.average(gradients)
         norm = nn.utils.get_total_norm(gradients)
-        watched = getattr(self.model, "watched", {})  # recorded beside the losses, and no part of them
+        watched = getattr(self.model, "watched", {})  # recorded beside the losses, not added to them
         numbers = _floats({**losses, **watched, "total": total, "gradient": norm})
         if not math.isfinite(numbers["total"]) or not math.isfinite(numbers["gradient"]):
             raise self._fault(numbers)
