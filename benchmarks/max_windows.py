@@ -1,10 +1,11 @@
-"""What the DETR programs' limit of windows changes in the targets of QVHighlights.
+"""Count what the DETR programs' limit of windows changes in the targets of QVHighlights.
 
     python -m benchmarks.max_windows DIR      # DIR has highlight_val_release.jsonl
 
-The programs learn at most 5 windows of a query, drawn anew in each epoch (`data.max_windows`). Told are the
-queries that it touches, the share of windows that an epoch leaves out, and the share of all learned windows
-that belong to the queries it touches, without and with the limit: the span losses are means over windows.
+The programs learn at most 5 windows of a query, drawn anew in each epoch (`data.max_windows`). It prints the
+number of queries above the limit, the share of windows that an epoch leaves out, and the share of windows
+that these queries have without and with the limit. The share matters, because span losses are means over
+windows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ActivityNet's two annotators: the data set's files, and what finds one person's sentences in another's.
+"""Write the data set of ActivityNet's two annotators, and measure systems on it.
 
     python -m benchmarks.two_annotators write DIR OUT     # DIR has val_1 and val_2 of ActivityNet Captions
     whenabouts train activitynet_two_annotators/xml --features OUT --out RUN --set training.seed=1
@@ -9,17 +9,17 @@
 
 `write` makes the judgements and the words (`whenabouts_bench.datasets.activitynet_two_annotators`), a
 transcript for each test video, and features by MiniLM: the tokens of all queries, and for each clip of 4 s
-the mean of the sentences that it holds, by their seconds; zeros where the first person wrote nothing.
+the mean of the sentences in it, weighted by seconds, or zeros if the first person wrote nothing there.
 
-`measure` asks every query of the test split in all its videos. TF-IDF, BM25 and MiniLM rank the first
-person's sentences: a moment is a sentence, a video scores its best one. `--own N` asks whenabouts itself, as
-its users do, the queries of the N test videos with the lowest hashes, over transcripts of all test videos; it
-lists 60 moments of 100 that are asked for, so R@100 counts fewer.
-`--run NAME=FILE` is a run of a trained system; several of one NAME are trainings. What each query found is
-kept in a file, beside that of systems asked before. `table` needs nothing else: it prints means with 95 %
-intervals over videos (and trainings), and trained systems against XML, training by training, with p corrected
-by Holm's method over the systems of a metric. `validated` writes such a file of what the sentence rankers
-and trainings found in the validation split: the trainings' best epochs so far, as their folders have it.
+`measure` searches all videos of the test split for each of its queries. TF-IDF, BM25 and MiniLM rank the
+first person's sentences: a moment is a sentence, and a video scores as its best one. `--own N` searches the
+transcripts of all test videos with whenabouts itself, for the queries of the N test videos with the lowest
+hashes; it answers at most 60 of 100 moments, which lowers its R@100. `--run NAME=FILE` is a run of a trained
+system; several runs of one NAME are its trainings. A file keeps the outcome of each query, also of systems
+measured before. `table` needs only this file: it prints means with 95 % intervals over videos (and
+trainings), and differences from XML between paired trainings, with p corrected by Holm's method over the
+systems of a metric. `validated` writes such a file for the validation split: the outcomes of the sentence
+rankers, and those of the trainings' best epochs so far, from their folders.
 """
 
 from __future__ import annotations
@@ -323,7 +323,7 @@ def some_queries(truth: Annotations, kept: NDArray[np.bool_]) -> Annotations:
 
 
 def measure(out: Path, own: int, runs: Sequence[str]) -> None:
-    """Systems on the test split; the files keep systems that are not asked again."""
+    """Measure systems on the test split; the files keep results of systems that are not measured again."""
     dataset = open_dataset("activitynet-two-annotators", out)
     test, said = dataset.annotations("test"), read_sentences(out / WORDS_FILE)
     found = json.loads(RESULT.read_text()) if RESULT.is_file() else {}
@@ -346,7 +346,7 @@ def measure(out: Path, own: int, runs: Sequence[str]) -> None:
 
 
 def untrained(out: Path, split: str) -> Outcomes:
-    """What the sentence rankers found in a split."""
+    """The outcomes of the sentence rankers on a split."""
     truth = open_dataset("activitynet-two-annotators", out).annotations(split)
     said = read_sentences(out / WORDS_FILE)
     runs = baselines(truth, {video.id: said[video.id] for video in truth.videos})
@@ -354,7 +354,7 @@ def untrained(out: Path, split: str) -> Outcomes:
 
 
 def trainings_of(runs: Sequence[str]) -> Iterator[tuple[tuple[str, str], Path]]:
-    """(Name, number) and place of each NAME=PLACE; the numbers count those of one name."""
+    """((name, number), place) of each NAME=PLACE; the number counts the trainings of one name from 1."""
     counts: Counter[str] = Counter()
     for named in runs:
         name, _, place = named.rpartition("=")
@@ -363,7 +363,7 @@ def trainings_of(runs: Sequence[str]) -> Iterator[tuple[tuple[str, str], Path]]:
 
 
 def validated(runs: Sequence[str]) -> Outcomes:
-    """What each query of the validation split found, from the folders of trainings."""
+    """The outcome of each query of the validation split, from the folders of trainings."""
     values: dict[tuple[str, str], Floats] = {}
     queries: tuple[str, ...] = ()
     for training, folder in trainings_of(runs):
@@ -377,7 +377,7 @@ def validated(runs: Sequence[str]) -> Outcomes:
 
 
 def outcomes_of(truth: Annotations, asked: Mapping[tuple[str, str], Evaluation]) -> Outcomes:
-    """What each query of the split found; NaN where a system was not asked."""
+    """The outcome of each query of the split; NaN if a system did not get the query."""
     filed = {truth.queries[q].id: truth.videos[v].id for q, v in zip(truth.query, truth.video, strict=True)}
     row = {query: number for number, query in enumerate(sorted(filed))}
     values = {}
@@ -388,7 +388,7 @@ def outcomes_of(truth: Annotations, asked: Mapping[tuple[str, str], Evaluation])
 
 
 def keep(outcomes: Outcomes) -> None:
-    """Write the file of outcomes anew, with those of systems that were not asked again."""
+    """Update the file of outcomes; systems that are not in `outcomes` keep theirs."""
     before = opened(OUTCOMES) if OUTCOMES.is_file() else replace(outcomes, values={})
     if (before.queries, before.metrics) != (outcomes.queries, outcomes.metrics):
         raise SystemExit(f"{OUTCOMES}: is of other queries or metrics; move it away")
@@ -427,7 +427,7 @@ def together(splits: Sequence[Annotations]) -> Annotations:
 
 
 def numbers_of(one: Evaluation, truth: Annotations) -> dict[str, Any]:
-    """Metric -> percent with its interval over videos."""
+    """The counts of queries and videos, and metric -> [percent, ends of its interval over videos]."""
     own = {truth.queries[q].id: v for q, v in zip(truth.query.tolist(), truth.video.tolist(), strict=True)}
     ends = bootstrap_intervals(one.values, np.array([own[name] for name in one.query_ids]))
     metrics = {
@@ -438,9 +438,9 @@ def numbers_of(one: Evaluation, truth: Annotations) -> dict[str, Any]:
 
 
 def table(outcomes: Outcomes) -> Iterator[str]:
-    """Means, and trained systems against XML, in percent, as Markdown.
+    """Means, and differences of trained systems from XML, in percent, as Markdown.
 
-    Systems that were asked some queries only have a table of their own, with the others' answers to these.
+    A second table has the systems that got only some queries, with all systems measured on these queries.
     """
     asked = np.stack([np.isfinite(own).all(axis=1) for own in outcomes.values.values()])
     parts: list[NDArray[np.bool_]] = [np.full(len(outcomes.queries), fill_value=True)]
@@ -465,7 +465,7 @@ def table(outcomes: Outcomes) -> Iterator[str]:
 
 
 def mean_rows(outcomes: Outcomes) -> Iterator[str]:
-    """Each system in percent with 95 % intervals over videos, and over trainings if it has several."""
+    """The means of each system in percent; 95 % intervals are over videos, and over trainings if several."""
     clusters = np.unique(outcomes.videos, return_inverse=True)[1]
     trained = [system for system in outcomes.systems if len(outcomes.seeds(system)) > 1]
     pooled = pooled_variance([outcomes.of(system) for system in trained]) if trained else None

@@ -50,7 +50,7 @@ FILMS = {
     "restarted.nut": (PLAIN, (0, 0)),
     "three.nut": (PLAIN, (9, 0, 4)),
 }
-# Formats of which FFmpeg reads the first part alone, or others at wrong times.
+# Formats of which FFmpeg reads only the first part, or reads later parts at wrong times.
 FIRST_ALONE = {
     "joined.wmv": Plan(video="msmpeg4v3", audio="mp2", options={"g": "40"}),
     "joined.wtv": MPEG2,
@@ -208,7 +208,7 @@ def test_a_second_recording_of_sound_that_is_not_read_is_named(tmp_path: Path, n
 
 
 def _is_named(path: Path, last: Path) -> None:
-    """Whether the bytes of the last part of a file are those that are said to be joined to it."""
+    """Check that as many bytes are reported as joined as the last part has."""
     assert abs(joined_bytes(path) - last.stat().st_size) <= 1
     assert joined_bytes(last) == 0
 
