@@ -60,12 +60,12 @@ class Spoken:
 
     @property
     def unsaid(self) -> float:
-        """The share of the query that is not said, in [0, 1]; 0 for a phrase and for uninformative words."""
+        """The share of the query's rarity that is not said, in [0, 1]; 0 if the query is said as a phrase."""
         return 0.0 if self.phrase else self.unspoken / max(self.spoken + self.unspoken, 1e-9)
 
 
 Unsaid = Mapping[str, Mapping[Moment, float]]
-"""stream with words -> first moments of it -> share of the query that is not said there"""
+"""Stream with words -> first moment -> share of the query that is not said there."""
 
 _SILENT = Spoken(0.0, 0.0, phrase=False)
 
@@ -260,13 +260,13 @@ def spoken_at(
 
 
 def unsaid_in(query: str, answers: Iterable[StreamAnswer], rarity: Mapping[str, Rarity]) -> Unsaid:
-    """The share of a query that is not said in the first moments of each stream with words (`Unsaid`)."""
-    unsaid = {}
+    """How much of a query is not said in the first moments of each stream with words (see `spoken_at`)."""
+    unsaid: dict[str, dict[Moment, float]] = {}
     for answer in answers:
-        if answer.stream in rarity and any(answer.block.text):
-            first = [answer.scored(row) for row in range(min(_LOOKED_AT, len(answer.moments)))]
-            spoken = _spoken_near(query, first, answer, rarity[answer.stream], None)
-            unsaid[answer.stream] = {m.moment: s.unsaid for m, s in zip(first, spoken, strict=True)}
+        first = [answer.scored(row) for row in range(min(_LOOKED_AT, len(answer.moments)))]
+        for scored, spoken in zip(first, spoken_at(query, first, [answer], rarity), strict=True):
+            for stream, place in spoken.items():
+                unsaid.setdefault(stream, {})[scored.moment] = place.unsaid
     return unsaid
 
 

@@ -18,8 +18,8 @@ from whenabouts.types import Moment, ScoredMoment
 
 # Moments of different streams with at least this IoU are merged.
 _SAME_MOMENT = 0.5
-# Subtracted from the surprise of a moment of words if it lacks all words of the query, because speech on a
-# related subject scores high too. Chosen with `benchmarks.drawn_up --choose`; 1 to 3 do about as well.
+# A moment of words loses this much surprise if it says no word of the query: words on a related subject are
+# surprising, too. Chosen with `benchmarks.drawn_up --choose`, where 1 to 3 find about as much.
 _UNSAID_DISCOUNT = 2.0
 
 
@@ -69,10 +69,10 @@ class Ranking:
         return self._probability.across_languages(model)
 
     def unsaid(self, text: str, answers: Sequence[StreamAnswer]) -> Unsaid:
-        """The share of a query that is not said in the first moments of each stream; {} if it is not needed.
+        """The share of a query that is not said in the first moments of each stream; empty if it is not used.
 
-        A query in another language shares hardly a word with the videos. A single stream needs no comparison
-        with others, and its second look counts the words that are said, but not parts of words.
+        It is not used for a query in another language than the corpus, whose words nobody says, nor for a
+        single stream, whose second look counts what is said, unless the stream matched parts of words.
         """
         is_alone = len(answers) < 2 and not any(answer.parts_of_words for answer in answers)
         if is_alone or language_apart(text, self._store.ledger().languages):
@@ -115,11 +115,11 @@ def ranked(
 ) -> list[ScoredMoment]:
     """The moments of `streams` streams in one order, from each stream's scores (`StreamAnswer.scored`).
 
-    `Chance.surprise` puts the scores of streams, and of groups of videos in a stream, on one scale. A moment
-    loses `_UNSAID_DISCOUNT` times the share of the query that is not said there (`unsaid`). A moment found by
-    several streams gets the sum, and the span of the surer stream. With m streams searched, an unrelated
-    sentence has m chances, so the percentile is (1 - exp(-surprise)) ** m. A moment whose group has no
-    `Chance` gets no percentile, and is ranked by another `Chance` of its stream.
+    Scores become surprises among unrelated sentences (`Chance.surprise`), which puts streams, and groups of
+    videos in a stream, on one scale. `_UNSAID_DISCOUNT` times the share of the query that a moment does not
+    say (`unsaid`) is taken off. A moment found by several streams gets the sum, and the surer span. With
+    m streams searched, an unrelated sentence has m chances, so the percentile is (1 - exp(-surprise)) ** m.
+    A moment whose group has no chance gets no percentile, and is ranked by another chance of its stream.
     """
     scored = [(next(iter(moment.evidence)), moment) for moment in moments]
     pairs = dict.fromkeys((name, moment.moment.video_id) for name, moment in scored)
@@ -147,7 +147,7 @@ def ranked(
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A moment with its surprise, and with its worth (surprise less the discount), which orders the list."""
+    """A moment with its surprise, and with `worth`, its surprise less the discount, which orders the list."""
 
     worth: float
     surprise: float
@@ -155,7 +155,7 @@ class _Entry:
 
     @classmethod
     def of(cls, surprise: float, moment: ScoredMoment, stream: str, unsaid: Unsaid) -> _Entry:
-        # Later moments of a stream were not compared with the query; they lose as if no word was said.
+        # Only the first moments of a stream were looked at; the others are taken to say nothing.
         lost = unsaid[stream].get(moment.moment, 1.0) if stream in unsaid else 0.0
         return cls(surprise - _UNSAID_DISCOUNT * lost, surprise, moment)
 
@@ -183,7 +183,7 @@ class _Entry:
 
 
 def _merged(entries: Iterable[_Entry]) -> list[_Entry]:
-    """Moments, best first; moments that several streams found are merged into one."""
+    """Moments, best first; those that several streams found are joined."""
     by_video: dict[str, list[_Entry]] = {}
     for entry in entries:
         kept = by_video.setdefault(entry.moment.video_id, [])
