@@ -295,7 +295,7 @@ def _find(connection: sqlite3.Connection, name: str) -> sqlite3.Row | None:
     """The collection with a name or an id, names first, both as they are listed."""
     name = name.strip()
     rows = connection.execute("SELECT rowid, * FROM collections WHERE ? IN (name, id)", (name,)).fetchall()
-    # SQLite does not find text that is not UTF-8 by the text that is shown.
+    # SQLite cannot find a name that is not UTF-8 by its shown form, so shown names are compared then.
     rows = rows or connection.execute("SELECT rowid, * FROM collections").fetchall()
     called = [row for row in rows if name in (row["name"], row["id"])]
     return min(called, key=lambda row: bool(row["name"] != name), default=None)
