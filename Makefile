@@ -43,8 +43,8 @@ demo: $(DEMO_STAMP)
 # then listed as RERUN: one to be looked at.
 RERUNS := --reruns 1 --reruns-delay 1
 
-# Types are checked beside the tests. These wait now and then for programs that they start: three processes keep
-# two cores busy. Each collects and runs its share of the files (conftest.py); no process knows a percentage.
+# Types are checked beside the tests. Tests sometimes wait for programs that they start, so three processes keep
+# two cores busy. Each collects and runs its share of the files (conftest.py), so no percentage can be shown.
 test: venv lint
 	@mkdir -p build; $(BIN)/mypy > build/types.txt 2>&1 & types=$$!; \
 	$(BIN)/python -m pytest -q $(RERUNS) -n 3 --dist each -o console_output_style=classic \

@@ -51,7 +51,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# So many sentences that encoding them takes longer than reading their vectors from a file.
+# From this many sentences on, reading their vectors from a file is faster than encoding them.
 MANY_TEXTS = 50
 
 # A name and what fills the folder of that name; gives the folder, which is not to be changed.
@@ -80,8 +80,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_configure_node(node: Any) -> None:
     """With `--dist each`, give each worker a share of the test files.
 
-    With the other ways, every worker collects all tests, which takes half a minute of a processor. A worker
-    that replaces a crashed one has the specification of that one, and so its share.
+    With other values of `--dist` every worker collects all tests, which takes half a minute of processor
+    time. A worker that replaces a crashed one gets the same specification, and so the same share.
     """
     if node.config.option.dist == "each":
         own = int(node.gateway.id.removeprefix("gw"))
@@ -165,9 +165,9 @@ def packaged_encoder_opened_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def packaged_encoder_asked_once(made_once: MadeOnce) -> Iterator[None]:
-    """Each corpus that is measured asks the same hundreds of sentences: workers share their vectors.
+    """Let workers share the vectors of the sentences with which every corpus is measured, hundreds of them.
 
-    Only where the product encodes a query; what tests ask of an encoder itself is encoded each time.
+    This applies only where the product encodes queries. Tests that call an encoder directly encode each time.
     """
     from whenabouts.index.stream import Stream
 
@@ -200,7 +200,7 @@ def packaged_encoder_asked_once(made_once: MadeOnce) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def tables_of_tests_opened_here() -> Iterator[None]:
-    """Open corpora that a test has changed without the check in a second process, which takes a second.
+    """Skip the check of changed corpora, because it starts a second process, which takes a second.
 
     The tests of that check (index/test_stranger.py) restore it.
     """

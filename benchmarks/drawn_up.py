@@ -1,17 +1,18 @@
-"""What one list of several streams finds, and how sure it is: films drawn up and never rendered.
+"""Measure what one list of several streams finds, and how sure it is, on simulated films.
 
     python -m benchmarks.drawn_up DATA FOLDER OUT.json [--choose] [--corpora 4]
 
-The films are those of `fusion.py`, of other seeds, so that many titles can be asked: what is said, written,
-seen and heard in them is put into the corpus as the streams would have it. Slides, captions and signs are
-taken as read without an error, which is how they are read (docs/screen-text.md). What is seen (captions of
-Charades-STA) and heard is planted (`planted.py`). `--choose` takes the half of the recordings, fonts and
-sentences on which settings may be chosen.
+The films are those of `fusion.py` with other seeds. They are never rendered, so that many titles can be
+asked: their speech, texts, pictures and sounds are put into the corpus as the streams would store them.
+Slides, captions and signs are stored as if read without errors, as docs/screen-text.md measures. Pictures
+(captions of Charades-STA) and sounds are simulated (`planted.py`). `--choose` takes the half of the
+recordings, fonts and sentences on which settings may be chosen.
 
-Of each kind of query: how often the first moment and one of five are right, and what is stated of the first,
-by all streams and the stream that knows, each also in the order of surprise alone (whatever is not said).
-Intervals (95 %) draw whole titles, and whole films for queries that are no title. `all less` are the paired
-differences of all streams to the others. FOLDER is made anew for each corpus; OUT.rows.json has all answers.
+For each kind of query it measures how often the first moment and one of the first five are right, and the
+stated confidence of the first: in all streams and in the stream with the answer, each also ordered by
+surprise without the discount for words that are not said. Intervals (95 %) resample whole titles, or whole
+films for queries that are not titles. `all less` has the paired differences of all streams from each other
+way. FOLDER is made anew for each corpus; OUT.rows.json has all answers.
 """
 
 from __future__ import annotations
@@ -231,7 +232,7 @@ def _way(
     unsaid: Unsaid,
     stems: dict[str, str],
 ) -> dict[str, Any]:
-    """What is stated of the first and of the first five, and at which place the first hit is."""
+    """The stated confidence of the first moment and of the first five, and the rank of the first hit."""
     ranked = rank(answers, searcher.measured.chance, unsaid)
     probable = searcher.ranking.with_probabilities(
         query.text, ranked, answers, searcher.measured.languages, 10
@@ -246,7 +247,7 @@ def _way(
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What is right and stated of each kind and way, and what all streams find more or less."""
+    """Hits and confidence for each kind of query and way of searching, and the differences of all streams."""
     value: dict[str, Any] = {"corpora": len({row["corpus"] for row in rows})}
     for kind in (*fusion.KINDS, "every"):
         own = [row for row in rows if kind in (row["kind"], "every")]

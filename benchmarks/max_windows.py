@@ -1,4 +1,4 @@
-"""What the DETR programs' limit of windows changes in the targets of QVHighlights.
+"""Count what the DETR programs' limit of windows changes in the targets of QVHighlights.
 
     python -m benchmarks.max_windows DIR      # DIR has highlight_val_release.jsonl
 

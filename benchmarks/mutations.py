@@ -57,13 +57,13 @@ OPPOSITE: dict[type[ast.AST], type[ast.AST]] = {
     ast.Mult: ast.Div,
     ast.Div: ast.Mult,
 }
-# A run is stopped after this many times its length without a fault, and a minute for a busy machine.
+# The time limit of a run: this many times its time without a fault, plus a minute for a busy machine.
 PATIENCE, ALLOWANCE = 4.0, 60.0
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One change of one file: what stood there, and what stands there now."""
+    """A change of one expression in a file, with the code before and after it."""
 
     file: str
     line: int
@@ -73,19 +73,19 @@ class Fault:
     """The whole file with the fault."""
 
     def to_json(self) -> dict[str, Any]:
-        """Without the file's text."""
+        """The fault as a JSON object, without the file's text."""
         return {"file": self.file, "line": self.line, "was": self.was, "now": self.now}
 
 
 def places_in(text: str) -> list[int]:
-    """The nodes of a module where a fault can be planted, by their number in `ast.walk`."""
+    """The numbers (in the order of `ast.walk`) of a module's nodes where a fault can be planted."""
     tree = ast.parse(text)
     skipped = set(_skipped(tree))
     return [number for number, node in enumerate(ast.walk(tree)) if number not in skipped and _change(node)]
 
 
 def planted(file: str, text: str, place: int) -> Fault:
-    """The fault at a place."""
+    """Plant the fault at a place, a number from `places_in`."""
     tree = ast.parse(text)
     node: Any = next(each for number, each in enumerate(ast.walk(tree)) if number == place)
     was, changed = ast.unparse(node), _change(node)
@@ -96,7 +96,7 @@ def planted(file: str, text: str, place: int) -> Fault:
 
 
 def _skipped(tree: ast.Module) -> Iterator[int]:
-    """Nodes in annotations and in blocks that tests never run."""
+    """The numbers of nodes in annotations and in blocks that tests never run."""
     inside: set[int] = set()
     for node in ast.walk(tree):
         hidden: list[ast.AST | None] = []
@@ -114,7 +114,7 @@ def _skipped(tree: ast.Module) -> Iterator[int]:
 
 
 def _change(node: ast.AST) -> ast.AST | None:
-    """The node with a fault; None where there is none of these kinds to make."""
+    """A copy of the node with a fault; None if no kind of fault fits the node."""
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         return ast.Compare(node.left, [_opposite(node.ops[0])], node.comparators)
     if isinstance(node, ast.BoolOp):
@@ -144,7 +144,7 @@ def _replace(tree: ast.AST, old: ast.AST, new: ast.AST) -> None:
 
 
 def copied(place: Path, tests_of: str | None) -> None:
-    """The committed tree; with `tests_of` the tests of another commit in place of its own."""
+    """Copy the committed tree to `place`; `tests_of` is a commit whose tests replace those of the tree."""
     _unpack("HEAD", place)
     if tests_of is not None:
         named = subprocess.run(
@@ -170,7 +170,7 @@ def _unpack(commit: str, place: Path, *names: str) -> None:
 
 @dataclass(frozen=True)
 class Room:
-    """The source files of a room and the tests that are its own, relative to the tree."""
+    """The source files of a room and its tests, as paths relative to the tree."""
 
     name: str
     sources: list[str]
@@ -199,7 +199,7 @@ def room_named(name: str, tree: Path, files: Sequence[str] = (), tests: Sequence
 
 
 def run_tests(room: Room, tree: Path, limit: float | None) -> tuple[int | None, float]:
-    """The exit code of the room's tests, None where the limit stopped them, and their seconds."""
+    """(exit code of the room's tests, or None if they exceeded `limit` seconds; their time in seconds)."""
     path = os.pathsep.join(str(source) for source in sorted(tree.glob("packages/*/src")))
     surroundings = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
     surroundings.setdefault("WHENABOUTS_SHARED_DATA", str(ROOT.parent / "shared" / "data"))
@@ -215,7 +215,7 @@ def run_tests(room: Room, tree: Path, limit: float | None) -> tuple[int | None, 
 def measure(
     room: Room, tree: Path, count: int, seed: int, said: Callable[[str], None] = print
 ) -> dict[str, Any]:
-    """Plant `count` faults, one at a time. Raises SystemExit if the tests fail without any."""
+    """Plant `count` faults, one at a time. Raises SystemExit if the tests fail without a fault."""
     texts = {file: (tree / file).read_text("utf-8") for file in room.sources}
     every = [(file, place) for file, text in texts.items() for place in places_in(text)]
     drawn = random.Random(f"{seed} {room.name}").sample(every, min(count, len(every)))

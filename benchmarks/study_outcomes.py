@@ -46,9 +46,9 @@ _DECIMALS = 4
 
 @dataclass(frozen=True)
 class Outcomes:
-    """`values` (Q, M): of each training (system, seed) the M metrics of Q queries.
+    """The outcomes of trainings: `values` maps (system, seed) to (Q, M), the M metrics of Q queries.
 
-    Ends the program if two trainings of a system have equal values: a copy would hide how trainings vary.
+    Raises SystemExit if two trainings of a system have equal values: a copy would hide how trainings vary.
     """
 
     metrics: tuple[str, ...]
@@ -71,7 +71,7 @@ class Outcomes:
 
     @property
     def systems(self) -> tuple[str, ...]:
-        """In their order, each once."""
+        """The names of the systems, in order, without repetitions."""
         return tuple(dict.fromkeys(system for system, _ in self.values))
 
     @property
@@ -80,7 +80,7 @@ class Outcomes:
         return [system for system in self.systems if len(self.seeds(system)) > 1]
 
     def seeds(self, system: str) -> tuple[str, ...]:
-        """Those of a system's trainings, in their order."""
+        """The seeds of a system's trainings, in order."""
         return tuple(seed for name, seed in self.values if name == system)
 
 

@@ -1,4 +1,4 @@
-"""ActivityNet's two annotators: the data set's files, and what finds one person's sentences in another's.
+"""Write the data set of ActivityNet's two annotators, and measure systems on it.
 
     python -m benchmarks.two_annotators write DIR OUT     # DIR has val_1 and val_2 of ActivityNet Captions
     whenabouts train activitynet_two_annotators/xml --features OUT --out RUN --set training.seed=1
@@ -9,7 +9,7 @@
 
 `write` makes the judgements and the words (`whenabouts_bench.datasets.activitynet_two_annotators`), a
 transcript for each test video, and features by MiniLM: the tokens of all queries, and for each clip of 4 s
-the mean of the sentences that it holds, by their seconds; zeros where the first person wrote nothing.
+the mean of the sentences in it, weighted by seconds, or zeros if the first person wrote nothing there.
 
 `measure` asks every query of the test split in all its videos. TF-IDF, BM25 and MiniLM rank the first
 person's sentences: a moment is a sentence, a video scores its best one. `--own N` asks whenabouts itself, as
@@ -321,7 +321,7 @@ def some_queries(truth: Annotations, kept: NDArray[np.bool_]) -> Annotations:
 
 
 def measure(out: Path, own: int, runs: Sequence[str]) -> None:
-    """Systems on the test split; the files keep systems that are not asked again."""
+    """Measure systems on the test split; the files keep results of systems that are not measured again."""
     dataset = open_dataset("activitynet-two-annotators", out)
     test, said = dataset.annotations("test"), read_sentences(out / WORDS_FILE)
     found = json.loads(RESULT.read_text()) if RESULT.is_file() else {}
@@ -344,7 +344,7 @@ def measure(out: Path, own: int, runs: Sequence[str]) -> None:
 
 
 def untrained(out: Path, split: str) -> Outcomes:
-    """What the sentence rankers found in a split."""
+    """The outcomes of the sentence rankers on a split."""
     truth = open_dataset("activitynet-two-annotators", out).annotations(split)
     said = read_sentences(out / WORDS_FILE)
     runs = baselines(truth, {video.id: said[video.id] for video in truth.videos})
@@ -352,7 +352,7 @@ def untrained(out: Path, split: str) -> Outcomes:
 
 
 def trainings_of(runs: Sequence[str]) -> Iterator[tuple[tuple[str, str], Path]]:
-    """(Name, number) and place of each NAME=PLACE; the numbers count those of one name."""
+    """((name, number), place) of each NAME=PLACE; the number counts the trainings of one name from 1."""
     counts: Counter[str] = Counter()
     for named in runs:
         name, _, place = named.rpartition("=")
@@ -386,7 +386,7 @@ def outcomes_of(truth: Annotations, asked: Mapping[tuple[str, str], Evaluation])
 
 
 def keep(outcomes: Outcomes) -> None:
-    """Write the file of outcomes anew, with those of systems that were not asked again."""
+    """Update the file of outcomes; systems that are not in `outcomes` keep theirs."""
     before = opened(OUTCOMES) if OUTCOMES.is_file() else replace(outcomes, values={})
     if (before.queries, before.metrics) != (outcomes.queries, outcomes.metrics):
         raise SystemExit(f"{OUTCOMES}: is of other queries or metrics; move it away")
@@ -436,9 +436,9 @@ def numbers_of(one: Evaluation, truth: Annotations) -> dict[str, Any]:
 
 
 def table(outcomes: Outcomes) -> Iterator[str]:
-    """Means, and trained systems against XML, in percent, as Markdown.
+    """Means, and differences of trained systems from XML, in percent, as Markdown.
 
-    Systems that were asked some queries only have a table of their own, with the others' answers to these.
+    A second table has the systems that got only some queries, with all systems measured on these queries.
     """
     asked = np.stack([np.isfinite(own).all(axis=1) for own in outcomes.values.values()])
     parts: list[NDArray[np.bool_]] = [np.full(len(outcomes.queries), fill_value=True)]

@@ -1,4 +1,4 @@
-"""Every number on the page of results with controls, and in the logs behind it, is that of the outcomes."""
+"""The page of results with controls and its logs contain the numbers of the stored outcomes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LOGS = {
     "hero": ("hero", "relevant-content", "two-stages"),
     "ranked": ("ranked", "ranked-new"),
 }
-"""Log below `benchmarks/results` -> the outcomes that it tells of."""
+"""Log below `benchmarks/results` -> the outcomes that it reports."""
 SOURCES = (
     ("crocs-controls", "crocs - mmn_more", POOLS),
     ("crocs-controls", "crocs_first - crocs_filter", POOLS),
@@ -108,7 +108,7 @@ def printed(name: str) -> str:
 
 @pytest.mark.parametrize("log", list(LOGS))
 def test_means_and_differences_in_a_log_are_those_of_the_outcomes(log: str) -> None:
-    """A log may turn a difference round, and rounds means with two digits to one."""
+    """A log may reverse the sign of a difference, and rounds means from two digits to one."""
     text = (ROOT / "benchmarks" / "results" / f"{log}.md").read_text(encoding="utf-8")
     known = "\n".join(printed(name) for name in LOGS[log])
     means = {(float(mean), float(spread)) for mean, spread in re.findall(rf"({EXACT}) ± ({EXACT})", known)}

@@ -1,4 +1,4 @@
-"""The tool that plants faults: which it makes, and how it counts."""
+"""The tool that plants faults: the kinds of faults, and the count of noticed ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Indexing on a Ray cluster of several nodes on this machine, parts of which are killed."""
+"""Indexing on a Ray cluster of several nodes on this machine, while tests kill nodes and workers."""
 
 from __future__ import annotations
 

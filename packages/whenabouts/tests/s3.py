@@ -226,7 +226,7 @@ class Fault:
 
 
 class Proxy:
-    """Passes requests on to a server; `fault` gives the fault of each request, None for none."""
+    """Passes requests on to a server; `fault` gives the fault of each request (None: no fault)."""
 
     def __init__(self, behind: Server) -> None:
         self.fault: Callable[[Request], Fault | None] = lambda request: None

@@ -49,7 +49,7 @@ def sound(path: Path, seconds: float) -> Path:
 
 
 def told(corpus: Corpus) -> list[tuple[str, str, str]]:
-    """Of each duplicate: its name, how it is alike, and the name of the original."""
+    """Each duplicate's file name, "says" or "shows", and the original's file name."""
     return [(Path(own.video.path).name, own.by, Path(own.original.path).name) for own in doubles_of(corpus)]
 
 

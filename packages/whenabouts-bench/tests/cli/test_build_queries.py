@@ -155,5 +155,5 @@ def test_a_cast_list_says_names_and_genders(
     assert texts["Ross opens the door."] == "A woman opens the door."
     assert texts["Rachel reads a letter."] == "A man reads a letter."
     chat = ("--rewriter", "http://127.0.0.1:1/v1#m", "--names", "model", "--cast", cast)
-    with pytest.raises(UsageError, match="--cast is for the rules"):
+    with pytest.raises(UsageError, match="--cast has no effect on a chat model"):
         run("queries", *sources(releases), *chat, "--out", tmp_path / "other")

@@ -23,7 +23,7 @@ from whenabouts.times import whole_number
 from whenabouts.types import UsageError, WhenaboutsError
 
 NAME = "whenabouts"
-# Requests that a replica handles at a time: enough to encode queries together, and some are left for others.
+# Requests that a replica handles at a time: enough to encode queries together, few enough to share the load.
 _MAX_REQUESTS = 32
 _HEALTH_SECONDS = 10.0
 _CONNECT_SECONDS = 5.0

@@ -92,7 +92,7 @@ def test_a_training_learns(tiny: Any, tmp_path: Path) -> None:
     lines = curves(tmp_path / "run")
     losses = [line["losses"] for line in lines]
     assert losses[-1]["total"] < 0.7 * losses[0]["total"]
-    # The cosine of queries with their own videos is recorded, and no part of the loss.
+    # The cosine of queries with their own videos is recorded, but is not part of the loss.
     assert -1 < losses[0]["own_cosine"] < losses[-1]["own_cosine"] < 1
     terms = {name: value for name, value in losses[-1].items() if name not in ("own_cosine", "gradient")}
     assert terms.pop("total") == pytest.approx(sum(terms.values()), rel=1e-5)

@@ -1,6 +1,6 @@
 """Every shipped file of stages, and every row of paper 000, trains to its end on features of a few videos.
 
-All settings are those of the files but sizes, and the names of files.
+Only sizes and file names differ from the shipped settings.
 """
 
 from __future__ import annotations

@@ -183,8 +183,8 @@ def checked(
     """An answer whose `best` first moments a checker has looked at, within about `seconds`.
 
     Confidence, order and answer follow the verdicts if enough errors of the checker were measured on this
-    corpus (`CheckRates.is_enough`). They do not for moments in order of time, nor for those that a trained
-    system found (`by_streams` false): its errors differ. Failures of the checker become notes.
+    corpus (`CheckRates.is_enough`). Moments in order of time keep theirs, and so do moments that a trained
+    system found (`by_streams` false), whose errors differ. Failures of the checker become notes.
     """
     verdicts, notes = _verdicts(corpus, result, checker, best, seconds, picture)
     rates = rates_of(corpus.store, checker)

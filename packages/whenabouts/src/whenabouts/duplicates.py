@@ -51,10 +51,10 @@ class Repeat:
 
 
 def duplicates(corpus: OpenedCorpus, videos: Sequence[str] = (), *, least: float = LEAST) -> list[Repeat]:
-    """Where the pictures of some videos (none given: of all) appear again in another video, longest first.
+    """Time ranges of `videos` (empty: all) whose pictures appear again in another video, longest first.
 
-    Every frame is compared with every frame of the other videos; from a cosine of `least` they are equal.
-    Raises UsageError if `least` is not in (0, 1], and for a corpus without frames or without such a video.
+    Every frame is compared with every frame of the other videos; from a cosine of `least` on they are equal.
+    Raises UsageError if `least` is not in (0, 1], and for a corpus without frames or an unknown video.
     """
     if not 0 < least <= 1:
         raise UsageError(f"the least similarity is {least:g}; give a number above 0, and 1 at most")

@@ -61,7 +61,7 @@ def listed_models() -> list[ListedModel]:
 
 
 def resolved(name: str) -> ModelCard | None:
-    """The known model with this name or alias; None if there is none."""
+    """The known model with this name or alias; None for an unknown name."""
     return next((model for model in _cards() if name in (model.name, model.alias)), None)
 
 

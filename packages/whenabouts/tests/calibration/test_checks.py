@@ -25,7 +25,7 @@ Shown = dict[str, Any]
 
 @dataclass
 class Scripted:
-    """A checker that answers by what it is shown: description, words, start and end."""
+    """A checker whose answer is a function of the input: description, words, start and end."""
 
     answers: Callable[[Shown], dict[str, object] | Exception]
     name: str = "scripted"

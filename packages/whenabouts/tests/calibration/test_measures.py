@@ -1,4 +1,4 @@
-"""What is measured of a small store, compared with what its clips and its search say."""
+"""The measurements of a small store, compared with values computed from its clips and its searches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLIPS = {"subtitle": 6 * PASSAGES, "vision": 7 * PICTURES}
 
 @dataclass(frozen=True)
 class Small:
-    """A measured store: its encoders, the report, and the shares of progress that were told."""
+    """A measured store: its encoders, the report, and the reported shares of progress."""
 
     store: Store
     encoders: Mapping[str, Any]

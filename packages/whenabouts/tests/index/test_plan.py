@@ -160,7 +160,7 @@ def test_a_renamed_video_without_its_sidecar_loses_its_words(folder: VideoFolder
     plan = folder.plan()
     assert reasons(plan) == {"b.mp4": ("words changed",), "a.srt": ("new",)}
     assert len(plan.renamed) == 1
-    assert not any("a.srt" in note for note in plan.notes)  # the next run could not tell whose they were
+    assert not any("a.srt" in note for note in plan.notes)  # later runs cannot know whose subtitles they are
 
 
 def test_what_else_is_asked_for_is_done_along_with_a_rename(folder: VideoFolder) -> None:

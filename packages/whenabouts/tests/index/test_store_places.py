@@ -20,7 +20,7 @@ from whenabouts.index.store import Store
 
 
 def corpus_at(folder: Path) -> Store:
-    """A copy of a corpus of three videos, written by this user as far as the notes know."""
+    """A copy of a corpus of three videos that the notes list as written by this user."""
     shutil.copytree(_written_once(), folder, dirs_exist_ok=True)
     stranger.finish(folder)
     return Store.open(folder)

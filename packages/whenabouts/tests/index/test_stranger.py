@@ -19,7 +19,7 @@ from whenabouts.index.checksums import CHECKSUMS_FILE
 from whenabouts.index.records import StoreError
 from whenabouts.index.store import Store
 
-CHECK = stranger._harm  # all other tests do without
+CHECK = stranger._harm  # all other tests skip this check
 
 
 @pytest.fixture(autouse=True)

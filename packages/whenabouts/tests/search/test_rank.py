@@ -1,4 +1,4 @@
-"""One list of several streams: what a moment of words is worth beside pictures and sounds."""
+"""One list of several streams: the rank of moments of words among pictures and sounds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_words_that_say_nothing_of_the_query_stand_behind_a_picture_that_surpris
         order = ranked(both, chance, 2, {"subtitle": {SAID: unsaid}})
         assert order[0].moment == first
         assert [one.score for one in order] == sorted((one.score for one in order), reverse=True)
-    # How many unrelated sentences score as high does not depend on what is said.
+    # The share of unrelated sentences that score as high does not depend on the words that are said.
     percentiles = {one.moment: one.chance_percentile for one in ranked(both, chance, 2)}
     assert {one.moment: one.chance_percentile for one in order} == percentiles
 
@@ -67,5 +67,5 @@ def test_what_is_not_said_counts_beside_other_streams_and_in_the_language_of_the
     assert unsaid("somebody stole the crown jewels") == []
     assert unsaid("somebody stole the crown jewels", parts=True)[0] < shares[0]  # "stole" in "stolen"
     assert unsaid("quelqu'un a volé les joyaux de la couronne pendant la nuit", 2) == []
-    # The second look knows no parts of words.
+    # The second look does not count parts of words.
     assert unsaid("rown jewe", parts=True)[0] == 0.0 < unsaid("rown jewe", 2)[0]

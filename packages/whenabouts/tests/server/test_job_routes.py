@@ -382,7 +382,7 @@ def test_the_routes_do_what_their_description_says(
 
 
 def write_talks(folder: Path, number: int) -> None:
-    """Write so many transcripts that an index run writes the corpus several times."""
+    """Write enough transcripts for an index run to write the corpus several times."""
     for talk in range(number):
         (folder / f"talk{talk:03}.vtt").write_text(WORDS.format(f"talk {talk} is about number {talk * 7}"))
 

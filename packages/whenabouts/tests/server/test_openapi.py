@@ -108,7 +108,7 @@ def test_the_answer_to_a_body_that_is_too_large_is_described(described: Any) -> 
 class AsLocalhost:
     """The application under the host name localhost; schemathesis would ask for "testserver".
 
-    It goes on after each question, though schemathesis would start and end it with each.
+    It stays started; schemathesis alone would start and end it for each request.
     """
 
     def __init__(self, application: Any) -> None:

@@ -50,7 +50,7 @@ FILMS = {
     "restarted.nut": (PLAIN, (0, 0)),
     "three.nut": (PLAIN, (9, 0, 4)),
 }
-# Formats of which FFmpeg reads the first part alone, or others at wrong times.
+# Formats of which FFmpeg reads only the first part, or reads later parts at wrong times.
 FIRST_ALONE = {
     "joined.wmv": Plan(video="msmpeg4v3", audio="mp2", options={"g": "40"}),
     "joined.wtv": MPEG2,

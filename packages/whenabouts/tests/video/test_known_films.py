@@ -231,7 +231,7 @@ def test_a_cut_shows_and_sounds_as_the_recording(
     start, end = span
     made = cut(film.path, start, end, tmp_path / "out.mp4")
     truth = [row for row in film.pictures if start - 0.0005 <= row[0] < end - 0.0005]
-    if not truth or truth[0][0] - start > 0.1:  # a picture that stands long is shown from the start on
+    if not truth or truth[0][0] - start > 0.1:  # the cut begins with the picture that is still shown
         truth.insert(0, (start, film.shown_at(start)[1]))
     assert agrees([(at + made.start, unit) for at, unit in shown(made.path)], truth)
     _check_sound(film, made.path, made.start, end)
@@ -313,7 +313,7 @@ def test_pictures_with_the_same_time_or_none_of_their_own_move_no_other(tmp_path
             if not packet.size:
                 continue
             if packet.stream.type == "video" and next(numbers) in (70, 71, 150):
-                packet.pts -= packet.duration - (name == "a.mp4")  # an MP4 has no two alike
+                packet.pts -= packet.duration - (name == "a.mp4")  # times in an MP4 must differ
                 packet.dts = packet.pts
             packet.stream = streams[packet.stream_index]
             out.mux(packet)
@@ -342,7 +342,7 @@ def test_a_film_cut_without_decoding_keeps_pictures_and_sound_in_step(
     pictures = shown(path)
     begins = pictures[0][1] / UNITS - pictures[0][0]
     assert 1.9 < begins < 3.4 and len(pictures) > 110
-    # FFmpeg ends some of these with a picture or two that are shown for another length.
+    # FFmpeg shows the last one or two pictures of some of these cuts for a different length.
     assert all(abs(at + begins - unit / UNITS) < 0.004 for at, unit in pictures[:-3])
     tones = heard(path, -begins)
     assert {4, 5, 6, 7} <= set(tones)
@@ -366,7 +366,7 @@ def test_pictures_after_lost_packets_are_at_their_time(
     whole = {round(at * UNITS): at + early for at in plan.times}
     pictures = shown(path)
     assert all(at < 12.2 for at, _ in pictures)
-    # Those between the gap and the next key frame are damaged.
+    # Pictures between the gap and the next key frame are damaged.
     behind = [(at, unit) for at, unit in pictures if unit >= 190]
     assert len(behind) >= 30 and all(abs(at - whole[unit]) < 0.06 for at, unit in behind)
     timing = read_timing(path)

@@ -161,7 +161,7 @@ def _maker(options: argparse.Namespace, texts: Sequence[str]) -> Maker:
     encoder = open_text_encoder(options.encoder)
     settings = Settings(least=LEAST_OF.get(encoder.name, Settings.least), batch=batch)
     if options.cast and options.names and not by_rule:
-        raise UsageError("--cast is for the rules, and --names with a chat model uses none; leave one out")
+        raise UsageError("--cast has no effect on a chat model with --names; leave out one of the two")
     cast = read_cast(Path(options.cast)) if options.cast else None
     names = SetNames(texts, cast) if by_rule or not options.names else None
     finder = TokenModelNames(options.names) if options.names else names

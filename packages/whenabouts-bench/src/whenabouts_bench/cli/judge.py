@@ -127,7 +127,7 @@ def _run_model(options: argparse.Namespace, tasks: TaskSet) -> int:
 
 
 def _login() -> str:
-    """The user's login name, or "annotator" where there is none, as in some containers."""
+    """The user's login name; "annotator" if the system has no name for the user, as in some containers."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

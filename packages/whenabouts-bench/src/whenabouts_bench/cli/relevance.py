@@ -280,7 +280,7 @@ def run_ranked(options: argparse.Namespace) -> int:
 
 
 def _bands(written: str | None) -> tuple[float, ...] | None:
-    """The numbers that `--bands` lists, however many, or None. Raises UsageError if one is no number."""
+    """The numbers that `--bands` lists; None if it is not given. Raises UsageError for other text."""
     try:
         return None if written is None else tuple(float(part) for part in written.split(","))
     except ValueError:

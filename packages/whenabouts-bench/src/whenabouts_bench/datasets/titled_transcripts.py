@@ -158,7 +158,7 @@ def _spoken_in(source: Path, recording: _Recording) -> dict[Piece, list[Sentence
 def _parts(
     folds: Mapping[str, int], titles: Mapping[str, int], fold: int
 ) -> tuple[set[str], set[str], set[str]]:
-    """The recordings of a fold's three splits; those without titles are in none, but are searched."""
+    """The recordings of a fold's three splits. Those without titles are searched, but are in no split."""
     titled = [name for name in folds if titles.get(name)]
     tested = {name for name in titled if folds[name] == fold}
     validation = set(titled[::VALIDATION_EVERY]) - tested

@@ -40,7 +40,7 @@ def best_moments(
 ) -> BestMoments:
     """The `limit` best survivors of non-maximum suppression, over all videos of each query's pool.
 
-    `scores` (Q, P, C) are the scores of proposal c in the p-th video of query q's pool; -inf for none.
+    `scores` (Q, P, C) are the scores of proposal c in the p-th video of query q's pool; -inf if absent.
     `start`, `end` (V, C) are the proposals' seconds in each video; `pools` (Q, P) are video indices. A
     proposal is suppressed by a better survivor in the same video with more than `iou` overlap. The order is
     by score, then place in the pool, then proposal.

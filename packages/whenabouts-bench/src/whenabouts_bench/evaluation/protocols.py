@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Protocol:
     """Conventions for measuring a run against judgements.
 
-    Any metric can be asked of a protocol, but with several `annotators` only R and mIoU. `single` computes
+    A protocol measures any metric, but with several `annotators` only R and mIoU. `single` computes
     and compares IoU in float32, as the reference does. `strict` asks for more than the threshold. `slack` is
     added to the IoU: decimals that are equal on paper differ in floats. A list is read to `list_depth` rows.
     """

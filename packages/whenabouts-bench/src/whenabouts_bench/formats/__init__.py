@@ -244,7 +244,7 @@ def _not_known(head: FileHead, path: str, way: str) -> UsageError:
 
 
 def nearest(head: FileHead, ways: Sequence[str]) -> str:
-    """The keys that a file lacks for the most similar formats, for an error; "" without such a format."""
+    """Error text: the keys that a file lacks to fit the most similar formats; "" if no format is similar."""
     lacking: list[tuple[float, str]] = []
     for module in all_formats():
         for sign in (sign for way in ways for sign in module.SIGNS.get(way, ())):

@@ -88,7 +88,7 @@ class PoolFile:
         return times[0] / rate, times[1] / rate
 
     def other(self, video_id: str, other: str, times: tuple[float, float]) -> tuple[float, float]:
-        """(start, end) in seconds of a moment in video `other`, by `video_id`'s rate if that is unknown."""
+        """(start, end) in seconds of a moment in video `other`; if unknown, by the rate of `video_id`."""
         return self.own(other if other in self.videos else video_id, times)
 
     def annotations(self) -> Annotations:

@@ -77,7 +77,7 @@ def _processor_seconds() -> float:
 def cost_of(
     indexing: Spent, searching: Spent, queries: int, seconds: float, index_bytes: int | None
 ) -> dict[str, float | None]:
-    """The cost of `queries` queries on `seconds` of video; values per hour are None without any duration."""
+    """The cost of `queries` queries on `seconds` of video; values per hour are None if `seconds` is 0."""
     hours = seconds / 3600
     return {
         "hours of video": hours or None,

@@ -132,7 +132,7 @@ def read_results(path: Path) -> Results:
 
 
 def results_in(places: Iterable[str | Path]) -> list[Results]:
-    """All results in files and folders, at any depth. Raises FormatError for a broken file, or for none."""
+    """All results in files and folders, at any depth. FormatError if a file is broken or none exists."""
     results: list[Results] = []
     for place in map(Path, places):
         files = [place]

@@ -160,7 +160,7 @@ def _grade_of(answer: str) -> int:
 
 
 def _parts(task_set: TaskSet, task: Task, frames: int) -> Sequence[Part]:
-    """The parts of a task's message to the model; none if the moment has neither words nor pictures."""
+    """The parts of a task's message to the model; () if the moment has neither words nor pictures."""
     words = _words(task_set, task)
     pictures = _pictures(task_set, task, frames)
     if not words and not pictures:
@@ -170,7 +170,7 @@ def _parts(task_set: TaskSet, task: Task, frames: int) -> Sequence[Part]:
 
 
 def _words(task_set: TaskSet, task: Task) -> str:
-    """What a recording's subtitles say during a task's moment, cut to `_MOST_LETTERS`; "" for nothing."""
+    """The subtitles during a task's moment, cut to `_MOST_LETTERS`; "" if the recording has none then."""
     try:
         cues = _cues(task_set.video(task.moment.video_id))
     except (UsageError, MediaError):
@@ -188,7 +188,7 @@ def _cues(path: Path) -> tuple[Cue, ...]:
 
 
 def _pictures(task_set: TaskSet, task: Task, frames: int) -> list[Part]:
-    """Pictures at even distances within a moment; none if its recording is missing or has no picture."""
+    """Pictures at even distances within a moment; [] if its recording is missing or has no picture."""
     start, length = task.moment.start, task.moment.end - task.moment.start
     instants = [start + (number + 0.5) * length / frames for number in range(frames)]
     try:

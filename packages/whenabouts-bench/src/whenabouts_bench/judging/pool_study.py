@@ -2,7 +2,7 @@
 
 - **A run without its own moments**: its value when the moments that no other run gave are unjudged, which is
   how a later, equal run would fare (Zobel, "How Reliable Are the Results of Large-Scale Information Retrieval
-  Experiments?", SIGIR 1998), and Kendall's tau-b of the order of the runs so valued with their order.
+  Experiments?", SIGIR 1998), and Kendall's tau-b of the orders of runs by these and by the usual values.
 - **Holes**: the share of unjudged answers at each rank.
 - **Depth**: the order of the runs by the judgements of a shallower pool.
 - **Queries**: how alike two separate sets of queries order the runs (Voorhees and Buckley, "The Effect of

@@ -51,7 +51,7 @@ class People:
         return (*self.tokens.values(), *([self.lead] if self.lead else []))
 
     def judging(self, user: str) -> str:
-        """The name under which a visitor judges, "" for none; `user` is `Guard`'s name, "" for the lead."""
+        """The name under which a visitor judges ("": does not); `user` is `Guard`'s name, "" for the lead."""
         return user or self.lead
 
 

@@ -61,7 +61,7 @@ class Me(BaseModel):
 
 
 class OwnAnswer(BaseModel):
-    """The annotator's earlier answer; `grade` is None if skipped, `start` and `end` are None if not moved."""
+    """The annotator's earlier answer: None as `grade` of a skipped task, and for borders left in place."""
 
     grade: int | None
     start: float | None

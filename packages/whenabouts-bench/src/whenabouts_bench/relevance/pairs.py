@@ -304,7 +304,7 @@ def _kept(kind: str, arrays: Mapping[str, NDArray[Any]], settings: PairSettings)
 
 
 def _first_at_least(values: NDArray[np.int32], first: Indices, last: Indices, least: Indices) -> Indices:
-    """The first index with a value >= `least` in each of N ranges [first, last), or `last` without any.
+    """In each of N ranges [first, last), the first index with a value >= `least`, else `last`.
 
     Values ascend in each range. All arguments but `values` are (N,); all ranges are bisected together.
     """

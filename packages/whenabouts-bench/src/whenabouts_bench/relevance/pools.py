@@ -413,7 +413,7 @@ class Construction:
             yield self._pool(query, others, near, (*first, *near, *far))
 
     def count_own(self, query: int, beside: Sequence[tuple[int, float]]) -> int:
-        """The places of k that source videos take: one for each of their moments that answer the query."""
+        """How many of the k positives lie in source videos: all moments there that answer the query."""
         return self._own_moments(query) + sum(not self._repeats_own(query, row) for row, _ in beside)
 
     def _own_moments(self, query: int) -> int:

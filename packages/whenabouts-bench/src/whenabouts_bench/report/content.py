@@ -250,7 +250,7 @@ def _metrics(
 
 
 def _unjudged(runs: Sequence[RunPart]) -> Iterator[tuple[str, tuple[UnjudgedCell, ...]]]:
-    """The unjudged answers of each run by metric; nothing without pools."""
+    """The unjudged answers of each run by metric; empty if the judgements do not come from pools."""
     evaluations = [run.evaluation for run in runs]
     counts = [each.unjudged.means(each.metrics) for each in evaluations if each.unjudged is not None]
     if len(counts) < len(evaluations):

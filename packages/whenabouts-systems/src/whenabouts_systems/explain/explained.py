@@ -38,7 +38,7 @@ class TokenWeights:
     named: bool = True
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """Return a JSON object."""
         weights = {stream: [round(weight, 5) for weight in row] for stream, row in self.weights.items()}
         return {"words": list(self.words), "named": self.named, "weights": weights}
 
@@ -87,7 +87,7 @@ class Borders:
         return Place(float(values[clip]), 1 + int(np.count_nonzero(values > values[clip])))
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """Return a JSON object."""
         return {
             "clips": {"start": _rounded(self.low, 3), "end": _rounded(self.high, 3)},
             "start_probability": _rounded(self.start, 5),
@@ -139,12 +139,12 @@ class Ranked:
         return None if self.iou is None else self.iou >= MEETS
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """Return a JSON object."""
         record = {"rank": self.rank, **moment_to_json(self.moment), "score": self.score}
         return {**record, "duration": self.duration, "iou": self.iou, "meets": self.meets}
 
     def line(self) -> str:
-        """As a line of text."""
+        """Return a line of text."""
         sign = {None: "", True: "  meets the truth", False: "  not the truth"}[self.meets]
         overlap = f"  (IoU {self.iou:.2f})" if self.iou else ""
         return f"{self.rank}. {span(self.moment)}  score {self.score:.3f}{sign}{overlap}"
@@ -162,7 +162,7 @@ class Explained:
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """Return a JSON object."""
         return {
             "name": self.name,
             "system": self.system,
@@ -177,7 +177,7 @@ class Explained:
         return next((ranked.rank for ranked in self.moments if ranked.moment.iou(moment) >= MEETS), None)
 
     def lines(self, truth: Sequence[Moment], video_id: str) -> list[str]:
-        """As lines of text."""
+        """Return lines of text."""
         lines = [f"{self.name} ({self.system})"]
         if self.token_weights is not None:
             lines += [f"  {line}" for line in self.token_weights.lines()]
@@ -256,7 +256,7 @@ class Explanation:
         return tuple(moment for moment in self.truth if moment.video_id == self.video_id)
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """Return a JSON object."""
         return {
             "query": self.query,
             "query_id": self.query_id or None,
@@ -268,7 +268,7 @@ class Explanation:
         }
 
     def lines(self) -> list[str]:
-        """As lines of text."""
+        """Return lines of text."""
         named = f"query {self.query_id}: " if self.query_id else ""
         lines = [f"{named}“{self.query}”", *(f"truth: {span(moment)}" for moment in self.truth)]
         for system in self.systems:

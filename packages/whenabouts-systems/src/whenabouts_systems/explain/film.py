@@ -29,9 +29,9 @@ _PIXELS_WIDE = 320
 def with_film(corpus: Corpus, explanation: Explanation, *, frames: bool = True) -> Explanation:
     """An explanation of a corpus's answer, extended by the words and frames of its video.
 
-    Each of the best moments gets a frame of its own video. If no system has borders, that is all. Without
-    `frames` no video is opened. Missing frames are skipped, those of the shown video with a note: the file is
-    gone, changed or damaged, or has no picture.
+    Each of the best moments gets a frame of its own video. If no system has borders, nothing else is added.
+    Without `frames` no video is opened. Missing frames are skipped; a note says why those of the shown video
+    are missing: its file is gone, changed or damaged, or has no picture.
     """
     if frames:
         systems = (

@@ -16,7 +16,7 @@ _CLIPS_A_GROUP = 5
 
 
 def shifted(sentences: Iterable[Sentence], seconds: float) -> tuple[Sentence, ...]:
-    """Sentences with times relative to `seconds`, where a part of a video begins; earlier ones go."""
+    """Sentences with times relative to `seconds`, where a part of a video begins; drops earlier sentences."""
     moved = (
         Sentence(sentence.start - seconds, sentence.end - seconds, sentence.text) for sentence in sentences
     )

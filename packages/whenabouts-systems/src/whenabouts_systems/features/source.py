@@ -85,7 +85,7 @@ class FeatureSource(ABC):
         """The item's array at the location `where`, without reading its rows if the layout allows."""
 
     def _facts(self) -> Mapping[str, Any]:
-        """What the file says about how it was made: fields of `Fingerprint`, and others."""
+        """The file's statements on how it was made: fields of `Fingerprint`, and others."""
         return {}
 
     def _content(self) -> str | None:

@@ -5,11 +5,11 @@ windows (centre and width as shares of the video), each with the probability tha
 true windows are assigned to predictions at the least total cost; the other predictions are background. A
 linear layer over the encoded clips says how salient each is.
 
-Readings, and what the released program does: words have no places (it makes a table of them and uses zeros);
-the cross-entropy of the classes is a plain mean, not divided by the weights. Its evaluation multiplies shares
-by the annotated duration although clips beyond the last kept one were cut off; here shares are of the clips
-that were seen. Its predictor hands raw CLIP features to the model where training normalised them; here
-features are as `inputs` of the checkpoint say, in training and in search. `decoding` "as-released" rounds
+Readings, and what the released program does: words have no position embeddings (it makes a table of them and
+uses zeros); the cross-entropy of the classes is a plain mean, not divided by the weights. Its evaluation
+multiplies shares by the annotated duration, even if clips were cut off at the end; here shares are of the
+clips that were seen. Its predictor gives the model raw CLIP features, although training normalised them; here
+`inputs` of the checkpoint prepare features alike in training and in search. `decoding` "as-released" rounds
 borders to whole clips.
 """
 

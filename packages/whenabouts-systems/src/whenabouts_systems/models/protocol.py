@@ -340,7 +340,7 @@ def few_pairs(
 
 
 def joined(encodings: Sequence[Encoding]) -> Encoding:
-    """Join several encodings to one, padded to the longest. Raises ValueError for none."""
+    """Join several encodings to one, padded to the longest. Raises ValueError for an empty list."""
     if not encodings:
         raise ValueError("there is nothing to join")
     joint = {name: _stacked([vars(encoding)[name] for encoding in encodings]) for name in vars(encodings[0])}

@@ -54,7 +54,7 @@ IMPORTED_FROM = "imported from"
 """The key in `about` for the file name of an imported checkpoint."""
 
 Labels = Literal["inclusive", "as-released"]
-# How many more weights a model may have than its file (up to here errors name them), and how many in all.
+# Most weights that a model may have beyond its file's (up to here errors name them), and most in all.
 _SURPLUS, _MAX_WEIGHTS = 1000, 8000
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 

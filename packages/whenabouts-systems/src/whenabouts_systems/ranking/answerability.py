@@ -133,7 +133,7 @@ class SplitSystem:
 
 @dataclass(frozen=True, eq=False)
 class BestOfVideos:
-    """The best moment of each query in each video (`rows`) of its pool, (Q, P); those without score -inf."""
+    """The best moment of each query in each video (`rows`) of its pool, (Q, P); -inf if there is none."""
 
     rows: Indices
     start: Floats

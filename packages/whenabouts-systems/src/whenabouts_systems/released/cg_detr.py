@@ -37,9 +37,9 @@ def settings(released: Released) -> Settings:
 class AsReleased(_detr.PairsInBatch, Model):
     """CG-DETR as its program computes it: `PairsInBatch`, and four more departures.
 
-    - The contrasts of queries with and without a wrong query are averaged separately, so a few without one
-      count as much as all others; by a slip, that of a single query without one is left out. In the contrast
-      of attention, queries without one never count.
+    - The contrast is averaged separately over queries with and without a wrong query, so a few without one
+      count as much as all others. By a slip, a single query without one is left out. The contrast of
+      attention leaves out all queries without one.
     - The class of dummy sentences is the first that is not the query's own: 0, but 1 for the first query.
     - The cross-entropy of membership is at most 100.
     - The distillation includes padded words.

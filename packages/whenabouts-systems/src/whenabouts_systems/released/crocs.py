@@ -7,7 +7,7 @@
   kept pairs); the numerator is not.
 - In the loss of drawn queries, the matrices of one positive sentence and of all sentences are broadcast: the
   mean is over as many rows as there are sentences, but only the first is the paper's loss.
-- The mean cross-entropy of negatives is divided once more by the number of maps. The first stage has none.
+- The mean cross-entropy of negatives is divided once more by the number of maps (second stage only).
 - It shares MMN's departures (`released/mmn.py`).
 
 The program also defines a cross-entropy with a weight of 50 that it never calls. None of its files calls the

@@ -106,7 +106,7 @@ class Released:
 
     @property
     def streams(self) -> dict[str, int]:
-        """Streams and their widths, including temporal endpoint features. Raises FormatError for none."""
+        """Streams and their widths, including temporal endpoint features. FormatError if there is none."""
         weights = {name: _PROJECTED.format(name) for name in STREAMS}
         widths = {name: self.size(weight, 1) for name, weight in weights.items() if self.has(weight)}
         if not widths:  # raise with the name of the missing parameter
@@ -176,7 +176,7 @@ class Released:
         return list(value) if is_texts and value else []
 
     def refuse_others(self, name: str, *offered: Any) -> None:
-        """Raise FormatError if a setting is none of `offered`, of which the first is its default."""
+        """Raise FormatError if a setting is not in `offered`, whose first value is the default."""
         value = self._settings.get(name, offered[0])
         if value not in offered:
             accepted = ", ".join(map(repr, offered))

@@ -132,7 +132,7 @@ class IndexedCorpus:
         return video, units - self._first[video]
 
     def rows_of(self, video_ids: Iterable[str]) -> Indices:
-        """The rows of those given videos that this corpus has."""
+        """The rows of the given videos, except videos that this corpus lacks."""
         rows = [self.row_of[name] for name in video_ids if name in self.row_of]
         return np.array(rows, np.int64)
 

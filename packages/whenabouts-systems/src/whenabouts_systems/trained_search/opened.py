@@ -313,7 +313,7 @@ def _named(registry: EncoderRegistry, inputs: Inputs, name: str) -> TextEncoder:
 
 
 def _of_corpus(registry: EncoderRegistry, inputs: Inputs, name: str) -> TextEncoder:
-    """The first encoder that fits a system that names none, among those of the corpus and the default."""
+    """For a system without a named encoder: the first that fits of the corpus's encoders and the default."""
     tried: list[TextEncoder] = []
     default = map(registry.by_name, [None])  # lazy: opened only if needed
     for encoder in chain(registry.of_tokens(inputs.streams), default):

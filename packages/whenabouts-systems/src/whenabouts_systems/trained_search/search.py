@@ -85,7 +85,7 @@ CANDIDATE_VIDEOS = 300
 """The number of videos with the nearest keys whose moments are scored. In 20,000 videos, the 200 to 400 with
 the truly best keys held all of XML's ten best moments."""
 EXACT_VIDEOS = 40
-"""The number of these, with the best moments, that are scored exactly, as is every corpus of this size."""
+"""The number of these videos, those with the best moments, that are scored exactly; all in a small corpus."""
 RETRIEVED_VIDEOS = 100
 """The videos with the nearest keys that get an exact retrieval score before a localizer searches the best."""
 SCORED_SEGMENTS = 400

@@ -97,7 +97,7 @@ class StoredRows:
         return np.maximum(clip_counts(durations, self.inputs.clip_seconds), 1)
 
     def of(self, video: KeptVideo) -> StoredVideo:
-        """A video's rows and sentences; zeros and none if it was changed or removed since it was encoded."""
+        """A video's rows and sentences. If it changed or was removed since encoding: zeros, no sentences."""
         key = video.video_id, video.mark
         cached = self._cache.get_many([key])
         return cached[key] if key in cached else self._read([video])[key]

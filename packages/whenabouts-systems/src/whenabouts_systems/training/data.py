@@ -601,7 +601,7 @@ def _count_videos(
 
 
 def _count_queries(inputs: Inputs, queries: Sequence[Query], lengths: NDArray[np.int64]) -> dict[str, int]:
-    """The number of queries without text, and of those that are cut; `lengths` (Q,) count their tokens."""
+    """The numbers of queries without text and of truncated queries; `lengths` (Q,) count tokens."""
     return {
         "queries have no text in the annotations; their features are used": sum(
             not query.text.strip() for query in queries

@@ -85,7 +85,7 @@ class AddingTools:
         return self._later(job, min(max(wait, 0), LONGEST_WAIT))
 
     def _later(self, job_id: str, seconds: int) -> dict[str, Any]:
-        """A job's facts once it is planned or has ended, but at the latest after some seconds.
+        """Wait until a job is planned or has ended, but at most some seconds; return its facts.
 
         If `_MOST_WAITING` calls wait already, returns its present facts at once.
         """

@@ -26,9 +26,9 @@ _NAMES = ("play", "film")
 
 
 def window(moment: Moment, duration: float | None) -> tuple[float, float]:
-    """The seconds to show: the moment with half its length, and at least 2 s, on each side.
+    """The time range to show: the moment, and on each side half its length, at least 2 s.
 
-    Clipped to the video. Margins shrink to keep the window within `LONGEST_FILM`; longer moments have none.
+    Clipped to the video. Margins shrink to keep the window within `LONGEST_FILM`, for longer moments to 0.
 
     >>> window(Moment("friday", 4.0, 6.0), 7.0)
     (2.0, 7.0)

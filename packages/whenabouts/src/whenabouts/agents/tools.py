@@ -364,8 +364,8 @@ def agent_server(
 ) -> MCPServer:
     """The MCP server of a corpus; `open_corpus` gives a handle for one call.
 
-    Without `out`, the folder for clips, nothing can be cut, and without `adding` no video can be added.
-    `scopes` are those of `workplace.guests`; without `collect`, nothing can be exported or cut either.
+    Cutting needs `out`, the folder for clips; adding videos needs `adding`. `scopes` are the client's
+    permissions (`workplace.guests`): exporting and cutting need `collect`, adding needs `index`.
     """
     tools = CorpusTools(open_corpus, out, page=page, can_collect=COLLECT in scopes)
     server = MCPServer(

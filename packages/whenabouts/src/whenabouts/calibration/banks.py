@@ -88,10 +88,11 @@ def _bank(group: str, encoder: QueryEncoder | None) -> Bank:
 
 
 def _groups(store: Store, stream: str) -> tuple[dict[str, str], str]:
-    """The group of each language of the videos' words, and the main group, for videos that have none.
+    """The group of each language of the videos' words, and the main group, which takes all other videos.
 
-    A language with unrelated sentences is a group. Another one joins the group that its words look like, or
-    is a group of its own. Videos whose words decide nothing join the main group: the one with most videos.
+    A language with unrelated sentences is a group. Any other language joins the group whose language its
+    words resemble, or forms its own group. If the words are inconclusive, the videos join the main group. The
+    main group is the one with most videos, preferably in a language with unrelated sentences.
     """
     by_language: dict[str, list[VideoRecord]] = {}
     for record in store.videos():
@@ -108,7 +109,7 @@ def _groups(store: Store, stream: str) -> tuple[dict[str, str], str]:
 
 
 def _group_of(store: Store, stream: str, language: str, video_ids: Sequence[str]) -> str:
-    """The group of the videos in a language; "" if neither the language nor the videos' words decide."""
+    """The group of the videos in a language; "" if language and words are inconclusive."""
     if language in languages():
         return language
     chosen = video_ids[:: max(1, math.ceil(len(video_ids) / _VIDEOS))]

@@ -37,7 +37,8 @@ QUESTIONS = 60
 
 _LISTED = 10
 _SECONDS = 120.0
-# Moved borders count as better if the mean gain in IoU of this many matches or more is above zero at 95 %.
+# Moved borders count as better if their mean gain in IoU over at least this many matches has a 95 % interval
+# above zero.
 _FEWEST_MOVED = 10
 
 

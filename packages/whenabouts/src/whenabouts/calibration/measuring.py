@@ -194,7 +194,7 @@ class QuestionResult:
     """The first moments of each stream for one question, as the stream scores them.
 
     `spoken`: how much of the question is said in the first few moments, by moment and stream. `literal`: a
-    stream's best moment has every word of the question. `near`: the moment or its surroundings have.
+    stream's best moment has every word of the question. `near`: so have that moment and its surroundings.
     """
 
     text: str

@@ -158,7 +158,7 @@ def read_questions(
 
 
 def _note(lines: Sequence[int], done: str) -> list[str]:
-    """A note on the questions of some lines, as a list of one; [] without lines."""
+    """A list with one note on the questions of these lines; [] if `lines` is empty."""
     if not lines:
         return []
     first = ", ".join(map(str, lines[:5])) + (", …" if len(lines) > 5 else "")

@@ -22,7 +22,7 @@ _FAULTS = (RuntimeError, MemoryError, ValueError, TypeError, LookupError, Attrib
 def class_of(name: str) -> str | None:
     """The class of sentence-transformers that opens a model, by its folder or hub name.
 
-    "" if the model is no reranker; None if there is no such folder, and no such model in the cache.
+    "" if the model is not a reranker; None if neither a folder nor the cache has it.
     """
     folder = weight_files.folder_at_hand(name)
     if folder is None:

@@ -109,7 +109,7 @@ def _searched(options: argparse.Namespace) -> Chosen:
 
 
 def _left_out(result: SearchResult, count: int) -> list[str]:
-    """A note that only `count` of the moments matched; none if all did."""
+    """A list with a note that only `count` of the moments matched; [] if all matched."""
     listed = len(result.moments)
     return [f"{count} of {listed} moments matched; {_TAKE_ALL}"] if count < listed else []
 

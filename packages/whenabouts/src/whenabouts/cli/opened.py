@@ -65,7 +65,7 @@ def opened_checker(options: argparse.Namespace) -> Checker | None:
 
 
 def opened_reranker(options: argparse.Namespace) -> Reranker | None:
-    """The reranker of --rerank, opened; None without the option."""
+    """Open the reranker that --rerank names; None if the option is not given."""
     if getattr(options, "rerank", None) is None:
         return None
     from whenabouts.checkers import open_reranker
@@ -74,7 +74,7 @@ def opened_reranker(options: argparse.Namespace) -> Reranker | None:
 
 
 def opened_rewriter(options: argparse.Namespace) -> Rewriter | str | None:
-    """The rewriter of --rewrite, opened, or "sound", which the corpus opens; None without the option."""
+    """Open the rewriter that --rewrite names; "sound" stays a name for the corpus. None: not given."""
     if getattr(options, "rewrite", None) is None:
         return None
     from whenabouts.checkers import open_rewriter

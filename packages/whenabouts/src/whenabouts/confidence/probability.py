@@ -223,7 +223,7 @@ class Curve:
 class Adjustment:
     """The learned correction of the curve on one corpus: new log odds = shift + slope * log odds.
 
-    `questions` is the number of independent questions it was learned from; 0 without any.
+    `questions` is the effective number of independent questions it was learned from, 0 if unadjusted.
     """
 
     shift: float = 0.0
@@ -251,8 +251,8 @@ class Probability:
 
     - `words`, `others`: curves for moments with words, and for those without (pictures).
     - `words_five`, `others_five`: the same for the probability that one of the first five moments is right.
-    - `later`: log odds that a later moment loses; `gap`: also, per unit of `surprise` below the first.
-    - `between`: standard deviation of the intercept between corpora (log odds); `slopes`: of the slope.
+    - `later`: log odds subtracted from each later moment; `gap`: and per unit of `surprise` below the first.
+    - `between`, `slopes`: standard deviations between corpora of the intercept (log odds) and of the slope.
     - `across`: sentence model -> adjustment for queries in another language than the words.
     """
 

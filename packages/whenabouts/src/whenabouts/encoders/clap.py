@@ -71,7 +71,7 @@ class ClapEncoder(TextSide):
         self.sampling_rate = int(self._extractor.sampling_rate)
         self.longest_seconds = float(self._extractor.max_length_s)
         text = self._model.config.text_config
-        # RoBERTa leaves its first positions unused, up to the one of the padding token.
+        # RoBERTa does not use the positions from 0 to the padding token's id.
         self._tokens = int(text.max_position_embeddings) - int(text.pad_token_id or 0) - 1
         self.dimension = int(self._model.config.projection_dim)
 

@@ -136,7 +136,7 @@ class SentenceTransformersEncoder:
         self._folder = model.path
         self._added = {"prompts": "e5"} if prompts else {}
         self._model = loaded
-        # A model that reads only text takes no text for a picture, so its texts stay as they are.
+        # A text-only model never reads a text as a picture's path, so its texts stay as they are.
         self._special = special_tokens(loaded) if _sees_or_hears(loaded) else None
         self._batch_size = batch_size
 

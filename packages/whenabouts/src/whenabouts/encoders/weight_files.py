@@ -219,8 +219,8 @@ def opened_model(kind: Any, folder: ModelFolder, dtype: Any) -> tuple[Any, list[
 def whole_models(folder: ModelFolder, unused: str = "") -> Iterator[None]:
     """Refuse models of `transformers` that a library opens in this block, if their files lack weights.
 
-    Weights with `unused` in their names may be missing ("": none). Raises EncoderUnavailable. Libraries do
-    not report missing weights, so `from_pretrained` is replaced meanwhile, by one thread at a time.
+    Weights with `unused` in their names may be missing (if "", all are needed). Raises EncoderUnavailable.
+    Libraries do not report missing weights, so one thread at a time replaces `from_pretrained` meanwhile.
     """
     from transformers import PreTrainedModel
 

@@ -28,7 +28,8 @@ class Source:
 
     `times`: its frames' times, None for sound alone. `rate`: frames per second, exact if `is_constant`, else
     the constant rate that the times are mapped to. `start_frame`: the first frame's number by the file's time
-    code. `duration` is in seconds; `width`, `height` are pixels as shown, `sound_rate` is in Hz; 0: without.
+    code. `duration` is in seconds, `width` and `height` in pixels as shown (0: no pictures), `sound_rate` in
+    Hz (0: no sound).
     """
 
     path: str

@@ -32,7 +32,8 @@ _FACT = "removed"
 class RemovedFile:
     """A file removed from the corpus, as it was then.
 
-    A size of -1 stands for a file that was gone: it may come back, and only its subtitles alone stay out.
+    A size of -1 marks a file that was already missing. If it comes back it is indexed; until then its
+    subtitles are not indexed alone.
     """
 
     path: str
@@ -66,7 +67,7 @@ def as_removed(record: VideoRecord) -> RemovedFile:
 
 
 def as_pruned(record: VideoRecord) -> RemovedFile:
-    """The entry for a video whose file is gone: the file may come back; its subtitles alone stay out."""
+    """The entry for a video whose file is missing: it may be indexed again, its subtitles alone may not."""
     return RemovedFile(record.path, -1, 0, "")
 
 
@@ -74,7 +75,7 @@ class AbsentFiles:
     """Rows of the ledger whose file is missing, and files on disk that stay out of the corpus.
 
     `gone` are the rows at or under the paths of `findings` whose files are missing. Rows in folders that
-    could not be read, also by way of links, do not count as gone. With `again`, nothing stays out.
+    could not be read, directly or through links, do not count as gone. With `again`, no file stays out.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ class AbsentFiles:
 
 
 def safely_pruned(gone: Sequence[VideoRecord], findings: Findings) -> tuple[list[VideoRecord], list[str]]:
-    """The rows of `gone` that may be removed, and notes on others, in empty folders: a disk may be away."""
+    """The rows of `gone` that may be removed, and a note on rows of empty folders, whose disk may be away."""
     filled = {place for file in findings.files for place in (file.path, *file.path.parents)}
     empty = {path for path in findings.searched if path not in filled and path.is_dir()}
     pruned = [record for record in gone if not _is_under(record.path, empty)]

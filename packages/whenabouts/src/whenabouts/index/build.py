@@ -106,7 +106,7 @@ def build(
 
 @dataclass(slots=True)
 class _ReadFile:
-    """A file that was read and waits for its clips. `notes` are for users; `is_unheard`: no speech model."""
+    """A file that was read and waits for its clips, with `notes` for users. `is_unheard`: no speech model."""
 
     read: FileRead
     record: VideoRecord
@@ -349,7 +349,7 @@ def _was_never_read(record: VideoRecord) -> bool:
 
 
 def _record(work: Work, read: FileRead, video_id: str, earlier: VideoRecord | None) -> VideoRecord:
-    """The ledger row, as far as reading the file gives it; `earlier` gives what was not read again."""
+    """The ledger row from reading the file; fields that were not read again come from `earlier`."""
     before = dict(earlier.metadata) if earlier else {}
     tags: dict[str, Any] = dict(read.probe.metadata) if read.probe else {}
     sounds: dict[str, Any] = {}

@@ -341,7 +341,7 @@ class Handle:
         return dict(self._streams)
 
     def stream(self, name: str) -> StreamInfo:
-        """One stream; raises `UsageError`, naming the existing ones, if there is none of that name."""
+        """The stream of that name. Raises UsageError, with the existing names, for an unknown one."""
         if name not in self._streams:
             raise UsageError(
                 f"{self.place} has no stream {name!r}; it has {', '.join(sorted(self._streams)) or 'none'}"

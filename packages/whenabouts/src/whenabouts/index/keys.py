@@ -160,7 +160,7 @@ def known_systems(store: Store) -> list[SystemKeys]:
 
 
 def open_keys(store: Store, system: str) -> Keys | None:
-    """The keys of a system by its fingerprint; None if there are none, or none of this layout."""
+    """The keys of a system by its fingerprint; None if they are missing or have another layout."""
     fact = store.fact(_FACT + system)
     info = None if fact is None else _system_keys(fact)
     return Keys(store, info) if info is not None and info.is_current else None

@@ -26,7 +26,7 @@ from whenabouts.video.files import printable
 _DEFERRED = "lance_namespace_urllib3_client"
 # The types that LanceDB raises for faults of disk or network, except panics (`is_panic`).
 LANCE_ERRORS = (RuntimeError, OSError, ValueError)
-# Others are refused: for them LanceDB asks a cloud service for a token before it reads anything.
+# Other kinds of storage are refused, because LanceDB would ask a cloud service for a token before reading.
 _SCHEMES = ("file", "s3")
 # Free memory and free file handles that the import needs: without memory LanceDB ends the process.
 _ROOM_BYTES = 512 << 20

@@ -121,7 +121,7 @@ def _clips_with_compound(tables: Sequence[SearchedTable], part: str, languages: 
 
 
 def _says_both(texts: Sequence[Sequence[str]], word: str, language: str) -> list[bool]:
-    """Which texts contain both halves of a compound, at any cut; none if a text has the compound itself.
+    """Whether each text contains both halves of a compound, at any cut; all false if one has the compound.
 
     Stems make "bilder" and "Bildern" equal, and drop the "s" that joins "Arbeitsmarkt".
     """

@@ -31,9 +31,9 @@ _STRAIGHT = 0.75
 class Progress:
     """How far a run has come; `fraction` in [0, 1]. `seconds_left` is None until it can be estimated.
 
-    `step` names work on the whole corpus after its files are read ("" before); `fraction` is then that of the
-    step. Until the next report `fraction` grows by about `pace` per processor second, up to `reach`. `name`
-    is what to show; `path` is the file that the report is about, `is_done` whether the file is finished.
+    `step` names work on the whole corpus after its files are read ("" before); `fraction` is then the step's.
+    Until the next report `fraction` grows by about `pace` per processor second, up to `reach`. `name` is the
+    text to show; `path` is the file that the report is about, `is_done` whether the file is finished.
     """
 
     files_done: int

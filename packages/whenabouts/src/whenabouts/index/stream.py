@@ -150,7 +150,7 @@ class Stream:
     - `reads_clips_of`: names of streams whose clips it reads.
     - `filter_key`: the text of its clips is a person's label, and a condition KEY=NAME narrows a search to
       the person's times. `is_personal`: its vectors identify people, so removed ones leave the disk at once.
-    - `remedy`: for messages, how to get the stream. `unsearched_for`: (" for …") what it would search.
+    - `remedy`: for messages, how to get the stream. `unsearched_for`: " for …", its content.
     - `absent`: why a moment may lack its clips. `letters_only`: the remedy if its clips have no vectors.
 
     The base class serves streams that are not installed: these can be searched, but not indexed.

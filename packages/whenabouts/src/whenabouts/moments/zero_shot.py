@@ -456,7 +456,7 @@ def _drift(line: _Line, curve: Floats, usual: Flags, window_seconds: float) -> F
 
 
 def _grown(line: _Line, curve: Floats, spans: _Spans, min_seconds: float, max_seconds: float) -> _Spans:
-    """The spans, of which those below `min_seconds` are extended by neighbouring clips, higher ones first."""
+    """The spans; those below `min_seconds` are extended by neighbouring clips, the higher clip first."""
     first, last = spans.first.copy(), spans.last.copy()
     size = len(curve)
     opens = np.append(line.opens, True)

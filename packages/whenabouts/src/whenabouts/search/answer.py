@@ -69,7 +69,7 @@ class Answering:
         ), videos
 
     def coverage(self, allowed: Sequence[str] | None = None, streams: Sequence[str] = ()) -> Coverage:
-        """What a search of the `allowed` videos (None: all) in `streams` covers; cached for all videos."""
+        """The coverage of a search in the `allowed` videos (None: all, cached) and `streams`."""
         version, key = self._store.version, tuple(dict.fromkeys(streams))
         if self._indexed is None or self._indexed[0] != version:
             self._indexed = version, with_clips(self._store, self._understanding.text_streams)
@@ -123,7 +123,7 @@ def weights_of(query: str, rarity: Rarity) -> dict[str, float]:
 
 
 def share_held(text: str, weights: Weights) -> float:
-    """The summed weights (0 to 1) of those units and pairs of a query that a text has."""
+    """The summed weights (0 to 1) of the query's units and pairs that occur in a text."""
     units = units_of(text)
     if weights.keys().isdisjoint(units):
         return 0

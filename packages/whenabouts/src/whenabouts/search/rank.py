@@ -113,7 +113,7 @@ def ranked(
     streams: int,
     unsaid: Unsaid = MappingProxyType({}),
 ) -> list[ScoredMoment]:
-    """The moments of `streams` streams, with each stream's scores (`StreamAnswer.scored`), in one order.
+    """The moments of `streams` streams in one order, from each stream's scores (`StreamAnswer.scored`).
 
     Scores become surprises among unrelated sentences (`Chance.surprise`), which puts streams, and groups of
     videos in a stream, on one scale. `_UNSAID_DISCOUNT` times the share of the query that a moment does not

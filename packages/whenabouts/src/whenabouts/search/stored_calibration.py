@@ -106,7 +106,7 @@ class Calibration:
 
     @property
     def withheld(self) -> str:
-        """Why the first group without a confidence has none; "" if no group is withheld."""
+        """The reason of the first group whose confidence is withheld; "" if no group is withheld."""
         groups = (group for stream in self.streams.values() for group in stream.groups.values())
         return next((group.withheld for group in groups if group.withheld), "")
 
@@ -118,7 +118,7 @@ class Calibration:
         return measures.groups.get(measures.group_of(language), _NOT_MEASURED)
 
     def is_foreign(self, scored: ScoredMoment, language: str) -> bool:
-        """Whether none of the encoders of the streams that found a moment knows its language."""
+        """Whether the moment's language is unknown to the encoders of all streams that found it."""
         return all(self.group(stream, language).foreign for stream in scored.evidence)
 
 

@@ -25,7 +25,7 @@ _HIDDEN = "the model gave no usable answer"
 
 @dataclass(frozen=True, slots=True)
 class AnswerModels:
-    """The reranker and the rewriter that the server's owner chose; None without one."""
+    """The reranker and the rewriter that the server's owner chose; None: not chosen."""
 
     reranker: Reranker | None = None
     rewriter: Rewriter | None = None

@@ -26,7 +26,7 @@ from whenabouts.video.files import TRANSCRIPT_SUFFIXES
 router = APIRouter(prefix="/api")
 # The number of moments exported for a query if neither `k` nor `all` is given.
 _BEST = 5
-# Replaces the path of a file that is not served: nothing is there, so the export treats it as missing.
+# Replaces the path of a file that is not served. No file has this path, so the export treats it as missing.
 _NOWHERE = "/dev/null/not-served"
 _DOWNLOAD: dict[int | str, dict[str, Any]] = {
     200: {"description": "The list, in the format asked for", "content": {"*/*": {}}}

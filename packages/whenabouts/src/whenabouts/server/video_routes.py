@@ -62,7 +62,7 @@ def title_of(record: VideoRecord) -> str:
 
 
 def urls_of(record: VideoRecord, at: float) -> tuple[str | None, str | None]:
-    """The addresses of a video's file and of its thumbnail at a time in seconds; None for what it lacks."""
+    """The addresses of a video's file and of its thumbnail at a time in seconds; None if it lacks one."""
     if record.kind != "media":
         return None, None
     base = f"/api/videos/{quote(record.video_id, safe='')}"

@@ -25,7 +25,7 @@ NAMES = "names in subtitles"
 
 # Seconds: longest gap inside a turn, and shortest turn of a diarizer.
 _SAME_TURN, _SHORTEST = 1.0, 0.2
-# For an hour of video. One core takes 24 s without the speaker model (benchmarks/people.py), a guess.
+# For an hour of video. Without the speaker model one core takes 24 s (benchmarks/people.py); 180 is a guess.
 _COST_OF_NAMES = Cost(seconds=0.001, bytes=0.1e6)
 _COST_OF_VOICES = Cost(seconds=180.0, bytes=0.6e6)
 

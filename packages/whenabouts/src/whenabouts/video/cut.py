@@ -226,7 +226,7 @@ def _put(writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], parts
 
 
 def _goes_on(writer: MovieWriter, span: Span, pictures: PictureSpan) -> bool:
-    """Whether sound behind the last picture is part of the cut.
+    """Whether sound after the last picture is part of the cut.
 
     In a joined film, sound that is a few samples longer than the pictures would delay all later parts.
     """
@@ -236,7 +236,7 @@ def _goes_on(writer: MovieWriter, span: Span, pictures: PictureSpan) -> bool:
 def _put_sound_alone(writer: MovieWriter, span: Span, picture: VideoFrame | None) -> Fraction:
     """Append sound of a span without pictures, with a picture that stands still; returns the sound's end.
 
-    Raises MediaError without sound.
+    Raises MediaError if there is no sound.
     """
     if picture is None or span.look is None or span.sound is None or writer.form.sound is None:
         raise _nothing_there(span)

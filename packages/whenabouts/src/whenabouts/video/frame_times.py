@@ -96,7 +96,7 @@ def _from_first_shown(
 
 
 def _first_shown(path: Path) -> int | None:
-    """The decoding time with which the first picture comes out of the decoder."""
+    """The decoding time of the packet at which the decoder delivers the first picture."""
     import av
 
     with open_media(path) as container:

@@ -392,9 +392,9 @@ class Clock:
         return ticks
 
     def _begins_again(self, ticks: int) -> bool:
-        """Whether a picture before the last one is of another recording.
+        """Whether a picture with an earlier time than the last one begins another recording.
 
-        Where packets were lost, decoders deliver some late, but what is stored goes on.
+        After lost packets decoders deliver some pictures late, but the stored times still increase.
         """
         assert self._last is not None and self._origin is not None
         leap = math.ceil(_LEAP_BACK / self.time_base)

@@ -26,7 +26,7 @@ _LONGEST_HEADER = 1 << 20
 _FIRST_FRAME = 2048
 # The mark of a FLAC stream and its first block, up to the number of its samples (RFC 9639, 8.1 and 8.2).
 _FLAC_BEGIN = re.compile(rb"fLaC[\0\x80]\0\0\x22.{10}(.{8})", re.DOTALL)
-# Headers with their lengths, at which FFmpeg stops or stumbles in the middle of a file. FLV: the header and
+# Headers at which FFmpeg stops or misreads if they are inside a file, with their lengths. FLV: the header and
 # the size of the tag before it, 0 (Video File Format 10.1, E.2 and E.3). NUT: the identification of the file.
 _INNER_HEADERS = {
     b"FLV": (re.compile(rb"FLV\x01[\0-\x05]\0\0\0\x09\0\0\0\0"), 13),
@@ -75,7 +75,7 @@ def missing_bytes(path: Path) -> int:
 
 
 def joined_bytes(path: Path) -> int:
-    """Bytes of other recordings that were joined to a file and that FFmpeg does not read, or at wrong times.
+    """Bytes of recordings joined to the end of a file that FFmpeg ignores or reads at wrong times.
 
     Known for MP4/MOV, AVI, WAV and the formats of `_BEGINNINGS`. Raises OSError if the file cannot be read.
     """
@@ -98,9 +98,9 @@ def joined_bytes(path: Path) -> int:
 
 
 def _joined_boxes(file: BinaryIO, size: int) -> int:
-    """The bytes from the second `ftyp` of an MP4 on.
+    """The number of bytes from the second `ftyp` of an MP4 on.
 
-    0 if its fragments go on in time behind it: a live recording repeats its header.
+    0 if the times of fragments increase across it, because a live recording repeats its header.
     """
     boxes = list(_boxes(file, 0, size))
     first, last = next(((start, end) for kind, start, end in boxes[1:] if kind == b"ftyp"), (size, size))

@@ -25,10 +25,10 @@ from whenabouts.video.time_limit import FREE_GAP_SECONDS, TimeLimit
 if TYPE_CHECKING:
     from av.container import InputContainer
 
-# FFmpeg's names of formats in which a joint has no mark, and of formats in which a second header marks it.
+# FFmpeg's names of formats in which nothing marks a joint, and of formats in which a second header marks it.
 _UNMARKED = {"mpegts", "mpeg", "gxf"}
 _MARKED = {"matroska", "ogg", "flac", "flv", "nut"}
-# Seconds. A smaller step back is no joint: packets may be out of order, or repeat the end of the last part.
+# Least seconds that times step back at a joint. Reordered and repeated packets cause smaller steps.
 _LEAP_BACK = 1
 # A jump is damage and not a joint if, after at most this many packets, times go on as before it.
 _MOST_ODD_PACKETS = 16

@@ -322,7 +322,7 @@ def _stated_duration(path: Path, container: InputContainer) -> float | None:
     """
     names = set(container.format.name.split(","))
     starts = abs(container.start_time or 0) / _MICROSECONDS
-    if "asf" in names:  # FFmpeg writes the length from 0 on, and adds when the last stream begins
+    if "asf" in names:  # FFmpeg writes the length from 0 on, plus the start of the last stream
         starts = max((_start_of(stream) for stream in container.streams), default=0.0)
     if names & (_STATE_NOTHING | COUNTED_FORMATS) or (starts > _ON_TIME_SECONDS and names & _STATE_ENDS):
         return None

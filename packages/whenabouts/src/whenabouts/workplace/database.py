@@ -98,7 +98,7 @@ class Database:
             )
             with contextlib.closing(connection):
                 connection.row_factory = sqlite3.Row
-                # One text of someone else that is not UTF-8 must not hide all others.
+                # Escape invalid bytes: one text that is not UTF-8 must not hide all others.
                 connection.text_factory = lambda text: text.decode("utf-8", "backslashreplace")
                 connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
                 for pragma in ("trusted_schema = OFF", "foreign_keys = ON", "cell_size_check = ON"):

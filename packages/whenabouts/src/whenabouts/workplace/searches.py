@@ -83,7 +83,7 @@ class SavedSearches:
         """Delete a saved search. Raises NoSuchSearch."""
         with self._database.changing() as connection:
             rows = connection.execute("SELECT rowid, name FROM searches").fetchall()
-            # By the name that is shown, by which SQLite does not find text that is not UTF-8.
+            # Shown names are compared: SQLite cannot find a name that is not UTF-8 by its shown form.
             called = [(row["rowid"],) for row in rows if row["name"] == name.strip()]
             if not called:
                 raise NoSuchSearch(name)

@@ -14,7 +14,7 @@ from whenabouts_systems.models.parts.borders import MASKED
 
 
 class Flow(NamedTuple):
-    """`of_words` (P, T, D): the words that each clip attends to; `of_clips` (P, 1, D): those of the query."""
+    """`of_words` (P, T, D): words as each clip attends to them; `of_clips` (P, 1, D): clips, by the query."""
 
     of_words: Tensor
     of_clips: Tensor

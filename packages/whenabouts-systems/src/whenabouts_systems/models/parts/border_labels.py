@@ -11,10 +11,10 @@ as x_s* - 1:
 The start's label is 1 at the first clip and (1 / n)^k at the last; the end's is the reverse. With x_e = x_e*
 and x_s = x_s* (`to_the_letter`) the highest label is ((n - 1) / n)^k, and a moment of one clip has no border.
 
-What else the papers leave open, and how it is read for both systems:
+Other points that the papers leave open are read like this for both systems:
 
-- heads (8), the inner width of the feed-forward parts (2,048) and dropout (0.1) are the transformer's own
-  paper's. LayerNorm comes before the parts, which learns faster at a rate of 1e-3: with LayerNorm after
+- heads (8), the inner width of the feed-forward parts (2,048) and dropout (0.1) come from the paper of the
+  transformer. LayerNorm comes before the parts, which learns faster at a rate of 1e-3: with LayerNorm after
   them (`norm`), CET had two thirds of the recall after two epochs (simulated features, width 128);
 - DistilBERT gives features ("extracted using Distil-BERT") and is not trained in the experiments; to train
   it, see `frozen` and `rates` of an experiment's [training];

@@ -51,8 +51,8 @@ class BranchSettings(ProgramSetting):
     weight_clip_contrast: NotNegative = 0.02
     weight_frame_contrast: NotNegative = 0.04
     pool: Size | None = 20
-    """The number of hardest negatives from which a query's is drawn, from epoch `pool_from_epoch` on. Before,
-    and with None, it is drawn from all."""
+    """From epoch `pool_from_epoch` on, a query's negative is drawn from this many hardest ones. Before, and
+    with None, it is drawn from all."""
     pool_from_epoch: int = 20
 
 

@@ -40,7 +40,7 @@ class Dropout(nn.Dropout):
     """
 
     def forward(self, values: Tensor) -> Tensor:
-        """The values, of which training drops some and scales up the others."""
+        """The values; in training some are set to zero and the others scaled up."""
         return drop(values, self.p, training=self.training, inplace=self.inplace)
 
 

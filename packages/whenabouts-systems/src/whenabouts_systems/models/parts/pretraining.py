@@ -192,10 +192,10 @@ def some_of(mask: Tensor, share: float) -> Tensor:
 def hidden_words(
     sentences: SentenceBatch, tokens: tuple[int, int], vocabulary: int, share: float, context: int = 0
 ) -> Hidden | None:
-    """Hide words of the sentences as BERT does; None without any speech.
+    """Hide words of the sentences as BERT does; None if no video has speech.
 
-    `tokens` are two ids: that of the token that begins a sequence, and that of the mask. Of ten hidden words
-    one keeps its id, one gets that of a random word and eight that of the mask.
+    `tokens` are the ids of the token that begins a sequence and of the mask. Of ten hidden words, eight
+    become the mask, one becomes a random word and one stays.
     """
     begin, mask_token = tokens
     sequences = sequences_of(sentences, begin, context=context, without_clips=True, with_words=True)

@@ -8,17 +8,17 @@ neither positive nor negative. R is the score of a pair: its video's (equation 1
 Readings of what the paper leaves open:
 
 - A negative of a query (or of a moment) is a pair that is neither positive nor potentially relevant, in
-  equation 10 as well as in 11; a query without any negative has loss 0 and still counts in the mean.
+  equation 10 as well as in 11; a query without negatives has loss 0 and still counts in the mean.
 - The negative of equations 10 and 11 is drawn once in a step for each query and for each moment, and shared
   by all terms, since both equations write the same accented R.
-- `Levels.of_all` holds the negatives of the other reading of both: equation 10 is XML's, and draws its own
-  negatives, also from the relevant pairs.
+- `Levels.of_all` has the negatives of another reading of equation 10: as in XML, it draws separate negatives,
+  also from the relevant pairs.
 - N_pairs counts ordered pairs (i, i+). Each has two terms in equations 11 and 12: one for its query and one
   for its moment.
 - If the moments of i and j are in one video, the pair has no part in equation 13, since this video is the
   positive itself; in equations 15 and 17 it is a relevant pair like others, and never a negative.
-- The margin of equation 11 is that of 10; 12 has none. With the ranking loss "lse" (XML's alternative, not in
-  this paper) log(1 + e^x) stands for [margin + x]+ and [x]+.
+- Equation 11 has the margin of equation 10; 12 has none. With the ranking loss "lse" (XML's alternative, not
+  in this paper) log(1 + e^x) stands for [margin + x]+ and [x]+.
 - R may be negative: a cosine, or R of equation 14 where a logit is at the bound (-13.8). Then C R is larger
   than R: C then has the reverse effect. Training exploits this: it makes the scores negative
   (`benchmarks/results/simulated_studies.md`). The formula is kept as printed.
@@ -41,7 +41,7 @@ Kind = Literal["hinge", "lse"]
 class Negatives:
     """One negative for each of A anchors: its `score` (A,), and whether it `exists` (A,).
 
-    Where none exists, the score is that of an arbitrary candidate and must not count.
+    If no negative exists, the score belongs to an arbitrary candidate and must not count.
     """
 
     score: Tensor

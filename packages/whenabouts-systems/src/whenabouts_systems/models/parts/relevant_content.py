@@ -81,7 +81,7 @@ class RelevantContent:
 
 
 def clip_cosines(queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
-    """(S, V, T, Q) cosines, -inf for clips that are no keys; in float32, because they are divided by t."""
+    """(S, V, T, Q) cosines, -inf for clips without a key; in float32, because they are divided by t."""
     shape = (*videos.mask.shape, len(queries))
     with torch.autocast(videos.mask.device.type, enabled=False):
         products = [
@@ -105,7 +105,7 @@ class _Positive(NamedTuple):
 
     @classmethod
     def of(cls, best: Tensor) -> _Positive:
-        """The positives with the best scores (Q,), which are -inf for queries without one."""
+        """The positives with the best scores (Q,), which are -inf for queries without a positive."""
         exists = best > -torch.inf
         return cls(torch.where(exists, best, 0.0), exists)
 

@@ -57,7 +57,7 @@ def _weights_of(name: str) -> Path | None:
 
 
 def _of_layer(key: str, step: int) -> str:
-    """RoBERTa's key of a parameter, with the number of the layer that is copied: of each `step` the last."""
+    """RoBERTa's key of a parameter; of each `step` of its layers the last one is copied."""
     if not key.startswith("encoder.layer."):
         return key
     number, _, rest = key.removeprefix("encoder.layer.").partition(".")

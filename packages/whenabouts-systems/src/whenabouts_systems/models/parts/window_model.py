@@ -284,7 +284,7 @@ class AnchoredModel(WindowModel):
         return tuple(Windows(*layer) for layer in zip(self.classes(windows), spans, strict=True))
 
     def _unseen(self, mask: Tensor, word_mask: Tensor) -> Tensor | None:
-        """The clips that each head masks besides padding, as in `padding_of_others`; None for none."""
+        """The clips that each head masks besides padding, as in `padding_of_others`; None: only padding."""
         return None
 
     def _answering(self, batch: Batch) -> Tensor:

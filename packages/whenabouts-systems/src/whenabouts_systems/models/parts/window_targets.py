@@ -187,7 +187,7 @@ def rating_contrast(scores: Tensor, labels: Tensor, mask: Tensor, temperature: f
 
     All arguments are (Q, C): the clips of a query's pass, then those of the pass with wrong words. For each
     rating from 1 to 11, the loss is the mean over queries of minus the mean log-probability of the positive
-    clips (0 without any). The result is the sum of these losses divided by 12.
+    clips (0 for a query without positive clips). The result is the sum of these losses divided by 12.
     """
     logits = torch.where(mask, scores, _UNSEEN) / temperature
     shifted = logits - logits.amax(1, keepdim=True)
