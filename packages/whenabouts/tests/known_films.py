@@ -70,8 +70,8 @@ class Plan:
 
     `times`: when pictures are shown (each shows the unit of its time); `sound`: a span, of which `unheard` is
     not stored; `tracks`: how many sound tracks, each 20 tones above the one before; `words`: seconds with
-    words; `offset` is added to all times in the container. `interlaced` codes fields; `is_turned` stores pictures upside down, with a matrix
-    that turns them upright.
+    words; `offset` is added to all times in the container. `interlaced` codes fields; `is_turned` stores
+    pictures upside down, with a matrix that turns them upright.
     """
 
     times: list[float] = field(default_factory=lambda: [unit / UNITS for unit in range(12 * UNITS)])

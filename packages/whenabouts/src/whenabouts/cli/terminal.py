@@ -82,6 +82,8 @@ def for_terminal(text: str) -> str:
     >>> for_terminal("two\\nlines \\x1b[31mred")
     'two\\\\nlines \\\\x1b[31mred'
     """
+    if text.isprintable():
+        return text
     shown = text.encode("utf-8", "backslashreplace").decode()
     return "".join(
         repr(letter)[1:-1] if is_unseen(letter) or letter in "\u2028\u2029" else letter for letter in shown

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from whenabouts.confidence.probability import Chance, Probability, general
+from whenabouts.confidence.probability import Chance, Probability, general, surprises
 from whenabouts.index.store import Store
 from whenabouts.search.answer_probability import ProbableMoments, Unsaid, unsaid_in, with_probabilities
 from whenabouts.search.moments import Localization, StreamAnswer
@@ -127,9 +127,10 @@ def ranked(
     fallbacks = {name: chance for (name, _), chance in chances.items() if chance is not None}
     without = {id for id, chance in chances.items() if chance is None}
     each = [chances[name, moment.moment.video_id] or fallbacks.get(name) for name, moment in scored]
+    each_surprise = surprises(each, [moment.score for _, moment in scored])
     entries = [
-        _Entry.of(chance.surprise(moment.score) if chance else moment.score, moment, name, unsaid)
-        for chance, (name, moment) in zip(each, scored, strict=True)
+        _Entry.of(surprise, moment, name, unsaid)
+        for surprise, (name, moment) in zip(each_surprise, scored, strict=True)
     ]
     entries.sort(key=_Entry.sort_key)
     merged = _merged(entries) if streams > 1 else entries
@@ -138,7 +139,7 @@ def ranked(
             entry.moment,
             score=entry.worth,
             chance_percentile=None
-            if any((name, entry.moment.video_id) in without for name in entry.moment.evidence)
+            if any((name, entry.moment.moment.video_id) in without for name in entry.moment.evidence)
             else (-math.expm1(-entry.surprise)) ** streams,
         )
         for entry in merged
@@ -186,7 +187,7 @@ def _merged(entries: Iterable[_Entry]) -> list[_Entry]:
     """Moments, best first; those that several streams found are joined."""
     by_video: dict[str, list[_Entry]] = {}
     for entry in entries:
-        kept = by_video.setdefault(entry.moment.video_id, [])
+        kept = by_video.setdefault(entry.moment.moment.video_id, [])
         twin = next((place for place, other in enumerate(kept) if other.is_twin_of(entry)), None)
         if twin is None:
             kept.append(entry)
