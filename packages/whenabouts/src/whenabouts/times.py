@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from fractions import Fraction
 
-from whenabouts.types import Moment, UsageError
+from whenabouts.types import LONGEST_SECONDS, Moment, UsageError
 
 _CLOCK = re.compile(r"(?:(?:(\d+):)?(\d+):)?(\d+(?:[.,]\d+)?)s?")
 _TIMECODE = re.compile(r"(\d{2,9}):(\d\d):(\d\d)([:;.])(\d{2,3})")
@@ -33,7 +32,7 @@ def parse_seconds(text: str, rate: Fraction | None = None) -> float:
             raise UsageError(
                 f"{text!r} counts frames, and the frame rate of that video is not known here; write seconds"
             )
-        return float(frame_of(text, rate)[0] / rate)
+        return _in_a_recording(float(frame_of(text, rate)[0] / rate), text)
     match = _CLOCK.fullmatch(text.strip())
     if not match:
         raise UsageError(f"{text!r} is not a time; write {_ACCEPTED}")
@@ -41,10 +40,14 @@ def parse_seconds(text: str, rate: Fraction | None = None) -> float:
     value = float(seconds.replace(",", "."))
     if minutes is not None and (value >= 60 or (hours is not None and float(minutes) >= 60)):
         raise UsageError(f"{text!r}: minutes and seconds stop at 59; write {_ACCEPTED}")
-    total = float(hours or 0) * 3600 + float(minutes or 0) * 60 + value
-    if not math.isfinite(total):
-        raise UsageError(f"{text!r} is not a time; write {_ACCEPTED}")
-    return total
+    return _in_a_recording(float(hours or 0) * 3600 + float(minutes or 0) * 60 + value, text)
+
+
+def _in_a_recording(seconds: float, text: str) -> float:
+    if seconds > LONGEST_SECONDS:
+        shown = f"{text[:20]}…" if len(text) > 20 else text
+        raise UsageError(f"{shown!r} is after the end of any recording; write a time within 31 days")
+    return seconds
 
 
 def is_timecode(text: str) -> bool:
