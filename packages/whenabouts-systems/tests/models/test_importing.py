@@ -453,7 +453,7 @@ def test_a_strange_name_of_a_type_is_shown_on_one_line(value: Any, tmp_path: Pat
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("archive/data.pkl", pickled)
         archive.writestr("archive/data/0", bytes(16))
-    with pytest.raises(FormatError, match=r"parameter 'weight' is .*\.sys \[31m em; accepted"):
+    with pytest.raises(FormatError, match=r"parameter 'weight' is .*\.sys\[31m em; accepted"):
         read_checkpoint(path)
 
 
