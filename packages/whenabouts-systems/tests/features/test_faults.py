@@ -310,6 +310,20 @@ def test_a_npy_whose_header_never_closes_a_bracket(tmp_path: Path) -> None:
     assert "is cut off, damaged or not .npy" in refused(folder, "b")
 
 
+@pytest.mark.parametrize("shape", [(10**30, 4), (0, 10**30), (2**62, 4), (-2, -3), (True, 3), (2.0, 3), "ab"])
+@pytest.mark.parametrize("variant", ["npy", "npz"])
+def test_numpys_files_with_a_shape_that_no_array_has(tmp_path: Path, variant: str, shape: object) -> None:
+    folder = VARIANTS[variant][1](tmp_path / "f", {"a": ROWS})
+    text = repr({"descr": "<f4", "fortran_order": False, "shape": shape}).ljust(117) + "\n"
+    data = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + ROWS.tobytes()
+    if variant == "npy":
+        (folder / "a.npy").write_bytes(data)
+    else:
+        with zipfile.ZipFile(folder / "a.npz", "w") as packed:
+            packed.writestr("features.npy", data)
+    assert "is cut off, damaged or not" in refused(folder, "a")
+
+
 @pytest.mark.parametrize("variant", ["npy", "npz", "moment-detr", "moment-detr compressed"])
 @pytest.mark.parametrize("keep", [0, 5, 60, 0.5, 0.97])
 def test_numpys_files_that_are_cut_off(tmp_path: Path, variant: str, keep: float) -> None:

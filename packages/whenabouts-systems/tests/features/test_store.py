@@ -188,6 +188,10 @@ def _index(**changed: Any) -> dict[str, Any]:
         (_index(lengths=[2.0, 3.0]), r"lengths\[0\]: is not a whole number: 2.0"),
         (_index(lengths=[2, 1 << 62]), r"lengths\[1\]: is too large"),
         (_index(lengths=[2, 4]), r"has shape \(5, 6\); accepted: \(rows, width\) with the 6 rows"),
+        (
+            _index(lengths=[1 << 47, 1 << 47]),
+            r"lengths: list too many rows: 281474976710656; accepted: at most",
+        ),
         (_index(ids=["a", "a"]), "item 'a': is listed twice"),
         (_index(ids=["a", 3]), r"ids\[1\]: is not a text: 3"),
     ],
@@ -198,6 +202,16 @@ def test_an_index_that_does_not_fit(tmp_path: Path, index: Any, told: str) -> No
     with pytest.raises(FormatError, match=told) as error:
         open_features(path)
     assert str(path) in str(error.value)
+
+
+def test_lengths_whose_sum_overflows_to_the_number_of_rows(tmp_path: Path) -> None:
+    path = write_store_by_hand(tmp_path / "s", {"a": np.ones((5, 6))})
+    lengths = [1 << 47] * (1 << 17) + [5]  # 2^64 + 5
+    (path / "index.json").write_text(
+        json.dumps(_index(ids=[*map(str, range(len(lengths)))], lengths=lengths))
+    )
+    with pytest.raises(FormatError, match=f"lengths: list too many rows: {2**64 + 5}"):
+        open_features(path)
 
 
 def test_rows_that_do_not_fit(tmp_path: Path) -> None:
