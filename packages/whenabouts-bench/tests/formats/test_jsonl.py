@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.small_disk import mounted
 
 from whenabouts.intake.files import FormatError
 from whenabouts.types import Moment, ScoredMoment, UsageError, WhenaboutsError
@@ -467,6 +468,76 @@ def test_a_judgement_without_length_keeps_its_video_and_is_counted(tmp_path: Pat
     assert dict(found.counts) == {"moments have no length": 1}
     assert [video.id for video in found.videos] == ["v", "w"]
     assert [judgement.moment.video_id for judgement in found.qrels["a"]] == ["w"]
+
+
+def test_judgements_and_videos_that_contradict_earlier_ones_are_counted(tmp_path: Path) -> None:
+    moment: dict[str, Any] = {"query_id": "a", "video_id": "v", "start": 1, "end": 2}
+    other: list[dict[str, Any]] = [{"video_id": "w"}, {"start": 0}, {"end": 3}, {"query_id": "b"}]
+    grades = [moment | {"relevance": grade} for grade in (3, 0, 3)]
+    path = written(tmp_path, *grades, *(moment | change for change in other)).rename(tmp_path / "qrels.jsonl")
+    (tmp_path / "videos.jsonl").write_text(
+        "".join(json.dumps({"video_id": "v", "duration": seconds}) + "\n" for seconds in (9, 9, None, 8))
+    )
+    found = formats.read_annotations(path)
+    assert dict(found.counts) == {
+        "videos come again with another length": 1,
+        "judgements come twice": 1,
+        "judgements grade a moment that their query has with another grade": 1,
+    }
+    assert found.videos[0].duration == 8
+    grade = found.relevance[found.query == 0]
+    assert grade.tolist() == [3, 0, 3, 1, 1, 1]  # all stay
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"query_id": "a", "video_id": "v", "start": 1, "end": 2, "relevance": 3, "relevance": 0}',
+        '{"query_id": "a", "moments": [{"video_id": "v", "score": 1}], "moments": []}',
+        '{"query_id": "a", "query_id": "b", "moments": []}',
+    ],
+)
+def test_a_key_that_comes_twice_in_a_line_is_refused(line: str, tmp_path: Path) -> None:
+    path = written(tmp_path, '{"query_id": "z", "moments": []}' if "moments" in line else "", line)
+    with pytest.raises(
+        FormatError, match=r"line 2: the key comes twice: '(relevance|moments|query_id)'; accepted"
+    ):
+        if "moments" in line:
+            list(formats.open_run(path, "jsonl").blocks())
+        else:
+            formats.read_annotations(path, "jsonl")
+
+
+def test_a_folder_whose_files_cannot_all_be_written_stays_as_it_was(tmp_path: Path) -> None:
+    before = AnnotationBuilder("before")
+    before.add_query("a", "words")
+    before.judge("a", "v", 1.0, 2.0)
+    formats.write_annotations(before.annotations(), tmp_path, "jsonl")
+    kept = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    after = AnnotationBuilder("after")
+    after.add_query("b", "\ud800")
+    after.judge("b", "w", 1.0, 2.0)
+    with pytest.raises(FormatError, match="cannot be written: no valid Unicode"):
+        formats.write_annotations(after.annotations(), tmp_path, "jsonl")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == kept
+
+
+def test_a_full_disk_leaves_a_folder_of_judgements_as_it_was(tmp_path: Path) -> None:
+    def write(text: str, folder: Path) -> dict[str, bytes]:
+        builder = AnnotationBuilder("some")
+        builder.add_query("a", text)
+        builder.judge("a", "v", 1.0, 2.0)
+        formats.write_annotations(builder.annotations(), folder, "jsonl")
+        return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    with mounted(tmp_path / "disk", 1) as disk:
+        (disk / "truth").mkdir()
+        before = write("words", disk / "truth")
+        with pytest.raises(OSError, match="No space"):
+            (disk / "other").write_bytes(bytes(1 << 20))
+        with pytest.raises(FormatError, match=r"qrels\.jsonl: cannot be written: No space left"):
+            write("other words", disk / "truth")
+        assert {path.name: path.read_bytes() for path in (disk / "truth").iterdir()} == before
 
 
 def test_a_video_that_a_pool_names_twice_counts_once(tmp_path: Path) -> None:

@@ -114,7 +114,8 @@ class AnnotationBuilder:
     - A duplicate query id with another text is left out.
     - A duplicate video in a pool counts once.
     - Duplicate judgements stay: two descriptions may have been given of one moment, and released
-      evaluations of ranked moments count each.
+      evaluations of ranked moments count each. So do those that give one moment several grades.
+    - A video that comes again with another length has the last one.
 
     Each rule that applied is counted, logged once by `annotations`, and kept in `Annotations.counts`.
     """
@@ -125,6 +126,8 @@ class AnnotationBuilder:
     REVERSED = "moments end before they start"
     REPEATED_QUERY = "query ids come twice"
     REPEATED_JUDGEMENT = "judgements come twice"
+    SEVERAL_GRADES = "judgements grade a moment that their query has with another grade"
+    OTHER_LENGTH = "videos come again with another length"
     REPEATED_IN_POOL = "videos come twice in a pool"
 
     def __init__(self, name: str, *, cut: bool = True) -> None:
@@ -153,6 +156,8 @@ class AnnotationBuilder:
         if earlier is not None:
             if duration is None and not metadata:
                 return
+            if None not in (duration, earlier.duration) and duration != earlier.duration:
+                self.count(self.OTHER_LENGTH)
             duration = earlier.duration if duration is None else duration
             metadata = {**earlier.metadata, **metadata}
         self._video_codes.setdefault(video_id, len(self._video_codes))
@@ -223,8 +228,9 @@ class AnnotationBuilder:
         """The collected annotations; logs the rules that applied."""
         rows = np.array(self._rows, np.float64).reshape(-1, 5)
         counts = dict(self._counts)
-        if repeated := _repeated(rows):
-            counts[self.REPEATED_JUDGEMENT] = repeated
+        repeated, graded_again = _repeated(rows)
+        counts |= {self.REPEATED_JUDGEMENT: repeated} if repeated else {}
+        counts |= {self.SEVERAL_GRADES: graded_again} if graded_again else {}
         for what, times in counts.items():
             _log.info("%s: %d %s", self.name, times, what)
         order = np.argsort(rows[:, 0], kind="stable")
@@ -246,9 +252,12 @@ class AnnotationBuilder:
         )
 
 
-def _repeated(rows: NDArray[np.float64]) -> int:
-    ordered = rows[np.lexsort(rows.T)]
-    return int((ordered[1:] == ordered[:-1]).all(axis=1).sum())
+def _repeated(rows: NDArray[np.float64]) -> tuple[int, int]:
+    """(judgements that are there before, judgements whose moment is there before with another grade)."""
+    ordered = rows[np.lexsort(rows.T[::-1])]
+    is_same = ordered[1:] == ordered[:-1]
+    same_moment, same_grade = is_same[:, :4].all(axis=1), is_same[:, 4]
+    return int((same_moment & same_grade).sum()), int((same_moment & ~same_grade).sum())
 
 
 def judgement_rows(annotations: Annotations) -> Iterator[tuple[int, int, float, float, float]]:

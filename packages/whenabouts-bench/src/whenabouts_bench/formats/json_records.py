@@ -6,7 +6,6 @@ Readers declare what they accept as `msgspec.Struct`s. The text that an error gi
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import sys
@@ -25,6 +24,7 @@ from whenabouts.intake.files import (
     FormatError,
     check_values,
     json_error,
+    loads_unique,
     open_unpacked,
     parse_json,
     read_document,
@@ -220,10 +220,12 @@ def numbered_lines(stream: IO[bytes], path: Path, first: int = 1) -> Iterator[tu
 
 
 def parse_line(path: Path, number: int, raw: bytes) -> dict[str, Any]:
-    """A line as a JSON object. Raises FormatError."""
+    """A line as a JSON object. Raises FormatError, also for a repeated key."""
     origin = Origin(path, number)
     try:
-        value = json.loads(raw.decode("utf-8"))  # NaN and Infinity are left to the field that has them
+        value = loads_unique(
+            raw.decode("utf-8"), path, number
+        )  # NaN and Infinity are left to the field that has them
     except (ValueError, RecursionError) as error:
         raise json_error(path, error, number, "a JSON object a line") from None
     check_values(value, raw, path, number)

@@ -52,13 +52,18 @@ def write_json_value(stream: IO[bytes], value: Any) -> None:
 def write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     """Write JSON lines, atomically. Raises FormatError for a line that cannot be encoded."""
     with write_atomically(path) as stream:
-        for line in lines:
-            try:
-                stream.write(_encode(line).encode() + b"\n")
-            except UnicodeEncodeError:
-                raise FormatError(path, "cannot be written: no valid Unicode:", value=line) from None
-            except ValueError as error:
-                raise FormatError(path, f"cannot be written ({error}):", value=line) from None
+        write_lines_to(stream, path, lines)
+
+
+def write_lines_to(stream: IO[bytes], path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Write JSON lines of the file `path` to a stream. Raises FormatError as `write_lines` does."""
+    for line in lines:
+        try:
+            stream.write(_encode(line).encode() + b"\n")
+        except UnicodeEncodeError:
+            raise FormatError(path, "cannot be written: no valid Unicode:", value=line) from None
+        except ValueError as error:
+            raise FormatError(path, f"cannot be written ({error}):", value=line) from None
 
 
 class ListWriter:

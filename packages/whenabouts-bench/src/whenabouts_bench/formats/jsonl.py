@@ -6,7 +6,8 @@ and ignored elsewhere. `docs/formats.md` has the table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 from typing import IO, Annotated, Any, get_args
@@ -24,6 +25,7 @@ from whenabouts.intake.files import (
     read_head,
     read_json,
     sibling_file,
+    write_atomically,
 )
 from whenabouts_bench.formats.annotations import (
     AnnotationBuilder,
@@ -44,7 +46,7 @@ from whenabouts_bench.formats.json_records import (
     parse_line,
     read_records,
 )
-from whenabouts_bench.formats.json_writing import write_lines
+from whenabouts_bench.formats.json_writing import write_lines, write_lines_to
 from whenabouts_bench.formats.parts import PARTS
 from whenabouts_bench.formats.runs import (
     BLOCK_ROWS,
@@ -336,14 +338,17 @@ def blocks_of_lines(stream: IO[bytes], path: Path) -> Iterator[RunBlock]:
 
 def _run_line(path: Path, number: int, raw: bytes) -> _RunLine:
     """A line of a run. If msgspec refuses it, `json` reads it again, so that the error names the field."""
-    try:
-        raw.isascii() or raw.decode()
-        return _decode_line(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        origin, fields = Origin(path, number), parse_line(path, number, raw)
-        if "moments" not in fields and "video_id" in fields:
-            raise origin.at("video_id").error("is in judgements, not in a run", accepted=_RUN) from None
-        return origin.convert(fields, _RunLine)
+    # Of a repeated key msgspec keeps the last.
+    if raw.count(b'"moments"') == raw.count(b'"query_id"') == 1:
+        try:
+            raw.isascii() or raw.decode()
+            return _decode_line(raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            pass
+    origin, fields = Origin(path, number), parse_line(path, number, raw)
+    if "moments" not in fields and "video_id" in fields:
+        raise origin.at("video_id").error("is in judgements, not in a run", accepted=_RUN)
+    return origin.convert(fields, _RunLine)
 
 
 def _block(lines: list[tuple[int, _RunLine]], path: Path) -> RunBlock:
@@ -405,15 +410,21 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
                 "belongs to other judgements (those to be written have none) and would be read with them"
             )
             raise FormatError(left, problem, accepted="an empty folder, or this one without that file")
-    write_lines(path / "videos.jsonl", map(_video_line, annotations.videos))
-    queries = ({"query_id": query.id, "text": query.text, **query.metadata} for query in annotations.queries)
-    write_lines(path / "queries.jsonl", queries)
+    parts: dict[str, Iterable[dict[str, Any]]] = {
+        "qrels.jsonl": _judgement_lines(annotations),
+        "videos.jsonl": map(_video_line, annotations.videos),
+        "queries.jsonl": ({"query_id": q.id, "text": q.text, **q.metadata} for q in annotations.queries),
+    }
     if annotations.pools:
         pools = annotations.pools.items()
-        write_lines(path / "pools.jsonl", ({"query_id": q, "video_ids": list(ids)} for q, ids in pools))
+        parts["pools.jsonl"] = ({"query_id": q, "video_ids": list(ids)} for q, ids in pools)
     if annotations.most_grade is not None:
-        write_lines(path / POOLED, [{"most_grade": annotations.most_grade}])
-    write_lines(path / "qrels.jsonl", _judgement_lines(annotations))
+        parts[POOLED] = [{"most_grade": annotations.most_grade}]
+    with ExitStack() as stack:  # no file is replaced before all are written: those of others would not fit
+        for name, lines in parts.items():
+            stream = stack.enter_context(write_atomically(path / name))
+            write_lines_to(stream, path / name, lines)
+            stream.flush()  # a full disk shows now, not when the first files have their names
 
 
 def _video_line(video: Any) -> dict[str, Any]:

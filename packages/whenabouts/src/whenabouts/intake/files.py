@@ -371,9 +371,7 @@ def parse_json(path: Path, data: bytes) -> Any:
         raise FormatError(path, f"has about {values:,} values, more than {_MOST_VALUES:,}, {_REMEDY}")
     try:
         # NaN and Infinity are left to the code that reads the field.
-        value = json.loads(
-            data.decode("utf-8-sig"), object_pairs_hook=lambda pairs: _without_repeats(path, pairs)
-        )
+        value = loads_unique(data.decode("utf-8-sig"), path)
     except (ValueError, RecursionError) as error:
         raise json_error(path, error) from None
     check_values(value, data, path)
@@ -413,12 +411,18 @@ def parse_toml(path: Path | str, data: bytes, accepted: str = "") -> dict[str, A
     return document
 
 
-def _without_repeats(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
-        raise FormatError(path, "the key comes twice:", value=twice, accepted="each key once in its object")
-    return fields
+def loads_unique(text: str, path: Path, line: int | None = None) -> Any:
+    """`json.loads`, but FormatError for an object with a repeated key; `line` if the text is one line."""
+
+    def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        fields = dict(pairs)
+        if len(fields) < len(pairs):
+            twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+            accepted = "each key once in its object"
+            raise FormatError(path, "the key comes twice:", line=line, value=twice, accepted=accepted)
+        return fields
+
+    return json.loads(text, object_pairs_hook=without_repeats)
 
 
 def check_values(value: Any, raw: bytes, path: Path, line: int | None = None) -> None:
