@@ -244,3 +244,13 @@ def test_a_wrong_file_ends_the_command_with_one_line_and_status_two(
         == f"whenabouts: {path}, line 3: moments[0].score: is not finite: nan; accepted: a finite number\n"
     )
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("to", ["trec", "tvr-ranking", "jsonl"])
+@pytest.mark.parametrize("grade", [1e308, 2.0**53, 3.0, 0.5])
+def test_a_grade_of_any_size_comes_back(tmp_path: Path, to: str, grade: float) -> None:
+    builder = AnnotationBuilder("large")
+    builder.add_query("1", "words")
+    builder.judge("1", "v", 1.0, 2.0, grade)
+    formats.write_annotations(builder.annotations(), tmp_path / "out", to)
+    assert formats.read_annotations(tmp_path / "out", to).relevance.tolist() == [grade]

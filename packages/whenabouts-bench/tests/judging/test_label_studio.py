@@ -121,6 +121,8 @@ def test_json_min_and_ratings_are_read_too(make_set: Make, tmp_path: Path) -> No
         ([annotation("good")], "annotator 7 gives the grade 'good'"),
         ([annotation("3"), annotation("1")], "annotator 7 contradicts an earlier answer of 3: 1"),
         ([annotation("3", None)], "annotations[0].completed_by: names no annotator"),
+        ([annotation("3", "a" * 81)], "annotations[0].completed_by: is not a name of an annotator: 'aaa"),
+        ([annotation("3", "a\u202eb")], "annotations[0].completed_by: is not a name of an annotator"),
         ([annotation("3", frames=(50, 20))], "has borders outside its video: [50.0, 20.0]"),
         (["yes"], "annotations[0]: is not an object"),
         ([{"completed_by": 7}], "annotations[0].result: is not a list"),

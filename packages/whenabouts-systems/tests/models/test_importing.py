@@ -348,6 +348,8 @@ def test_a_zip_file_that_is_damaged_is_told(small: Path, tmp_path: Path) -> None
     refused("is a zip file, but not of torch.save")
     small.write_bytes(data[: len(data) // 2])
     refused("is a zip file that is cut off; fetch it again")
+    small.write_bytes(data[:-22] + b"PK\x06\x07" + struct.pack("<LQL", 1, 0, 2) + data[-22:])
+    refused("is a damaged zip file .*multiple disks")
     small.write_bytes(data.replace(b"data.pkl", b"data.pkx", 1))
     refused("is a damaged zip file")
     small.unlink()

@@ -20,6 +20,11 @@ def id_as_number(identifier: str) -> int | str:
     return int(identifier) if short and str(int(identifier)) == identifier else identifier
 
 
+def whole_as_int(number: float) -> int | float:
+    """An integer if the number is whole and readers take it as an integer (up to 2^53), else the number."""
+    return int(number) if number.is_integer() and abs(number) <= 1 << 53 else number
+
+
 def given_videos(annotations: Annotations | None) -> dict[str, str]:
     """Query id -> its given video: of its first positive judgement, or the only video of its pool."""
     if annotations is None:

@@ -29,6 +29,7 @@ from whenabouts.intake.files import (
 from whenabouts.types import UsageError
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts_bench.formats.json_records import numbered_lines
+from whenabouts_bench.formats.json_writing import whole_as_int
 from whenabouts_bench.formats.runs import (
     FileRun,
     RunBlock,
@@ -156,8 +157,7 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
     with write_atomically(path) as stream:
         for query, video, begin, finish, grade in zip(*(c.tolist() for c in columns), strict=True):
             document = _document(video_ids[video], begin, finish)
-            shown = int(grade) if grade == int(grade) else grade
-            stream.write(f"{query_ids[query]} 0 {document} {shown}\n".encode())
+            stream.write(f"{query_ids[query]} 0 {document} {whole_as_int(grade)}\n".encode())
     losses.log()
 
 

@@ -48,7 +48,7 @@ from whenabouts_bench.formats.json_records import (
     read_list,
     read_records,
 )
-from whenabouts_bench.formats.json_writing import ListWriter, id_as_number, video_durations
+from whenabouts_bench.formats.json_writing import ListWriter, id_as_number, video_durations, whole_as_int
 from whenabouts_bench.formats.runs import (
     NO_TIMES,
     RANKED_CORPUS,
@@ -267,7 +267,7 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
                     "timestamp": [start, end],
                     **({"duration": seconds[video_id]} if video_id in seconds else {}),
                     **about,
-                    "relevance": int(grade) if grade == int(grade) else grade,
+                    "relevance": whole_as_int(grade),
                 }
             )
         stream.write(b"]\n")

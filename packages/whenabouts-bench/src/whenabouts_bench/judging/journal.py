@@ -49,7 +49,7 @@ _log = logging.getLogger("whenabouts")
 
 JOURNAL, LOCK, TORN = "journal.jsonl", "journal.lock", "journal.torn"
 _PATIENCE_SECONDS, _POLL_SECONDS = 30.0, 0.005
-_LONGEST_NAME = 80
+LONGEST_NAME = 80
 _Clock = Callable[[], datetime]
 Result = TypeVar("Result")
 _Whole = Annotated[int, Meta(ge=1, title="a whole number, 1 or more")]
@@ -389,13 +389,17 @@ def _line(event: Event) -> bytes:
     return msgspec.json.encode(fields) + b"\n"
 
 
+def is_name(annotator: str) -> bool:
+    """Whether an annotator may have this name."""
+    is_short = 0 < len(annotator) <= LONGEST_NAME
+    return is_short and annotator.isprintable() and annotator == annotator.strip()
+
+
 def _check_name(annotator: str) -> None:
-    if not (
-        0 < len(annotator) <= _LONGEST_NAME and annotator.isprintable() and annotator == annotator.strip()
-    ):
+    if not is_name(annotator):
         raise UsageError(
-            f"annotator {annotator!r}: give a name of 1 to {_LONGEST_NAME} printable letters, without blanks "
-            "around it"
+            f"annotator {annotator[: LONGEST_NAME + 20]!r}: give a name of 1 to {LONGEST_NAME} printable "
+            "letters, without blanks around it"
         )
 
 

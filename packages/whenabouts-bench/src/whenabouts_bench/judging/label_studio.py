@@ -19,6 +19,7 @@ from whenabouts_bench.formats.json_records import Origin
 from whenabouts_bench.formats.json_writing import ListWriter
 from whenabouts_bench.formats.label_studio_export import read_export
 from whenabouts_bench.judging.events import Event
+from whenabouts_bench.judging.journal import LONGEST_NAME, is_name
 from whenabouts_bench.judging.tasks import HIGHEST, LOWEST, Task, TaskSet
 
 VIDEO_URL = "/data/local-files/?d=videos/{file}"
@@ -148,7 +149,12 @@ def _annotator(origin: Origin, value: Any) -> str:
         value = value.get("id", value.get("email"))
     if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).strip():
         raise origin.error("names no annotator:", value, "a number or an address")
-    return str(value).strip()
+    name = str(value).strip()
+    if not is_name(name):
+        raise origin.error(
+            "is not a name of an annotator:", name, f"at most {LONGEST_NAME} printable letters"
+        )
+    return name
 
 
 def _answer(place: Origin, task: Task, annotator: str, values: Mapping[str, Any]) -> Event | None:

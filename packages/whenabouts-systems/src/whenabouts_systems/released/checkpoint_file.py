@@ -123,6 +123,8 @@ def read_checkpoint(path: Path) -> Checkpoint:
             return _read_pickles(path, stream)
     except PickleRefused as error:
         raise FormatError(path, f"{error}; no code of the file was run", accepted=ACCEPTED) from None
+    except zipfile.BadZipFile as error:  # `is_zipfile` raises it for an archive of several disks
+        raise FormatError(path, f"is a damaged zip file ({error}); fetch it again") from None
     except OSError as error:
         raise FormatError(path, f"cannot be read: {error.strerror or error}") from None
 
