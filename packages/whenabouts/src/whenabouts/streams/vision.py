@@ -29,7 +29,7 @@ _NO_MODEL = (
     "--vision MODEL (such as openai/clip-vit-base-patch32, or a folder with its files); "
     "what is indexed stays as it is"
 )
-# Measured on two cores (benchmarks/encoders.py).
+# Measured on two cores (benchmarks/encoders.py): frames encoded a second, bytes of a frame in the index.
 _FRAMES_PER_SECOND = 12.0
 _BYTES_PER_FRAME = 1300.0
 
@@ -125,7 +125,10 @@ def _window(settings: Mapping[str, Any]) -> Window | None:
 
 
 def _frames_a_clip(setup: Setup, encoder: Any) -> int:
-    """Frames per clip: the corpus's, else the given number, else the model's; 1 for single frames."""
+    """Frames per clip: the corpus's, else the given number, else the model's; 1 for single frames.
+
+    Raises UsageError for a number that the model cannot take, EncoderMismatch for another than the corpus's.
+    """
     given = setup.options.get("clip_frames")
     if given is not None and not 1 <= given <= _MOST_FRAMES:
         raise UsageError(f"--clip-frames {given}: give a number from 1 to {_MOST_FRAMES}")
@@ -138,8 +141,8 @@ def _frames_a_clip(setup: Setup, encoder: Any) -> int:
         settled = int(setup.info.settings.get("clip_frames", 1))
         if given not in (None, settled):
             raise EncoderMismatch(
-                f"{setup.place}: pictures were taken {settled} a clip, not {given}; leave --clip-frames out, "
-                "or index into a new corpus"
+                f"{setup.place}: was indexed with {settled} frames a clip, not {given}; leave --clip-frames "
+                "out, or index into a new corpus"
             )
         return settled
     default = encoder.clip_settings.frames if isinstance(encoder, ClipEncoder) else 1

