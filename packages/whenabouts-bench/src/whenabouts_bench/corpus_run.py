@@ -75,10 +75,7 @@ class CorpusRun:
 def run_of(
     queries: Annotations, ask: Callable[[str], SearchResult], records: Sequence[VideoRecord], place: str
 ) -> CorpusRun:
-    """The run of `queries` on the corpus at `place`, which has the videos `records`.
-
-    `ask` answers one sentence, when the run is read. Raises UsageError as `names_of`.
-    """
+    """The run of `queries` on a corpus at `place` with the videos `records`; raises as `names_of`."""
     return CorpusRun(queries.name, queries.queries, ask, names_of(records, queries.videos, place))
 
 
@@ -102,8 +99,6 @@ def names_of(records: Iterable[VideoRecord], videos: Sequence[Video], place: str
             raise UsageError(f"{video.id!r} fits {len(fitting)} videos of {place}: {several}; use their ids")
         for name in fitting:
             if name in called:
-                raise UsageError(
-                    f"{called[name]!r} and {video.id!r} are both {name!r} in {place}; name it once"
-                )
+                raise UsageError(f"{called[name]!r} and {video.id!r} are both {name!r} in {place}; keep one")
             called[name] = video.id
     return called

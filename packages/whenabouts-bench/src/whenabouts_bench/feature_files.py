@@ -39,10 +39,7 @@ class FeatureSource(Protocol):
 
 
 def open_features(path: str | Path) -> AbstractContextManager[FeatureSource]:
-    """The features of a file or folder, to use in a `with`.
-
-    Raises FormatError if they cannot be read, UsageError if no installed package reads feature files.
-    """
+    """The features of a file or folder. Raises FormatError; UsageError if no package for it is installed."""
     source: AbstractContextManager[FeatureSource] = plugins.only(
         "features", "reading feature files", "research"
     ).open_features(path)

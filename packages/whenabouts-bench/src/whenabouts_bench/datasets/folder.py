@@ -16,8 +16,7 @@ from whenabouts_bench.datasets.declaration import AnnotationFile, Declaration
 DEEPEST = 5
 """The most levels of folders below the searched one that are read; releases unpack to three."""
 MOST_ENTRIES = 300_000
-"""The most files and folders that are looked at, so that a search of a whole disk ends. A folder of features
-has an entry per video."""
+"""The most files and folders that are looked at: a folder of features has one per video, a disk has more."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +33,14 @@ class DatasetFolder:
     """A folder that is searched once, level by level, so that its nearest files come first.
 
     Links to files inside the folder are read. Links to folders and to places outside are ignored: they may
-    be cyclic or lead to unintended files. So are names that begin with a dot.
+    be cyclic or lead to unintended files. Names that begin with a dot are ignored, too.
     """
 
     path: Path
     unreadable: dict[Path, FormatError] = field(default_factory=dict)
     """Files named like annotations that could not be read, by the calls so far."""
     complete: bool = True
-    """False if the search left out deeper folders, or entries after the first `MOST_ENTRIES`. True before the
-    search, which the first look at `by_name` starts."""
+    """True until the search (by `by_name`) leaves out deeper folders or entries after `MOST_ENTRIES`."""
 
     _heads: dict[Path, FileHead | None] = field(default_factory=dict, init=False, repr=False)
 

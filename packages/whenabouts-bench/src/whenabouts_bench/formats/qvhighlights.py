@@ -80,8 +80,7 @@ class _RunLine(msgspec.Struct):
 def read_annotations(path: Path) -> Annotations:
     """Queries with their windows; relevant_clip_ids and saliency_scores are metadata.
 
-    A query without relevant_windows has no judgement; its video is its pool. Raises FormatError for a line
-    that is invalid or from a run.
+    A query without relevant_windows has no judgement; its video is its pool. Raises FormatError for a run.
     """
     builder = AnnotationBuilder(str(path))
     for origin, fields in read_records(path, _TRUTH):
@@ -118,10 +117,7 @@ class QVHighlightsRun:
     answered: Mapping[Task, Task] = field(default_factory=lambda: {"SVMR": "VCMR"})
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
-        """The windows in the order of the file. Windows of length 0 are accepted, but hit nothing.
-
-        Raises FormatError for an invalid line or an empty file, UsageError for another task than VCMR.
-        """
+        """The windows in the file's order; those of length 0 hit nothing. Raises FormatError, UsageError."""
         check_task(self, task)
         builder = RunBlockBuilder()
         answered = False
@@ -155,10 +151,7 @@ class QVHighlightsRun:
 
 
 def write_annotations(annotations: Annotations, path: Path) -> None:
-    """Write annotation lines, without queries that have no given video.
-
-    Raises UsageError for a query that is judged in several videos.
-    """
+    """Write the queries that have a given video. Raises UsageError for one judged in several videos."""
     seconds, given = video_durations(annotations), given_videos(annotations)
     windows: dict[int, list[list[float]]] = {}
     for number, video, start, end, _ in judgement_rows(annotations):

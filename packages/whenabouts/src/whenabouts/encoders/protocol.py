@@ -201,9 +201,8 @@ class Family(Protocol):
     and sentences in one space, possibly a `ClipEncoder`), `open_pictures(name, settings)` (pictures alone),
     `open_sound(name, settings)` and `open_voices(name, settings)` (`video.voices.VoiceEncoder | Diarizer`).
 
-    Of the families that recognise one name, the one with the lowest `ORDER` opens it. A name that starts with
-    `PREFIX:` goes to that family, without the prefix. `MODELS` (optional) are `ModelCard`s for `whenabouts
-    models list`.
+    Of the families that recognise a name, that with the lowest `ORDER` opens it. A name after `PREFIX:` goes
+    to that family. `MODELS` (optional) are `ModelCard`s for `whenabouts models list`.
     """
 
     PREFIX: str

@@ -92,10 +92,7 @@ class FrameNumbers:
 
 
 def frame_numbers(moment: FileMoment, options: Options, notes: list[str]) -> FrameNumbers | None:
-    """A moment's frames; None if the file has no pictures.
-
-    None, with a note, if the file cannot be read or the moment starts after its end.
-    """
+    """A moment's frames; None for sound alone, and with a note if the file is unreadable or ends earlier."""
     try:
         source = options.sources[moment.path]
         if source.times is None:

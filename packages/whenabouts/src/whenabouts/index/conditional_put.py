@@ -33,8 +33,7 @@ _AT_ONCE = 4
 _SECONDS = timedelta(seconds=30)
 _RETRIES = 4
 
-# Endpoint and bucket of the stores that passed.
-_passed: set[tuple[str, str]] = set()
+_passed: set[tuple[str, str]] = set()  # endpoint and bucket
 
 
 def check_conditional_put(place: str, storage_options: Mapping[str, str] | None) -> None:
@@ -84,10 +83,7 @@ _ENDPOINTS = ("aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint")
 
 
 def _options(given: Mapping[str, str] | None) -> dict[str, str]:
-    """Options by their long names: the environment's, overridden by the given ones.
-
-    A given endpoint, by whichever of its names, replaces all endpoints of the environment.
-    """
+    """Options by long name: the given ones, then the environment's, without endpoints if one is given."""
     environment = {key.lower(): value for key, value in os.environ.items() if key.startswith("AWS_")}
     named = {key.lower(): value for key, value in (given or {}).items()}
     long = {key if key.startswith("aws_") else f"aws_{key}": value for key, value in named.items()}

@@ -101,10 +101,7 @@ def index_words(table: Any) -> None:
 def index_vectors(
     table: Any, trained: VectorIndex | None, distance: Distance = "cosine"
 ) -> VectorIndex | None:
-    """Train the vector index, and describe it; None if the table is too small or has not outgrown `trained`.
-
-    It is too small below `INDEX_ROWS` vectors, and has outgrown an index when its rows have doubled.
-    """
+    """Train and describe the vector index; None below `INDEX_ROWS` vectors or twice the rows of `trained`."""
     rows = table.count_rows()
     if rows < INDEX_ROWS or (trained is not None and rows < _RETRAIN_GROWTH * trained.rows):
         return None

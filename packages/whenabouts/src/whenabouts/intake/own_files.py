@@ -3,8 +3,7 @@
     path = own_file(folder, "journal.jsonl")      # refuses a link, and a name that is a path
     descriptor = open_appending(path)             # refuses a link that replaced the file meanwhile
 
-Someone else may have made the folder. A link in it could point to any file of the user, which a write would
-then change.
+Someone else may have made the folder, and a link in it could make a write change any file of the user.
 """
 
 from __future__ import annotations

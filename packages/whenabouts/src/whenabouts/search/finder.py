@@ -20,11 +20,7 @@ System = str | os.PathLike[str] | Any
 
 @dataclass(frozen=True, slots=True)
 class RankedMoments:
-    """A finder's answer: moments, best first, and notes for the user.
-
-    `thresholds` are the confidences for "match" and "no match" that were measured for this finder; None: the
-    fixed ones of `confidence.probability`.
-    """
+    """A finder's answer: moments, best first, notes for the user, and measured thresholds (None: `FIXED`)."""
 
     moments: Sequence[ScoredMoment]
     notes: Sequence[str] = ()
@@ -65,11 +61,7 @@ class Finder(Protocol):
         ...
 
     def prepare(self, *, wait: float = ..., progress: Callable[[int, int], None] | None = None) -> int:
-        """Encode new and changed videos; returns how many videos are encoded then.
-
-        Raises CorpusBusy if another program still writes after `wait` seconds, and UsageError. `progress` is
-        called with the numbers of encoded videos and of all.
-        """
+        """Encode new and changed videos; return how many are encoded then. Raises CorpusBusy, UsageError."""
         ...
 
     def find(self, text: str, k: int, allowed: Sequence[str] | None) -> RankedMoments:
@@ -96,8 +88,5 @@ class FinderKind(Protocol):
         ...
 
     def on(self, store: Store, encoders: EncoderRegistry, shared: MutableMapping[str, Any]) -> Finders:
-        """The finders of this kind on one corpus.
-
-        An object that a kind puts into `shared` serves all handles of the corpus.
-        """
+        """The finders of this kind on one corpus; objects in `shared` serve all handles of that corpus."""
         ...

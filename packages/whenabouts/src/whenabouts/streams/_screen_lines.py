@@ -3,10 +3,9 @@
 Lines are tracked from reading to reading. Two readings are of one line if their texts are at least 85 %
 similar, wherever they stand. At the same place 60 % is enough if the reader is uncertain of either. If it is
 certain of both, texts with equally many but different digits are different lines. A line's text is the one
-with the highest total score.
-
-Lines that appear and disappear together form one text. A text that spans at least 80 % of the video (a
-channel's logo) is left out of `around` of the others, so that its words do not find every other text.
+with the highest total score. Lines that appear and disappear together form one text. A text that spans at
+least 80 % of the video (a channel's logo) is left out of `around` of the others, so that its words do not
+find every other text.
 """
 
 from __future__ import annotations
@@ -158,10 +157,7 @@ def _around(text: ScreenText, texts: Iterable[ScreenText]) -> str:
 
 
 def in_reading_order(placed: Iterable[tuple[Box, str]]) -> list[tuple[Box, str]]:
-    """Lines row by row from the top, each row from the left.
-
-    A line joins a row if its middle is within the height of the row's first line.
-    """
+    """Lines by row, then from the left. A row has the lines whose middle is level with its first line."""
     rows: list[list[tuple[Box, str]]] = []
     for box, text in sorted(placed, key=lambda line: (line[0][1] + line[0][3], line)):
         above = rows[-1][0][0] if rows else None

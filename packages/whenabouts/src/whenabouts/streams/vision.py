@@ -125,10 +125,7 @@ def _window(settings: Mapping[str, Any]) -> Window | None:
 
 
 def _frames_a_clip(setup: Setup, encoder: Any) -> int:
-    """Frames per clip: the corpus's, else the given number, else the model's; 1 for single frames.
-
-    Raises UsageError for a number that the model cannot take, EncoderMismatch for another than the corpus's.
-    """
+    """Frames per clip: the corpus's, else the given number, else the model's; 1 for single frames."""
     given = setup.options.get("clip_frames")
     if given is not None and not 1 <= given <= _MOST_FRAMES:
         raise UsageError(f"--clip-frames {given}: give a number from 1 to {_MOST_FRAMES}")

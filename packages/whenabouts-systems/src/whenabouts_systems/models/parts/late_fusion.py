@@ -48,8 +48,7 @@ class FusionSettings(ProgramSetting):
     dropout: Share = 0.1
     span_kernel: Size = 5
     span_start: Literal["edges", "random"] = "edges"
-    """Initial weights of the borders' convolutions; the released programs draw them at random ("random").
-    See `parts/borders.py`."""
+    """Initial weights of the borders' convolutions (released: "random"); see `parts/borders.py`."""
     initializer_range: NotNegative = 0.02
     temperature: Positive = 0.01
     """t of equation 7 of PREM (paper 003); used only with `video_loss` "relevant-content"."""
@@ -58,8 +57,7 @@ class FusionSettings(ProgramSetting):
     ranking: Kind = "hinge"
     margin: float = 0.1
     first_pool: Size | None = None
-    """The number of highest-scored negatives to draw from before epoch `pool_from_epoch` (None: all). Maeoki
-    et al. (paper 000) take 1."""
+    """The number of highest-scored negatives to draw from at first (None: all). Maeoki et al. take 1."""
     pool: Size | None = 20
     """The same from epoch `pool_from_epoch` (counted from 0) on, for "hard negatives"."""
     pool_from_epoch: int = 20

@@ -124,10 +124,7 @@ class PairModel(PaperModel):
         return VideoEncoding(videos.mask, parts={f"clips/{name}": clips for name, clips in encoded.items()})
 
     def add_heads(self, vectors: int, video_score: Callable[[], nn.Module]) -> None:
-        """Add the layers after `compared`, which gives `vectors` vectors for each clip; draw all weights.
-
-        `video_score` makes the layers of the video's logit, if the measure is `own_score`.
-        """
+        """Add the layers after `compared`, which gives `vectors` vectors for each clip; draw all weights."""
         config, hidden = self.config, self.config.hidden
         self.context = projected(vectors * hidden, config)
         self.start_features = projected((vectors + 1) * hidden, config)
@@ -231,8 +228,7 @@ def pair_names(
     """Our name of each parameter -> its name in a released program.
 
     `streams` has the program's name of each stream's projection. `prefixes` are the program's for the encoder
-    of clips, the encoder of words, and the weights of streams. `places` are patterns for the other layers, as
-    in `renaming`.
+    of clips, the encoder of words, and the weights of streams. `places` rename the other layers by prefix.
     """
     clips, words, weights = prefixes
     shared = (

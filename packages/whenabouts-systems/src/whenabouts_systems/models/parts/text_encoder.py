@@ -1,7 +1,6 @@
-"""Encodes the words of queries inside a system, and tokenizes sentences for it.
+"""Tokenizes queries and gives a system features of their words: precomputed ones or those of a DistilBERT.
 
-A system reads precomputed features, or ids of tokens with a DistilBERT. Only a DistilBERT needs
-`transformers` (extra `vision`); tokenizers need only `tokenizers`.
+Only a DistilBERT needs `transformers` (extra `vision`); tokenizers need only `tokenizers`.
 
 Shapes: Q queries, L tokens, D width.
 """
@@ -62,10 +61,7 @@ class Words(nn.Module):
         return self.features(queries)
 
     def features(self, queries: QueryBatch) -> Tensor:
-        """The features (Q, L, width) of words.
-
-        Raises UsageError for ids in a system without a text encoder, and for features in one that has it.
-        """
+        """The features (Q, L, width) of words. UsageError for ids instead of features, or the reverse."""
         has_ids = queries.tokens.dim() == 2
         if has_ids != (self.bert is not None):
             raise UsageError(
@@ -183,10 +179,7 @@ class Tokens:
     def _encoded(
         self, sentences: Sequence[str], most: int | None = None, *, special: bool = True
     ) -> list[Any]:
-        """The library's encodings, cut to `most` ids if given.
-
-        Raises UsageError for words that the tokenizer cannot encode.
-        """
+        """The library's encodings, cut to `most` ids if given. UsageError for words that it cannot encode."""
         remedy = "use a tokenizer that has a token for unknown words"
         with self._lock, _refusals(f"tokenizer {self.name}: cannot encode a word", remedy):
             if most is None:
