@@ -122,7 +122,7 @@ def index_vectors(
 def rewrite(table: Any, place: str) -> None:
     """Rewrite a table and its id index, and delete older versions, so that deleted rows leave the disk.
 
-    Compaction alone keeps files of which less than a tenth was deleted.
+    Compaction alone keeps a file if less than a tenth of its rows was deleted. Raises as `tidy`.
     """
     import pyarrow as pa
 

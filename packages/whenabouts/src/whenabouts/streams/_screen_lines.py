@@ -53,7 +53,7 @@ class ScreenText:
     """Lines shown from frame `first` to frame `last` (inclusive), in reading order, with their box.
 
     `sure` in [0, 1] is the reader's certainty of the lines, weighted by letters. `others` are alternative
-    readings of the same lines, some of which may be right (a line that moves through the picture is read in
+    readings of the same lines, one of which may be right (a line that moves through the picture is read in
     parts). `around` are the other texts shown at the same time; logos only if this text is a logo too.
     """
 

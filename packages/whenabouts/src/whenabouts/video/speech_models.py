@@ -119,7 +119,7 @@ def load_recogniser(model: str) -> Any:
         # "auto" uses int8 on a CPU and float16 on a GPU, whatever type is stored.
         with hub.nothing_downloaded():
             return WhisperModel(place, compute_type="auto", files=files)
-    except Exception as error:  # the hub, the network and CTranslate2 each raise their own kinds
+    except Exception as error:  # the hub, the network and CTranslate2 raise different kinds
         raise SpeechUnavailableError(_cannot_load(model, error)) from error
 
 
@@ -153,7 +153,7 @@ def _load_onnx(model: str) -> OnnxRecogniser:
         raise SpeechUnavailableError(f"speech model {error}") from error
     except SpeechUnavailableError:
         raise
-    except Exception as error:  # onnx-asr, ONNX Runtime and broken files each raise their own kinds
+    except Exception as error:  # onnx-asr, ONNX Runtime and broken files raise different kinds
         cause = one_line(f"{type(error).__name__}: {error}", 300)
         raise SpeechUnavailableError(
             f"{model}: onnx-asr cannot load this model ({cause}); its folder needs config.json with a "
