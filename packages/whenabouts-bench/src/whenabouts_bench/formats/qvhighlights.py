@@ -189,11 +189,13 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
         for block in blocks:
             for query_id, rows in rows_of(block):
                 video_id = given.get(query_id) or _only_video(query_id, rows)
-                losses.count("queries without moments in a known video are left out", not video_id)
+                losses.count("queries without a given video and without moments are left out", not video_id)
                 if not video_id:
                     continue
                 kept = [list(times) for video, *times in rows if video == video_id and times[0] <= times[1]]
-                losses.count("rows are left out: no moment of the query's given video", len(rows) - len(kept))
+                losses.count(
+                    "rows are left out: of another video, or with start after end", len(rows) - len(kept)
+                )
                 names = {"qid": id_as_number(query_id), "query": sentences.get(query_id, ""), "vid": video_id}
                 scores = saliency.get(query_id)
                 extra = {} if scores is None else {"pred_saliency_scores": scores.tolist()}

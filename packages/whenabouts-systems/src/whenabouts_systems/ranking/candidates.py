@@ -57,7 +57,7 @@ class Candidates:
         return Candidates(rows, self.scores.gather(1, order))
 
     def first(self, count: int) -> Candidates:
-        """The `count` best candidates of each query."""
+        """The first `count` candidates of each query: the best, unless `in_order` sorted them by row."""
         return Candidates(self.rows[:, :count], self.scores[:, :count])
 
     def take(self, queries: Tensor) -> Candidates:

@@ -49,7 +49,7 @@ _TURNS = {
 
 
 def read_picture(path: Path, size: int | None = None) -> NDArray[np.uint8]:
-    """The picture in a file: (H, W, 3) RGB, rotated as its EXIF states, short side at most `size` pixels.
+    """The picture in a file: (H, W, 3) RGB, rotated and mirrored as its EXIF states, short side at most `size` pixels.
 
     For an animation, its first picture. Raises MediaError if the file is missing, not a picture, damaged, an
     animated WebP, over 64 MiB, or has too many pixels.
@@ -89,7 +89,7 @@ def decode_picture(data: bytes, name: str, size: int | None = None) -> NDArray[n
 
 
 def _orientation(data: bytes) -> int:
-    """The orientation (1 to 8) in a picture's EXIF data, 1 without one."""
+    """The orientation in a picture's EXIF data, unchecked (1 to 8 are known); 1 without one."""
     head = _EXIF.search(data)
     if head is None:
         return 1
