@@ -49,7 +49,7 @@ _TURNS = {
 
 
 def read_picture(path: Path, size: int | None = None) -> NDArray[np.uint8]:
-    """The picture in a file: (H, W, 3) RGB, rotated and mirrored as its EXIF states, short side at most `size` pixels.
+    """The picture in a file: (H, W, 3) RGB, turned as its EXIF states, short side at most `size` pixels.
 
     For an animation, its first picture. Raises MediaError if the file is missing, not a picture, damaged, an
     animated WebP, over 64 MiB, or has too many pixels.
