@@ -1,4 +1,4 @@
-"""Turn a corpus's answers to many queries into a run, to measure it or to choose videos for a system.
+"""Turns a corpus's answers to many queries into a run, which can be evaluated or choose videos for a system.
 
 `whenabouts search --queries` loads this module through the entry point `runs` of `whenabouts.query_files`.
 """
@@ -31,7 +31,8 @@ class CorpusRun:
     """The answers to `queries`, computed while they are read; a `formats.runs.RunSource`.
 
     `ask` answers one sentence. `called` maps ids of the corpus's videos to their ids in the judgements; other
-    videos keep their ids. The run's `confidence` is that of a query's first moment, if it has one.
+    videos keep their ids. A query's `confidence` is that of its first moment; NaN if it has no moment or the
+    moment has no confidence.
     """
 
     name: str
@@ -45,7 +46,7 @@ class CorpusRun:
 
     @property
     def answered(self) -> Mapping[Task, Task]:
-        """The run's moments also rank the videos of the corpus."""
+        """VCMR, and VR too, because the run's moments also rank the videos of the corpus."""
         return RANKED_CORPUS
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
@@ -74,12 +75,12 @@ class CorpusRun:
 def run_of(
     queries: Annotations, ask: Callable[[str], SearchResult], records: Sequence[VideoRecord], place: str
 ) -> CorpusRun:
-    """The answers of a corpus at `place`, whose videos are `records`, to many queries. Raises UsageError."""
+    """The run of `queries` on a corpus at `place` with the videos `records`; raises as `names_of`."""
     return CorpusRun(queries.name, queries.queries, ask, names_of(records, queries.videos, place))
 
 
 def write_run(run: CorpusRun, path: str | Path, queries: Annotations) -> None:
-    """Write a run as JSON lines."""
+    """Write a run as JSON lines, with the texts of `queries`."""
     formats.write_run(run, path, "jsonl", queries)
 
 
@@ -98,6 +99,6 @@ def names_of(records: Iterable[VideoRecord], videos: Sequence[Video], place: str
             raise UsageError(f"{video.id!r} fits {len(fitting)} videos of {place}: {several}; use their ids")
         for name in fitting:
             if name in called:
-                raise UsageError(f"{called[name]!r} and {video.id!r} are both {name!r} in {place}")
+                raise UsageError(f"{called[name]!r} and {video.id!r} are both {name!r} in {place}; keep one")
             called[name] = video.id
     return called

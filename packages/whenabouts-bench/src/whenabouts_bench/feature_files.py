@@ -1,4 +1,4 @@
-"""Open feature files with the package that provides the entry point group `whenabouts.features`."""
+"""Opens feature files, with the installed package that has the entry point group `whenabouts.features`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from whenabouts import plugins
 
 
 class FeatureSource(Protocol):
-    """The rows of each item of a feature file or folder."""
+    """A feature file or folder: for each item, such as a video or a query, rows of features."""
 
     @property
     def width(self) -> int:
-        """Values in a row."""
+        """The number of values in a row."""
         ...
 
     @property
@@ -34,12 +34,12 @@ class FeatureSource(Protocol):
         ...
 
     def get(self, item: str) -> NDArray[Any]:
-        """(T, D) the rows of an item. Raises KeyError, FormatError."""
+        """(T, D) the rows of an item. Raises KeyError for an unknown item, FormatError for invalid rows."""
         ...
 
 
 def open_features(path: str | Path) -> AbstractContextManager[FeatureSource]:
-    """The features of a file or folder. Raises FormatError; UsageError, also if the package is missing."""
+    """The features of a file or folder. Raises FormatError; UsageError if no package for it is installed."""
     source: AbstractContextManager[FeatureSource] = plugins.only(
         "features", "reading feature files", "research"
     ).open_features(path)

@@ -108,8 +108,8 @@ def test_of_a_run_over_a_corpus_the_own_video_is_kept(
     truth = formats.read_annotations(put(tmp_path / "val.jsonl", LINE))
     formats.write_run(scattered(), tmp_path / "pred", "qvhighlights", truth)
     assert [row[1] for row in rows(formats.open_run(tmp_path / "pred"))["2579"]] == [3.0, 5.0]
-    assert "1 rows are left out" in caplog.text
-    assert "1 queries without moments in a known video" in caplog.text
+    assert "1 rows of another video" in caplog.text
+    assert "1 queries without a given video and without moments" in caplog.text
 
 
 def test_without_judgements_moments_of_two_videos_are_refused(tmp_path: Path) -> None:

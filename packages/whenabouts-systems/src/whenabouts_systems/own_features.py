@@ -1,6 +1,6 @@
-"""Export features of a corpus and of queries into feature stores, on which systems can be trained.
+"""Exports features of a corpus and of queries into feature stores, on which systems can be trained.
 
-The product finds this module through the entry point `layouts` of `whenabouts.features`.
+The package `whenabouts` finds this module through the entry point `layouts` of `whenabouts.features`.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ class Exported:
     left_out: int
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object."""
+        """The summary as a JSON object."""
         return self.written.to_json() | {"left_out": self.left_out}
 
     def lines(self) -> list[str]:
-        """Lines of text."""
+        """The summary as lines of text."""
         lines = self.written.lines()
         if self.left_out:
-            lines.append(f"{number_of(self.left_out, 'video')} without length and clips left out")
+            lines.append(f"{number_of(self.left_out, 'video')} left out: neither a duration nor clips")
         return lines
 
 
 def encoder_fingerprint(name: str, fingerprint: str, **facts: Any) -> Fingerprint:
-    """The fingerprint of features from one of the product's encoders.
+    """The fingerprint of features from an encoder of `whenabouts`, given by name and fingerprint.
 
-    `extra["fingerprint"]` is the encoder's own fingerprint, which a corpus stores for each of its streams.
+    `extra["fingerprint"]` is the given one, as a corpus stores it for each stream; `facts` are more fields.
     """
     parts = dict(part.split("=", 1) for part in fingerprint.split(":")[0].split() if "=" in part)
     weights = parts.get("weights", "")
@@ -99,9 +99,10 @@ def _tokens(
 
 
 def export_stream(store: Store, stream: str, clip_seconds: float, path: Path) -> Exported:
-    """Write a corpus's stream on an even grid: video id -> (T, D) float16 (`trained_search/even_grid.py`).
+    """Write a corpus's stream as one row every `clip_seconds`: video id -> (T, D) float16.
 
-    Raises UsageError for a stream that is missing, has no vectors, or has clips of another length.
+    `trained_search/even_grid.py` describes the grid. Failed videos are skipped. Raises UsageError for a
+    stream that is missing, has no vectors, or has clips of another length.
     """
     info = check_stream(store, stream, clip_seconds)
     records = [record for record in store.videos() if record.state != "failed"]
@@ -117,15 +118,15 @@ def export_stream(store: Store, stream: str, clip_seconds: float, path: Path) ->
 
 
 def export_sentences(store: Store, path: Path) -> int:
-    """Write the speech of a corpus, passage by passage, for `features.sentences`; returns the video count.
+    """Write the speech of a corpus, passage by passage, for `features.sentences`; return the count of videos.
 
     Raises UsageError for a corpus without speech, and for a file that already exists.
     """
     if path.exists():
-        raise UsageError(f"{path}: is there already; give a new file")
+        raise UsageError(f"{path}: exists already; give a new file")
     stream = next((name for name in store.streams if stream_named(name).transcript), None)
     if stream is None:
-        raise UsageError(f"{store.place} has no words; index files with subtitles, or with --transcribe")
+        raise UsageError(f"{store.place}: has no speech; index files with subtitles, or with --transcribe")
     records = [record for record in store.videos() if record.state != "failed"]
     with write_atomically(path) as lines:
         for begin in range(0, len(records), _VIDEOS_AT_A_TIME):

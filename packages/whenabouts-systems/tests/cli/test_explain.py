@@ -155,13 +155,13 @@ def test_a_query_of_a_data_set_has_neither_frames_nor_words(of_split: Called, ca
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "which system?"),
-        (["--checkpoint", "a", "--model", "b"], "which system?"),
-        (["--checkpoint", "a"], "which features?"),
-        (["--checkpoint", "a", "--features", "b", "--moment", "v@1-2"], "--moment is for --corpus"),
+        ([], "give one system"),
+        (["--checkpoint", "a", "--model", "b"], "give one system"),
+        (["--checkpoint", "a"], "--checkpoint needs --features"),
+        (["--checkpoint", "a", "--features", "b", "--moment", "v@1-2"], "--moment is for --model"),
         (["x", "--model", "a", "--query-id", "q"], "--query-id is for --checkpoint"),
         (["x", "--model", "a", "--other-features", "q"], "--other-features is for --checkpoint"),
-        (["--model", "a", "--corpus", "c"], "which query?"),
+        (["--model", "a", "--corpus", "c"], "--model needs a query"),
         (["--checkpoint", "/none", "--features", "b"], "no such folder"),
         (["--checkpoint", "a", "--features", "b", "--out", "why.gif"], ".png, .svg, .pdf"),
     ],

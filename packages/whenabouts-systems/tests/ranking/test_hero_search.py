@@ -107,7 +107,7 @@ def test_words_are_called_as_the_tokenizer_of_the_system_calls_them(hero: Traine
 
 def test_a_corpus_without_words_is_refused(hero: Trained, tmp_path: Path) -> None:
     corpus = Corpus(tmp_path / "corpus", create=True)
-    with pytest.raises(UsageError, match="has no words; index files with subtitles"):
+    with pytest.raises(UsageError, match="has no speech; index files with subtitles"):
         corpus.export_sentences(tmp_path / "said.jsonl")
     with pytest.raises(UsageError, match="has no speech, which the system reads"):
         transcript_of(corpus.store, hero.inputs)
@@ -115,7 +115,7 @@ def test_a_corpus_without_words_is_refused(hero: Trained, tmp_path: Path) -> Non
 
 def test_sentences_are_not_written_over_a_file(corpus: Corpus, tmp_path: Path) -> None:
     (tmp_path / "said.jsonl").write_text("mine\n")
-    with pytest.raises(UsageError, match=r"said\.jsonl: is there already"):
+    with pytest.raises(UsageError, match=r"said\.jsonl: exists already"):
         corpus.export_sentences(tmp_path / "said.jsonl")
     assert (tmp_path / "said.jsonl").read_text() == "mine\n"
 

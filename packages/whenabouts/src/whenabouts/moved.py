@@ -1,4 +1,4 @@
-"""Module names of earlier versions: importing one warns and gives the module at its new place."""
+"""Makes modules importable by their names of earlier versions, with a DeprecationWarning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-# A line: the old package, the new package, the modules that kept their name.
+# Each line has the old package, the new package, and the modules that moved without another name.
 _MOVED = """
 whenabouts whenabouts.intake chat hub opening pickled remote_faults
 whenabouts.formats whenabouts.intake files
@@ -78,7 +78,7 @@ class MovedModules(MetaPathFinder, Loader):
     """Finds modules under their names in earlier versions."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """The module at its new place, with a warning."""
+        """A spec that loads the module from its new place, with a warning; None if it did not move."""
         place = place_of(fullname) if fullname.startswith("whenabouts.") else None
         if place is None:
             return None
@@ -98,6 +98,6 @@ class MovedModules(MetaPathFinder, Loader):
 
 
 def install() -> None:
-    """Look for moved modules first, because other modules now have some of the old names."""
+    """Make imports look for moved modules first, because other modules now have some of the old names."""
     if not any(isinstance(finder, MovedModules) for finder in sys.meta_path):
         sys.meta_path.insert(0, MovedModules())

@@ -229,5 +229,5 @@ def test_what_is_longer_than_the_model_hears_is_cut_at_its_end(sound_encoder: So
     [np.zeros(0, np.float32), np.zeros((2, 9), np.float32), np.zeros(9, np.int16), np.full(9, np.nan)],
 )
 def test_what_is_no_sound_is_named_with_its_place(sound_encoder: SoundEncoder, wrong: Any) -> None:
-    with pytest.raises(UsageError, match=r"sounds\[1\] is"):
+    with pytest.raises(UsageError, match=r"sounds\[1\] has the shape"):
         sound_encoder.encode_sounds([np.zeros(99, np.float32), wrong])

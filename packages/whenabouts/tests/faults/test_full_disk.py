@@ -45,7 +45,7 @@ def test_what_the_machine_lacks_is_no_fault_of_a_file(
     videos, more, place = tmp_path / "videos", tmp_path / "more", tmp_path / "corpus"
     write_talks(videos, 2)
     (videos / "broken.vtt").write_text("no line with a time in it")
-    language._identifier.cache_clear()  # else a model that an earlier test loaded needs no temporary folder
+    language._loaded.cache_clear()  # else a model that an earlier test loaded needs no temporary folder
     with monkeypatch.context() as lacking:
         lacking.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
         ill = here("index", videos, "--processes", "1", "--corpus", place, "--json")
@@ -58,7 +58,7 @@ def test_what_the_machine_lacks_is_no_fault_of_a_file(
         def fault(text: str, number: int = number) -> tuple[str, float]:
             raise OSError(number, os.strerror(number))
 
-        language._identifier.cache_clear()
+        language._loaded.cache_clear()
         with monkeypatch.context() as lacking:
             lacking.setattr(language, "_recognised", fault)
             half = here("index", more, "--processes", "1", "--corpus", place, "--table")

@@ -71,7 +71,7 @@ class Putting:
 
 @pytest.fixture
 def putting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Putting]:
-    monkeypatch.setattr(conditional_put, "_kept_promise", set())
+    monkeypatch.setattr(conditional_put, "_passed", set())
     made = Putting()
     thread = threading.Thread(target=made.http.serve_forever, daemon=True)
     thread.start()
@@ -88,16 +88,16 @@ def options(putting: Putting) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
-        ("takes all", "a second put of one key was taken"),
-        ("looks first", "when several ask at once .4 of 4 puts"),
-        ("refuses", "answers 501"),
+        ("takes all", "the store has no conditional put .*a second put of one key was accepted"),
+        ("looks first", "is not atomic .4 of 4 puts of one key at the same time"),
+        ("refuses", "the store has no conditional put .*answers 501"),
     ],
 )
 def test_a_store_without_conditional_put_is_refused_with_the_reason(
     putting: Putting, kind: str, why: str
 ) -> None:
     putting.kind = kind
-    with pytest.raises(StoreError, match=rf"s3://b/c: the store has no conditional put .*{why}.*or a folder"):
+    with pytest.raises(StoreError, match=rf"s3://b/c: .*{why}.*or a folder"):
         check_conditional_put("s3://b/c", options(putting))
     assert putting.asked[-1] == "DELETE"
 
@@ -161,7 +161,7 @@ def test_keys_of_a_profile_sign_the_trial(
 def test_nothing_is_asked_of_amazon_or_without_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(conditional_put, "_keeps_promise", lambda *_: pytest.fail("asked"))
+    monkeypatch.setattr(conditional_put, "_refuses_second_put", lambda *_: pytest.fail("asked"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     check_conditional_put("s3://b/c", {"access_key_id": "a", "secret_access_key": "b"})
     check_conditional_put("s3://b/c", {"endpoint": "http://127.0.0.1:9"})

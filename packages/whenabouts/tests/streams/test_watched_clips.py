@@ -123,7 +123,7 @@ def test_how_clips_are_watched_stands_in_the_corpus_and_stays(corpus: Corpus, fi
     assert "clip_frames=8" in corpus.resolve("still.mp4").streams["vision"]
     plan = plan_index(corpus, films)
     assert not plan.work
-    with pytest.raises(EncoderMismatch, match="8 a clip, not 4; leave --clip-frames out"):
+    with pytest.raises(EncoderMismatch, match="8 frames a clip, not 4; leave --clip-frames out"):
         plan_index(corpus, films, clip_frames=4)
     with pytest.raises(EncoderMismatch, match="every 2 s, not every 1 s"):
         plan_index(corpus, films, clip_seconds=1.0)

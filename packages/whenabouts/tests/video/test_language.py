@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from whenabouts.confidence.background import languages
+from whenabouts.video import language
 from whenabouts.video.cue import Cue
 from whenabouts.video.cues import CueTrack, read_cue_file
 from whenabouts.video.language import (
@@ -14,6 +17,7 @@ from whenabouts.video.language import (
     language_among,
     language_of_texts,
     language_of_track,
+    load_in_background,
     sure_language,
 )
 
@@ -85,3 +89,31 @@ def test_the_header_of_a_webvtt_file_names_its_language(
     file = tmp_path / "talk.vtt"
     file.write_text(f"{header}00:01.000 --> 00:02.000\nLanguage: de\n", newline="")
     assert read_cue_file(file).language == language
+
+
+def test_the_recogniser_is_loaded_once_and_a_failure_is_left_to_its_first_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loads: list[str] = []
+
+    def load() -> object:
+        loads.append(threading.current_thread().name)
+        raise MemoryError
+
+    def loaded() -> None:
+        load_in_background()
+        while any(thread.name == "whenabouts-language" for thread in threading.enumerate()):
+            time.sleep(0.01)
+
+    monkeypatch.setattr(language, "_loaded", load)
+    loaded()
+    assert loads == ["whenabouts-language"]
+    with pytest.raises(MemoryError):
+        sure_language("Apprentissage supervisé et réseaux de neurones")
+
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    load_in_background()
+    assert len(loads) == 2

@@ -1,4 +1,4 @@
-"""Annotation files of data sets in a folder, recognised by their names and first bytes."""
+"""Finds the annotation files of data sets in a folder, by their names and first bytes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from whenabouts.types import UsageError
 from whenabouts_bench.datasets.declaration import AnnotationFile, Declaration
 
 DEEPEST = 5
-"""The depth of the search; releases unpack three deep."""
+"""The most levels of folders below the searched one that are read; releases unpack to three."""
 MOST_ENTRIES = 300_000
-"""The limit of the search: a folder of features has an entry per video, a whole disk has more."""
+"""The most files and folders that are looked at: a folder of features has one per video, a disk has more."""
 
 
 @dataclass(frozen=True)
@@ -30,19 +30,19 @@ class LocatedFile:
 
 @dataclass
 class DatasetFolder:
-    """A folder that is searched once; files nearer to it come first.
+    """A folder that is searched once, level by level, so that its nearest files come first.
 
-    Links to folders are not followed, nor links to files outside, because they may be cyclic or lead to
-    unintended files.
+    Links to files inside the folder are read. Links to folders and to places outside are ignored: they may
+    be cyclic or lead to unintended files. Names that begin with a dot are ignored, too.
     """
 
     path: Path
     unreadable: dict[Path, FormatError] = field(default_factory=dict)
-    """Files named like annotations that cannot be read, found so far."""
+    """Files named like annotations that could not be read, by the calls so far."""
     complete: bool = True
-    """False if the search stopped early."""
+    """True until the search (by `by_name`) leaves out deeper folders or entries after `MOST_ENTRIES`."""
 
-    _openings: dict[Path, FileHead | None] = field(default_factory=dict, init=False, repr=False)
+    _heads: dict[Path, FileHead | None] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.path.is_dir():
@@ -58,13 +58,13 @@ class DatasetFolder:
         return {name: tuple(paths) for name, paths in named.items()}
 
     def annotations_of(self, dataset: Declaration) -> tuple[LocatedFile, ...]:
-        """A data set's annotation files, in the order of its splits, preferred and nearest first."""
+        """A data set's annotation files: by split, then in the order that it prefers, then nearest first."""
         return tuple(
             LocatedFile(split.name, file, path)
             for split in dataset.splits
             for file in split.files
             for path in self._named(file.name)
-            if path.is_file() and self._bears_mark(dataset, path)
+            if path.is_file() and self._has_mark(dataset, path)
         )
 
     def _named(self, name: str) -> Iterable[Path]:
@@ -74,21 +74,21 @@ class DatasetFolder:
                 yield path
 
     def any_of(self, names: Iterable[str]) -> Path | None:
-        """The nearest file or folder with one of the names."""
+        """The nearest file or folder with the first of the names that occurs; None if none of them does."""
         return next((path for name in names for path in self.by_name.get(name, ())), None)
 
-    def _bears_mark(self, dataset: Declaration, path: Path) -> bool:
-        head = self._opening(path)
+    def _has_mark(self, dataset: Declaration, path: Path) -> bool:
+        head = self._head_of(path)
         return head is not None and re.search(dataset.mark, head.head) is not None
 
-    def _opening(self, path: Path) -> FileHead | None:
-        if path not in self._openings:
+    def _head_of(self, path: Path) -> FileHead | None:
+        if path not in self._heads:
             try:
-                self._openings[path] = read_head(path)
+                self._heads[path] = read_head(path)
             except FormatError as error:
                 self.unreadable[path] = error
-                self._openings[path] = None
-        return self._openings[path]
+                self._heads[path] = None
+        return self._heads[path]
 
     def _walk(self) -> Iterable[Path]:
         root = self.path.resolve()

@@ -1,9 +1,9 @@
-"""QVHighlights: windows and saliency in a given video per query, as JSON lines.
+"""Reads and writes QVHighlights' JSON lines: for each query, time windows and saliency in its given video.
 
 Annotations: `{"qid", "query", "vid", "duration", "relevant_windows": [[start, end], ...],
 "relevant_clip_ids": [...], "saliency_scores": [...]}`; the test split has no labels. Predictions: `{"qid",
 "query", "vid", "pred_relevant_windows": [[start, end, score], ...], "pred_saliency_scores": [...]}`. Windows
-keep the order of the file: the released R1 takes the first one, its mAP sorts them by score.
+keep the order of the file: of the released measures, R1 takes the first window and mAP sorts by score.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class _RunLine(msgspec.Struct):
 def read_annotations(path: Path) -> Annotations:
     """Queries with their windows; relevant_clip_ids and saliency_scores are metadata.
 
-    A query without labels has no judgement; its video is its pool.
+    A query without relevant_windows has no judgement; its video is its pool. Raises FormatError for a run.
     """
     builder = AnnotationBuilder(str(path))
     for origin, fields in read_records(path, _TRUTH):
@@ -117,7 +117,7 @@ class QVHighlightsRun:
     answered: Mapping[Task, Task] = field(default_factory=lambda: {"SVMR": "VCMR"})
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
-        """The windows in the order of the file. Empty spans are accepted, but hit nothing."""
+        """The windows in the file's order; those of length 0 hit nothing. Raises FormatError, UsageError."""
         check_task(self, task)
         builder = RunBlockBuilder()
         answered = False
@@ -151,7 +151,7 @@ class QVHighlightsRun:
 
 
 def write_annotations(annotations: Annotations, path: Path) -> None:
-    """Write annotation lines. Raises UsageError for a query that is judged in several videos."""
+    """Write the queries that have a given video. Raises UsageError for one judged in several videos."""
     seconds, given = video_durations(annotations), given_videos(annotations)
     windows: dict[int, list[list[float]]] = {}
     for number, video, start, end, _ in judgement_rows(annotations):
@@ -178,8 +178,8 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
 def write_run(source: RunSource, path: Path, annotations: Annotations | None = None) -> None:
     """Write predictions: of each query the moments in its given video, in order.
 
-    The given video is that of the judgements; without them, UsageError is raised if a query has moments in
-    several videos. Saliency is written if the source has it.
+    The given video is that of the judgements, else the only one of the query's moments. Raises UsageError if
+    these are of several videos. Saliency is written if the source has it; the log says what is left out.
     """
     losses = Losses(path)
     _, blocks = list_to_write(source, losses, ("SVMR", "VCMR", "VR"))
@@ -189,11 +189,13 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
         for block in blocks:
             for query_id, rows in rows_of(block):
                 video_id = given.get(query_id) or _only_video(query_id, rows)
-                losses.count("queries without moments in a known video are left out", not video_id)
+                losses.count("queries without a given video and without moments are left out", not video_id)
                 if not video_id:
                     continue
                 kept = [list(times) for video, *times in rows if video == video_id and times[0] <= times[1]]
-                losses.count("rows are left out: no moment of the query's own video", len(rows) - len(kept))
+                losses.count(
+                    "rows of another video or with start after end are left out", len(rows) - len(kept)
+                )
                 names = {"qid": id_as_number(query_id), "query": sentences.get(query_id, ""), "vid": video_id}
                 scores = saliency.get(query_id)
                 extra = {} if scores is None else {"pred_saliency_scores": scores.tolist()}

@@ -4,7 +4,7 @@
 
     data/*.parquet   judgements (final grades), queries, videos, grades (each annotator's), pool (ranks)
     README.md        the card: what was judged by which rule, agreement, licence; its head is for `datasets`
-    croissant.json   the same files and columns for programs (Croissant 1.0, mlcommons.org/croissant/1.0)
+    croissant.json   files and columns described for programs (Croissant 1.0, mlcommons.org/croissant/1.0)
     index.html       the card as a page
 
 Annotators appear as numbers. Their names and the paths of videos are not published. Videos are not copied.
@@ -36,10 +36,10 @@ SPLIT = "test"
 _LICENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}")
 _MEANINGS = {
     "judgements": "the final grade of each settled moment",
-    "queries": "the sentences that were judged",
-    "videos": "the videos of judged moments, with their lengths where known",
-    "grades": "the grades of each annotator, before they became one",
-    "pool": "the rank of each judged moment in each run that it came from",
+    "queries": "the queries of the settled moments",
+    "videos": "the videos of the settled moments, with their lengths in seconds where known",
+    "grades": "the grade of each annotator for each settled moment",
+    "pool": "the rank of each settled moment in each run that found it, where known",
 }
 _TYPES = {"string": "sc:Text", "double": "sc:Float", "int64": "sc:Integer"}
 _CONTEXT = {
@@ -103,8 +103,8 @@ class Card:
             ),
             agreement=kappas or ["No moment has grades of two annotators."],
             made=(
-                f"Tasks {task_set.fingerprint}, {number_of(state.seq, 'event')} of the journal, the last at "
-                f"{state.time or 'no time'}.",
+                f"Tasks {task_set.fingerprint}, {number_of(state.seq, 'event')} of the journal"
+                f"{f', the last at {state.time}' if state.time else ''}.",
                 f"Written by whenabouts {whenabouts.__version__}.",
                 *(f"{key}: {value}" for key, value in sorted(task_set.made.items()) if _is_plain(value)),
             ),
@@ -133,7 +133,7 @@ class Card:
         return "\n\n".join(parts) + "\n"
 
     def sections(self) -> Iterator[tuple[str, Sequence[str]]]:
-        """Titles with their sentences."""
+        """The titles of the card's sections with their sentences."""
         yield (
             "Files",
             [
@@ -150,8 +150,9 @@ class Card:
 def publish(judged: Judged, folder: Path, licence: str) -> list[Path]:
     """Write the data set into a new folder; return the paths of its files.
 
-    `licence` is an SPDX identifier such as CC-BY-4.0. Raises UsageError if it is not one, if nothing is
-    settled or if the folder exists; FormatError if it cannot be written. Either all files appear or none.
+    `licence` is an SPDX identifier such as CC-BY-4.0; only its form is checked. Raises UsageError for another
+    form, if nothing is settled or if the folder exists; FormatError if the folder cannot be written. Either
+    all files appear or none.
     """
     if not _LICENCE.fullmatch(licence):
         raise UsageError(f"--licence {licence[:80]!r}: give an SPDX identifier such as CC-BY-4.0 or CC0-1.0")
@@ -187,7 +188,7 @@ def annotator_numbers(judged: Judged) -> dict[str, int]:
 
 
 def tables_of(judged: Judged) -> dict[str, pa.Table]:
-    """The tables by name, without empty ones; times are seconds."""
+    """The tables by name, without empty ones; starts, ends and durations are seconds."""
     import pyarrow as pa
 
     settled = [(t, final, judged.moment(t, final)) for t, final in judged.outcomes if final.grade is not None]
@@ -301,5 +302,5 @@ def _in_markdown(text: str) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value of how the set was made is published: only numbers, as a text may be a path."""
+    """Whether a value of `TaskSet.made` is published; only numbers are, because a text may hold a path."""
     return isinstance(value, int | float) and not isinstance(value, bool)

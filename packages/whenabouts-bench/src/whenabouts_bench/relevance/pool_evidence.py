@@ -1,8 +1,9 @@
-"""Measure why pools need checks: false negatives of random pools, and words that their videos share.
+"""Measures two reasons to check pools of videos: false negatives of random pools, and words in common.
 
-Paper 002, figure 2: "if a massive video set is constructed using random sampling, then over 40% of queries
-include at least one false-negative video" (TACoS). Paper 001, figure 4: the share of a set's other videos
-whose queries contain a word, too ("word co-occurrence ratio"), for positives and for negatives.
+- MVMR (paper 002, figure 2): "if a massive video set is constructed using random sampling, then over 40% of
+  queries include at least one false-negative video" (TACoS).
+- Its earlier version (paper 001, figure 4): the share of a set's other videos that have a sentence with a
+  word ("word co-occurrence ratio"), among a query's positives and among its negatives.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class RandomPools:
 
 
 def random_pools_of(pools: Pools, similarity: SentenceSimilarity) -> RandomPools:
-    """Random pools with the settings of these pools."""
+    """`random_pools` of the same queries, videos and size; videos judged relevant are a query's sources."""
     sources: list[list[int]] = [[] for _ in pools.source.queries]
     judged = zip(pools.source.query, pools.source.video, pools.source.relevance, strict=True)
     for query, video, relevance in judged:
@@ -82,8 +83,8 @@ def random_pools(
 ) -> RandomPools:
     """False negatives of pools of `size` drawn at random from all described videos.
 
-    `sources` are each query's source videos; queries without one are skipped. If F of V other videos are
-    near, n drawn ones contain none with probability C(V - F, n) / C(V, n).
+    `sources` are each query's source videos; queries without one are skipped. If F of V other videos reach
+    the threshold, n drawn ones contain none of them with probability C(V - F, n) / C(V, n).
     """
     counted = np.array([number for number, videos in enumerate(sources) if videos], np.int64)
     near = np.zeros((len(thresholds), len(counted)), np.int64)
@@ -112,7 +113,7 @@ def random_pools(
 
 
 def _chance_of_none(others: Indices, near: Indices, drawn: int) -> Floats:
-    """The probability that none of `drawn` videos is near, as a product of fractions."""
+    """The probability that none of `drawn` of the `others` is one of the `near`, by drawing in turn."""
     chance = np.ones(np.broadcast_shapes(others.shape, near.shape))
     for step in range(drawn):
         left = np.maximum(others - step, 1)
@@ -137,11 +138,11 @@ class Cohesiveness:
 
 
 def cohesiveness(pools: Pools, similarity: SentenceSimilarity) -> Cohesiveness:
-    """Figure 4 of paper 001.
+    """The word co-occurrence ratios of full pools (figure 4 of paper 001).
 
-    For each video of a query's positives (source video included) and negatives, take the sentence most
-    similar to the query. Each of its words, except function words, counts once: which share of the set's
-    other videos has a sentence with it? Sets of one video are skipped.
+    Of each video of a query's positives (source video included) or negatives, take the sentence most similar
+    to the query. Each of its words, except function words, counts once: its ratio is the share of the set's
+    other videos with a sentence that has the word. Sets of one video are skipped.
     """
     vocabulary, words_of = _words(pools)
     contains = _contains(pools, words_of, len(vocabulary))
@@ -201,7 +202,7 @@ def nearest_sentences(
 
 
 def draw_evidence(random: RandomPools, words: Cohesiveness, marked: float, stem: Path) -> list[Path]:
-    """Draw both as SVG and PNG; `marked` is the threshold of the pools."""
+    """Draw both measurements to `stem` with .svg and .png; a line marks the pools' threshold `marked`."""
     with new_figure(8.2, 3.2) as figure:
         left, right = figure.subplots(1, 2)
         for values, colour, label in (

@@ -17,10 +17,10 @@ from whenabouts_systems.trained_search.search import TrainedSearch
 def explained(
     search: TrainedSearch, text: str, video_id: str, answers: RankedMoments, moments: Sequence[Ranked]
 ) -> Explained:
-    """The weights of the query's tokens, the borders along `video_id`, the ranked moments, and the notes.
+    """The weights of the query's tokens, start and end probabilities along `video_id`, the moments and notes.
 
-    The weights are the retriever's, else the localizer's. Raises UsageError for a video that the localizer
-    has not encoded.
+    The weights are the retriever's if it has any, else the localizer's, else None. Raises UsageError for a
+    video that the localizer has not encoded.
     """
     localizer, retriever = search.localizer, search.retriever
     corpus, _ = localizer.corpus()

@@ -1,6 +1,7 @@
-"""Choose candidates: the units in which a query's moments are searched, by a system or a run file.
+"""Chooses the candidates of a query by a system or a run file: the units in which its moments are searched.
 
-A restriction of a query (a given video, a pool, a filter) is a mask of allowed units.
+A unit is a video or a segment of one. A restriction of a query (a given video, a pool, a filter) is a mask of
+allowed units.
 
 Shapes: Q queries, N candidates of a query, U units of a corpus (V whole videos).
 """
@@ -56,7 +57,7 @@ class Candidates:
         return Candidates(rows, self.scores.gather(1, order))
 
     def first(self, count: int) -> Candidates:
-        """The `count` best candidates of each query."""
+        """The first `count` candidates of each query: the best, unless `in_order` sorted them by row."""
         return Candidates(self.rows[:, :count], self.scores[:, :count])
 
     def take(self, queries: Tensor) -> Candidates:
@@ -75,14 +76,14 @@ class Candidates:
 
 
 def can_retrieve(model: Any) -> bool:
-    """Whether a system chooses videos."""
+    """Whether a system scores videos, so that it can choose candidates."""
     return isinstance(model, Retriever)
 
 
 def score_corpus(model: Any, queries: QueryEncoding, corpus: MemoryCorpus) -> Tensor:
     """(Q, U) scores of every unit of the corpus, on the queries' device.
 
-    Raises UsageError for a system that does not choose videos, or a score that is NaN.
+    Raises UsageError for a system that does not score videos, and for a score that is NaN.
     """
     if not can_retrieve(model):
         raise UsageError("this system finds moments in videos but does not choose videos; name a retriever")
@@ -128,17 +129,17 @@ def allowed_videos(
         if query_id not in videos:
             allowed[at] = True
             continue
-        lacking = next((name for name in videos[query_id] if name not in row_of), None)
-        if lacking is not None:
+        unknown = next((name for name in videos[query_id] if name not in row_of), None)
+        if unknown is not None:
             raise UsageError(
-                f"query {query_id!r}: video {lacking!r} is not among the {len(row_of)} videos of the corpus"
+                f"query {query_id!r}: video {unknown!r} is not among the {len(row_of)} videos of the corpus"
             )
         allowed[at, [row_of[name] for name in videos[query_id]]] = True
     return allowed
 
 
 def _score_block(model: Any, queries: QueryEncoding, encoding: VideoEncoding) -> Tensor:
-    """(Q, N) scores of the units of a block."""
+    """(Q, U) scores of the U units of a block."""
     device = device_of_queries(queries)
     rows = []
     for block in query_blocks(len(queries), _QUERIES):
@@ -196,7 +197,7 @@ class RankedVideos:
         """A run's lists of videos, or else of moments, where a video has the score of its best moment.
 
         A video that occurs twice counts once, with its best score. If scores contradict the order of a list,
-        the scores count. The log says how often both happened. `logarithm` takes the natural logarithms of
+        the scores count. The log warns of both, with counts. `logarithm` takes the natural logarithms of
         the scores, for lists of probabilities or of HERO's exp(20 * cosine). Raises UsageError for a run that
         ranks only moments in given videos, and for a score without a logarithm.
         """
@@ -251,7 +252,7 @@ class RankedVideos:
 
 
 def _lists(block: RunBlock) -> Iterator[tuple[str, tuple[str, ...], NDArray[np.float64], int]]:
-    """The queries of a block: (id, distinct videos best first, their best scores, length of its list)."""
+    """For each query of a block: id, distinct videos best first, their best scores, length of the list."""
     for number, query_id in enumerate(block.query_ids):
         rows = slice(int(block.offsets[number]), int(block.offsets[number + 1]))
         codes, score = block.video[rows], block.score[rows]

@@ -1,6 +1,6 @@
-"""Import checkpoints of ReLoCLNet and TVR-Ranking, and reproduce both programs' departures from the paper.
+"""Imports checkpoints of ReLoCLNet's program, and reproduces the program's departures from the paper.
 
-TVR-Ranking's program extends ReLoCLNet's.
+TVR-Ranking's program extends ReLoCLNet's; its checkpoints are imported alike.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ def settings(released: Released) -> Settings:
 class AsReleased(Model):
     """ReLoCLNet as its program computes it.
 
-    Padding takes part. The initial weights of the borders' convolutions are random. Only the diagonal is
-    positive: each query has a column, even if two have the same video.
+    Padded clips and words are computed, and affect the results of real ones. The initial weights of the
+    borders' convolutions are random. In the losses each query has a column for its video, and only this one
+    is positive, even if two queries have the same video. The ranking loss ignores `Batch.weight`.
     """
 
     counts_padding = True

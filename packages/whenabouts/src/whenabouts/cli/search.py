@@ -127,6 +127,9 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(
             "what to look for? Give a QUERY, an example with --like, or many with --queries FILE --out FILE"
         )
+    from whenabouts.video.language import load_in_background  # with av, which --help needs not
+
+    load_in_background()
     result = searched(options)
     if wants_json(options):
         print_json(result.to_json())

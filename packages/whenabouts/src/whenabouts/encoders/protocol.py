@@ -1,4 +1,4 @@
-"""Interfaces of encoders and of families of encoders, and their errors."""
+"""Interfaces of encoders and of families of encoders, with their errors and checks of what is encoded."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ class ImageEncoder(PictureEncoder, TextEncoder, Protocol):
 class ClipSettings:
     """How a model reads video: `frames` per clip over `seconds`, a clip every `step_seconds`.
 
-    `size` is the shorter edge of the frames in pixels, `cost_seconds` the estimated time of a clip here.
-    Raises UsageError for an invalid window.
+    `size` is the shorter edge of the frames in pixels, `cost_seconds` the estimated seconds to encode a clip
+    on this machine. Raises UsageError for no frames, and for a step that is not above 0 or exceeds the clip.
     """
 
     frames: int
@@ -127,7 +127,7 @@ class ClipSettings:
             )
 
     def window_of(self, step_seconds: float) -> float:
-        """The seconds of a clip for another step, with the same overlap."""
+        """The seconds of a clip for another step, with the same share of overlap."""
         return step_seconds * self.seconds / self.step_seconds
 
 
@@ -201,8 +201,8 @@ class Family(Protocol):
     and sentences in one space, possibly a `ClipEncoder`), `open_pictures(name, settings)` (pictures alone),
     `open_sound(name, settings)` and `open_voices(name, settings)` (`video.voices.VoiceEncoder | Diarizer`).
 
-    `ORDER` decides between families that recognise one name; a name that starts with `PREFIX:` goes to that
-    family, without the prefix. `MODELS` (optional) are `ModelCard`s for `whenabouts models list`.
+    Of the families that recognise a name, that with the lowest `ORDER` opens it. A name after `PREFIX:` goes
+    to that family. `MODELS` (optional) are `ModelCard`s for `whenabouts models list`.
     """
 
     PREFIX: str
@@ -233,30 +233,30 @@ def check_texts(texts: Sequence[str]) -> None:
     """Raise UsageError for a bare string, and for an item that is not a string, with its position."""
     if isinstance(texts, str):
         raise UsageError(f"texts is one string ({texts[:40]!r}); give a list of strings")
-    for place, text in enumerate(texts):
+    for index, text in enumerate(texts):
         if not isinstance(text, str):
             raise UsageError(
-                f"texts[{place}] is {text!r} ({type(text).__name__}); every text must be a string"
+                f"texts[{index}] is {text!r} ({type(text).__name__}); every text must be a string"
             )
 
 
 def check_sounds(sounds: Sequence[NDArray[np.float32]]) -> None:
-    """Raise UsageError for an item that is not a sound, with its position."""
-    for place, samples in enumerate(sounds):
+    """Raise UsageError, with the position, for an item that is not a row of finite floats, or is empty."""
+    for index, samples in enumerate(sounds):
         array = np.asarray(samples)
         if array.ndim != 1 or not len(array) or array.dtype.kind != "f" or not np.isfinite(array).all():
             raise UsageError(
-                f"sounds[{place}] is {array.shape} of {array.dtype}; a sound is a row of finite samples in "
-                "[-1, 1]"
+                f"sounds[{index}] has the shape {array.shape} and the type {array.dtype}; a sound is one row "
+                "of at least one sample, finite floating-point numbers in [-1, 1]"
             )
 
 
 def check_clips(clips: Sequence[VideoClip]) -> None:
     """Raise UsageError for a clip without frames or with a wrong number of times, with its position."""
-    for place, clip in enumerate(clips):
+    for index, clip in enumerate(clips):
         if not len(clip.frames) or len(clip.frames) != len(clip.times):
             raise UsageError(
-                f"clips[{place}] has {len(clip.frames)} frames and {len(clip.times)} times; a clip has at "
+                f"clips[{index}] has {len(clip.frames)} frames and {len(clip.times)} times; a clip has at "
                 "least one frame, and a time for each"
             )
 

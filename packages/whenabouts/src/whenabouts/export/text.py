@@ -1,4 +1,4 @@
-"""Text and numbers as lists of moments write them."""
+"""Formats text, numbers and times for exported files (WebVTT, CSV, EDL)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def escaped(text: str) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """A number as text, "" for None.
+    """A number rounded to `digits` (1 or more) decimals, without zeros at the end; "" for None.
 
     >>> number(0.5), number(None)
     ('0.5', '')
@@ -22,7 +22,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def share(value: float | None, digits: int = 4) -> str:
-    """A confidence as text, "" for None; a value below 1 is never rounded up to 1.
+    """A confidence in [0, 1] as `number` writes it, but a value below 1 is never rounded up to 1.
 
     >>> share(0.999998), share(1.0), share(0.97)
     ('0.9999', '1', '0.97')
@@ -32,7 +32,7 @@ def share(value: float | None, digits: int = 4) -> str:
 
 
 def clock(seconds: float) -> str:
-    """A time in seconds as HH:MM:SS.mmm, as in WebVTT.
+    """A time of 0 s or more as HH:MM:SS.mmm, as in WebVTT.
 
     >>> clock(3723.5)
     '01:02:03.500'

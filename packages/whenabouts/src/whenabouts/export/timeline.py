@@ -37,7 +37,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Consecutive events at one rate. `start` is the frame number at which it begins."""
+    """Events one after the other, at `rate` frames a second. `start` is the number of its first frame."""
 
     title: str
     rate: Fraction
@@ -52,11 +52,12 @@ class Timeline:
 
 
 def frames_of(moment: FileMoment, source: Source, rate: Fraction) -> tuple[int, int, list[str]]:
-    """The frames [first, last) of a moment at a rate, counted from the first frame, and notes.
+    """The frames [first, last) of a moment at a rate, counted from the source's first frame, and notes.
 
-    At the source's constant rate these are exactly the frames shown in [start, end). Otherwise a frame has
-    the number with the nearest time. Never empty: if no frame begins in a moment, it is the frame on the
-    screen. Raises UsageError for a moment after the end.
+    At the source's constant rate they are the frames that begin in the moment, or else the one on the screen.
+    At another rate, or if the source's varies, the times of those frames are rounded to frame numbers. If no
+    frame begins in the moment, or the source is sound alone, its start and end are rounded. At least one
+    frame is given. Raises UsageError for a moment that starts after the end.
     """
     notes = _clamped(moment, source)
     times = source.times
@@ -74,8 +75,8 @@ def frames_of(moment: FileMoment, source: Source, rate: Fraction) -> tuple[int, 
     numbers = [nearest((times.time(frame) - zero) * rate) for frame in (first, last)]
     if _shares(first, times, zero, rate) or _shares(last, times, zero, rate):
         notes.append(
-            f"{moment.name}: frames closer together than {float(1 / rate):.4f} s share a number; "
-            f"give a higher --rate to distinguish them"
+            f"{moment.name}: two frames at its start or end round to one number at {float(rate):g} frames a "
+            "second; give a higher --rate to distinguish them"
         )
     return numbers[0], max(numbers[0] + 1, numbers[1]), notes
 
@@ -91,7 +92,7 @@ class FrameNumbers:
 
 
 def frame_numbers(moment: FileMoment, options: Options, notes: list[str]) -> FrameNumbers | None:
-    """A moment's frames; None, with a note, if the file has none or cannot be read."""
+    """A moment's frames; None for sound alone, and with a note if the file is unreadable or ends earlier."""
     try:
         source = options.sources[moment.path]
         if source.times is None:
@@ -113,7 +114,7 @@ def _shares(frame: int, times: FrameTimes, zero: Fraction, rate: Fraction) -> bo
 
 
 def ended(moment: FileMoment, source: Source) -> tuple[FileMoment, list[str]]:
-    """The moment with its end clipped to the file, and a note if that changed it.
+    """The moment, clipped with a note if it ends more than 0.05 s after the file.
 
     Raises UsageError for a moment that starts after the end.
     """
@@ -139,9 +140,10 @@ def _clamped(moment: FileMoment, source: Source) -> list[str]:
 def make_timeline(moments: Sequence[FileMoment], options: Options, *, rates: Rates) -> Timeline:
     """The time line of some moments in their order.
 
-    `rates` says how sources are counted, because formats differ: at the rate of the time line ("one"), at the
-    source's rate if it is standard ("standard"), or always at the source's rate ("own"). Raises UsageError
-    for no moments or conflicting options.
+    `rates` says how frames of sources are counted, because formats differ: at the rate of the time line
+    ("one"), at the source's `edit_rate` ("standard"), or at its constant rate ("own"). A source whose rate
+    varies is counted at `options.rate` or else its `edit_rate`, one of sound alone at the rate of the time
+    line. Raises UsageError for no moments or conflicting options.
     """
     if not moments:
         raise UsageError("nothing to export: no moment was found or given")

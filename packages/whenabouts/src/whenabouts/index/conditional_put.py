@@ -2,12 +2,13 @@
 
 A table's next version is put with `If-None-Match: *`: of several writers who put the same key, one succeeds
 and the others are refused. A store that ignores the header accepts all of them: each silently replaces the
-version before, whose data are lost. LanceDB does not notice. So this module tries the store once in a
-process, before anything is written: with four puts at the same time, because a store may check first and
-write afterwards, and with one more after them.
+version before, whose data are lost. LanceDB does not notice. So this module tries the store before anything
+is written: with four puts at the same time, because a store may check first and write afterwards, and with
+one more after them. A store that passes is not tried again in the process, for this endpoint and bucket.
 
-Amazon's own store has conditional puts (since August 2024) and is not tried. obstore makes the requests with
-the keys that LanceDB would use. Profiles are read here, because obstore does not read them.
+Without an endpoint the store is Amazon's, which has had conditional puts since August 2024 and is not tried.
+obstore makes the requests with the keys that LanceDB would use. Profiles are read here, because obstore does
+not read them.
 """
 
 from __future__ import annotations
@@ -32,24 +33,25 @@ _AT_ONCE = 4
 _SECONDS = timedelta(seconds=30)
 _RETRIES = 4
 
-_kept_promise: set[tuple[str, str]] = set()
+_passed: set[tuple[str, str]] = set()  # endpoint and bucket
 
 
 def check_conditional_put(place: str, storage_options: Mapping[str, str] | None) -> None:
     """Raise StoreError if the store of an s3:// place accepts a second put of a key that must be new.
 
-    The check needs the extra `objects`. It is skipped for Amazon's own store, and if no keys are found (the
-    machine has a role instead, which obstore is not given).
+    StoreError is also raised without the extra `objects`, and for a store that answers 501 or cannot be
+    reached. The check is skipped if no endpoint is set (Amazon's store), if no keys are found (this check
+    cannot use the role of a machine), and if the store passed before.
     """
     options = _options(storage_options)
     endpoint = next((options[name] for name in _ENDPOINTS if options.get(name)), "")
     keys = _keys(options)
     bucket, _, prefix = place.removeprefix("s3://").partition("/")
-    if not endpoint or keys is None or (endpoint, bucket) in _kept_promise:
+    if not endpoint or keys is None or (endpoint, bucket) in _passed:
         return
     name = f"{prefix.strip('/')}/conditional-put.{os.urandom(6).hex()}"
-    if _keeps_promise(place, endpoint, _store(bucket, endpoint, keys, options), name):
-        _kept_promise.add((endpoint, bucket))
+    if _refuses_second_put(place, endpoint, _store(bucket, endpoint, keys, options), name):
+        _passed.add((endpoint, bucket))
 
 
 def _store(bucket: str, endpoint: str, keys: S3Credential, options: Mapping[str, str]) -> S3Store:
@@ -63,7 +65,7 @@ def _store(bucket: str, endpoint: str, keys: S3Credential, options: Mapping[str,
             "aws_endpoint_url_s3": endpoint,
             "region": options.get("aws_region") or options.get("aws_default_region") or "us-east-1",
             "virtual_hosted_style_request": _is_set(options, "aws_virtual_hosted_style_request"),
-            # obstore would delete one key by a request for many, which some stores do not know.
+            # By default obstore deletes even one key by a bulk request, which some stores lack.
             "disable_bulk_delete": True,
         },
         client_options={"allow_http": _is_set(options, "aws_allow_http"), "timeout": _SECONDS},
@@ -81,7 +83,7 @@ _ENDPOINTS = ("aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint")
 
 
 def _options(given: Mapping[str, str] | None) -> dict[str, str]:
-    """Options by their long names: the environment's, overridden by the given ones."""
+    """Options by long name: the given ones, then the environment's, without endpoints if one is given."""
     environment = {key.lower(): value for key, value in os.environ.items() if key.startswith("AWS_")}
     named = {key.lower(): value for key, value in (given or {}).items()}
     long = {key if key.startswith("aws_") else f"aws_{key}": value for key, value in named.items()}
@@ -91,7 +93,7 @@ def _options(given: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _keys(options: Mapping[str, str]) -> S3Credential | None:
-    """The keys in the options, or else those of the profile; None if there are none."""
+    """The keys in the options, else those of the profile in the credentials file; None without either."""
     if options.get("aws_access_key_id") and options.get("aws_secret_access_key"):
         token = options.get("aws_session_token") or options.get("aws_token") or ""
         return _credential(options["aws_access_key_id"], options["aws_secret_access_key"], token)
@@ -109,10 +111,11 @@ def _credential(access: str, secret: str, token: str) -> S3Credential:
     return {"access_key_id": access, "secret_access_key": secret, "token": token or None, "expires_at": None}
 
 
-def _keeps_promise(place: str, endpoint: str, store: S3Store, name: str) -> bool:
-    """Put one key four times at once and once more. Raises StoreError if two puts were accepted.
+def _refuses_second_put(place: str, endpoint: str, store: S3Store, name: str) -> bool:
+    """Put one key four times at once and once more, then delete it; True if at most one put was accepted.
 
-    False if the store refuses for another reason, which LanceDB reports at the first real write.
+    False if a put fails for a reason that LanceDB reports at the first real write (such as 403). Raises
+    StoreError if two puts were accepted, for the answer 501, and for a store that cannot be reached.
     """
     import obstore
     from obstore.exceptions import AlreadyExistsError, BaseError
@@ -149,18 +152,18 @@ def _keeps_promise(place: str, endpoint: str, store: S3Store, name: str) -> bool
     if refusal:
         return False
     if is_accepted_later:
-        raise StoreError(f"{place}: {_LACKING} (a second put of one key was taken); {_REMEDY}")
-    # `accepted` may be 0: the answer to the accepted put was lost, and its repetition was refused.
+        raise StoreError(f"{place}: {_LACKING} (a second put of one key was accepted); {_REMEDY}")
+    # `accepted` is 0 if the answer to the accepted put was lost and its repetition was refused.
     if accepted > 1:
         raise StoreError(
-            f"{place}: {_LACKING} when several ask at once ({accepted} of {_AT_ONCE} puts of one key were "
-            f"taken); {_REMEDY}"
+            f'{place}: the store has a conditional put ("If-None-Match") that is not atomic ({accepted} of '
+            f"{_AT_ONCE} puts of one key at the same time were accepted); {_REMEDY}"
         )
     return True
 
 
 _LACKING = 'the store has no conditional put ("If-None-Match")'
 _REMEDY = (
-    "two writers could overwrite each other unseen, so no corpus is written there. Use a store that has it "
-    "(Amazon S3, Ceph, MinIO, …), or a folder"
+    "two writers could overwrite each other unseen, so no corpus is written there. Use a store with atomic "
+    "conditional puts (Amazon S3, Ceph, MinIO, …), or a folder"
 )

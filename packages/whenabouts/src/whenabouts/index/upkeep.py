@@ -11,17 +11,17 @@ from whenabouts.index.lookup import has_index
 from whenabouts.index.vector_index import Distance, VectorIndex
 
 INDEX_ROWS = 50_000
-"""Streams from this size on get a vector index; below, an exact search takes about 1 ms per thousand."""
+"""Streams get a vector index from this many vectors on; an exact search takes about 1 ms per thousand."""
 
 PARTITION_ROWS = 1_000
-"""Clips per partition. At 1 M clips and recall@200 of 0.98: 6 ms with 1,000 a partition, 12 ms with 2,500."""
+"""Clips per partition. With 1 M clips, recall@200 of 0.98 takes 6 ms at 1,000 and 12 ms at 2,500."""
 
-# An index is trained again when the stream has grown by this factor; until then partitions take new clips.
+# An index is trained again when the stream has grown by this factor; until then its partitions grow.
 _RETRAIN_GROWTH = 2
-# Readers hold no lock: if their version is deleted, they read again from the newest. Zero would do the same,
-# but LanceDB warns of it.
+# The age from which versions are deleted. Readers hold no lock: if their version is deleted, they read again
+# from the newest. An age of zero would do the same, but LanceDB warns of it.
 _OLD_VERSIONS_KEPT = timedelta(milliseconds=1)
-# LanceDB's message after a concurrent write; and how often a merge is tried.
+# The text in LanceDB's error after a concurrent write, and the number of attempts at a merge.
 _CONFLICT = "Retryable commit conflict"
 _ATTEMPTS = 5
 
@@ -37,10 +37,11 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The limits from which upkeep is due: `fragments`, or `rows` and `share` of rows outside the id index.
+    """When upkeep is due: from `fragments` fragments on, or with enough rows outside the id index.
 
-    Compaction rewrites a table of up to a million rows whole. During an index run it therefore waits until a
-    share of the table is new, so that the total work is proportional to the size of the corpus.
+    Such rows must be at least `rows` in number and at least `share` of the table. Compaction rewrites a table
+    of up to a million rows whole. During an index run, new rows alone therefore make it due only when they
+    are half of the table, so that the work for them is proportional to the size of the corpus.
     """
 
     fragments: int
@@ -49,8 +50,8 @@ class Schedule:
 
     def is_due(self, state: TableState) -> bool:
         """Whether a table in this state needs upkeep."""
-        many = state.unindexed >= self.rows and state.unindexed >= self.share * state.rows
-        return state.fragments >= self.fragments or many
+        has_many_new = state.unindexed >= self.rows and state.unindexed >= self.share * state.rows
+        return state.fragments >= self.fragments or has_many_new
 
 
 WHILE_WRITING = Schedule(fragments=256, rows=50_000, share=0.5)
@@ -62,7 +63,7 @@ ALWAYS = Schedule(fragments=0, rows=0, share=0.0)
 
 
 def state_of(table: Any) -> TableState:
-    """The state of a table whose column `video_id` is indexed."""
+    """The state of a table; if its column `video_id` has no index, all rows count as unindexed."""
     stats = table.stats()
     indexed = table.index_stats("video_id_idx")
     unindexed = stats["num_rows"] if indexed is None else indexed.num_unindexed_rows
@@ -78,7 +79,7 @@ def index_ids(table: Any) -> None:
 
 
 def index_kinds(table: Any) -> None:
-    """Index the column `kind`, small numbers."""
+    """Index the column `kind` (small numbers); an existing index is replaced."""
     from lancedb.index import Bitmap
 
     table.create_index("kind", config=Bitmap())
@@ -100,7 +101,7 @@ def index_words(table: Any) -> None:
 def index_vectors(
     table: Any, trained: VectorIndex | None, distance: Distance = "cosine"
 ) -> VectorIndex | None:
-    """Train the vector index if the table is large enough and has outgrown `trained`; else None."""
+    """Train and describe the vector index; None below `INDEX_ROWS` vectors or twice the rows of `trained`."""
     rows = table.count_rows()
     if rows < INDEX_ROWS or (trained is not None and rows < _RETRAIN_GROWTH * trained.rows):
         return None
@@ -109,8 +110,8 @@ def index_vectors(
         return None
     from lancedb.index import IvfSq
 
-    # Not `num_partitions`: updating the index keeps partitions between 1/4 and 4 times the target size. With
-    # a number there is no target, and 60 partitions of 1,000 became 4.
+    # With a target size, updating the index keeps partitions between 1/4 and 4 times that size. With
+    # `num_partitions` there is no target, and 60 partitions of 1,000 became 4.
     config = IvfSq(
         distance_type=distance, target_partition_size=PARTITION_ROWS, sample_rate=64, max_iterations=15
     )
@@ -121,7 +122,7 @@ def index_vectors(
 def rewrite(table: Any, place: str) -> None:
     """Rewrite a table and its id index, and delete older versions, so that deleted rows leave the disk.
 
-    Compaction alone keeps files of which less than a tenth was deleted.
+    Compaction alone keeps a file if less than a tenth of its rows was deleted. Raises as `tidy`.
     """
     import pyarrow as pa
 
@@ -134,14 +135,14 @@ def rewrite(table: Any, place: str) -> None:
 
 
 def tidy(table: Any, place: str) -> None:
-    """Merge fragments, update indices, delete files that no version needs.
+    """Merge fragments, update indices, delete older versions and files that no version needs.
 
     Files of an interrupted write belong to no version. They are deleted at once only in a folder, whose lock
     cannot be lost; on an object store LanceDB keeps them for seven days. Raises NotACorpus for a folder with
     links, because one may have been added since the corpus was opened.
 
     A renewal of the writer's lease changes table `corpus` and may conflict with its merge, which is then
-    tried again, as LanceDB asks.
+    tried again, as LanceDB asks; the fifth conflict is raised as RuntimeError.
     """
     refuse_links(place)
     for attempts_left in reversed(range(_ATTEMPTS)):

@@ -1,9 +1,9 @@
-"""Files of a folder that a user names. Someone else may have made it, so links in it are not followed.
+"""Opens files inside a folder that a user names, without following links.
 
     path = own_file(folder, "journal.jsonl")      # refuses a link, and a name that is a path
-    descriptor = open_appending(path)             # refuses a link that took its place meanwhile
+    descriptor = open_appending(path)             # refuses a link that replaced the file meanwhile
 
-A link in such a folder could point to any file of the user, which a write would then change.
+Someone else may have made the folder, and a link in it could make a write change any file of the user.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from whenabouts.intake.opening import refuse_irregular
 def own_file(folder: Path, name: str) -> Path:
     """The path of a file in a folder; the file need not exist.
 
-    Raises FormatError for a link, and for a name that could leave the folder: one with a separator, `.`,
-    `..`, or nothing.
+    Raises FormatError for a link, and for a name that is not a plain file name: one that has a separator or a
+    null character, `.`, `..` or "".
     """
     path = folder / name
     if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise FormatError(folder, "names a file outside itself:", value=name, accepted="a plain file name")
+        raise FormatError(folder, "cannot hold a file named", value=name, accepted="a plain file name")
     try:
         is_link = stat.S_ISLNK(path.lstat().st_mode)
     except OSError:  # opening the file reports the error
@@ -36,9 +36,9 @@ def own_file(folder: Path, name: str) -> Path:
 
 
 def open_appending(path: Path) -> int:
-    """A descriptor of a regular file to read and append, created if missing, never a link; the caller's.
+    """Open a regular file to read and append, and create it if missing; the caller closes the descriptor.
 
-    Raises OSError, and FormatError for a link.
+    Raises FormatError for a link, OSError for a file that is not regular or cannot be opened.
     """
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
     try:

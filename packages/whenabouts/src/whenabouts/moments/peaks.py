@@ -1,9 +1,8 @@
 """Finds moments of speech: the peaks of a fused curve, each with its neighbours of nearly the same height.
 
-A passage's score already includes the minute around it (its context and its blended vector), so its curve is
-smooth and a peak locates the moment. Segments of the curve, which suit pictures (`zero_shot.py`), absorb
-neighbouring topics: over the titles of `docs/finding.md` they find 53.0 % first and 77.1 % among the first
-five, peaks 54.0 and 79.0 %, on the half for choosing settings.
+A passage's score already includes the minute around it (its context and its blended vector). So the curve of
+speech is smooth, and its peaks locate the moments. A segment above a threshold, which suits pictures
+(`zero_shot.py`), can absorb neighbouring topics.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Config:
-    """Settings of the peaks, chosen on one half of the recordings of `docs/finding.md`.
+    """Settings of the peaks, chosen on one half of the recordings of `docs/finding.md` (328 titles).
 
-    - `share`: neighbouring clips belong to a moment while they score this share of its peak. From 0.9 to 0.5
-      hits change by less than half a point; the median start error grows from 24 to 30 s, the overlap with
-      the titled part from 0.16 to 0.30.
+    - `share`: neighbouring clips belong to a moment while they score at least this share of its peak. Values
+      from 0.5 to 0.9 change the hits among the first 1, 5 and 10 by at most 0.3 points.
     - `reach_seconds`: largest distance of a moment's border from the middle of its peak.
-    - `max_gap_seconds`: no moment spans a longer silence.
-    - `apart_seconds`: least distance between the middles of two peaks of one video. At 0, 45, 90 and 180 s,
-      76.8, 78.0, 78.7 and 77.4 % are among the first five: a topic's second-best half minute is not a new
-      answer. `apart_share` limits the distance to a share of the video's length, for short videos.
+    - `max_gap_seconds`: a moment ends before a longer silence.
+    - `apart_seconds`: least distance between the middles of two peaks of one video, because a second peak
+      nearby is of the same topic. With 0, 45, 90 and 180 s, the moment of 76.8, 78.0, 78.7 and 77.4 % of the
+      titles is among the first five (`benchmarks/results/spoken_choices.json`).
+    - `apart_share`: largest such distance as a share of the video's length, for short videos.
     - `count`: greatest number of moments over all videos.
     """
 
@@ -55,7 +54,7 @@ class Config:
 
 @dataclass(frozen=True, eq=False)
 class Peaks:
-    """M moments, best first: rows (M,) of the peak clip, the first and the last clip (inclusive) of each."""
+    """M moments, best first: the rows (M,) of their peak clips, first clips and last clips (inclusive)."""
 
     peak: Indices
     first: Indices
@@ -68,7 +67,7 @@ class Peaks:
 def find_peaks(
     score: ArrayLike, start: ArrayLike, end: ArrayLike, offsets: ArrayLike, config: Config | None = None
 ) -> Peaks:
-    """At most `config.count` moments of V videos with N clips together, best first; ties by row.
+    """At most `config.count` moments of V videos with N clips together, highest peak first; ties by row.
 
     `score`, `start`, `end` (N,): fused curves and seconds, video after video, each in order of start; video v
     has the clips `offsets[v]` to `offsets[v + 1]` (V + 1,). Moments of a video share no clip. Raises
@@ -123,7 +122,7 @@ class _Line:
         return self.offsets[video], self.offsets[video + 1]
 
     def stretch(self, peak: int) -> tuple[int, int]:
-        """First and last row of the moment around a peak, by the limits of `config`; its clips are free."""
+        """First and last row of the moment around a peak, within the limits of `config`, of free clips."""
         low, high = self.video_of(peak)
         config, middle = self.config, self.middle[peak]
         reach = config.reach_seconds

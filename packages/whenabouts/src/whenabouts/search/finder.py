@@ -1,4 +1,4 @@
-"""The interface of models that find moments instead of the streams, such as trained systems."""
+"""Interfaces of models, such as trained systems, that find moments in place of the search by streams."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from whenabouts.index.store import Store
 
 System = str | os.PathLike[str] | Any
-"""The name of a finder: a folder, a name on a hub, or an object that a plugin recognises."""
+"""A model, given by its folder or its name on a hub, or as an object that a plugin recognises."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankedMoments:
-    """A finder's answer: moments, best first, notes for the user, and its own thresholds."""
+    """A finder's answer: moments, best first, notes for the user, and measured thresholds (None: `FIXED`)."""
 
     moments: Sequence[ScoredMoment]
     notes: Sequence[str] = ()
@@ -31,10 +31,10 @@ class RankedMoments:
 class ModelChoice:
     """Options of a search by a trained system.
 
-    `model` finds the moments: a folder, a hub's name or an object. It encodes new and changed videos on first
-    use. `retriever` is another system that chooses the videos for it, instead of the one of a staged run.
-    `segments` (seconds, such as 4) is for long videos: the retriever chooses segments of that length, and the
-    model searches them.
+    `model` finds the moments, and encodes new and changed videos on first use; None: streams are searched.
+    `retriever` is another system that chooses the videos for it; None: the retriever that was trained with
+    it, if there is one. `segments` (seconds, such as 4) is for long videos: the retriever chooses segments of
+    that length, and the model searches them.
     """
 
     model: System | None = None
@@ -47,33 +47,33 @@ class Finder(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name for users."""
+        """The finder's name in messages."""
         ...
 
     @property
     def streams(self) -> Sequence[str]:
-        """The streams that it reads."""
+        """The streams that the finder reads."""
         ...
 
     @property
     def is_kept(self) -> bool:
-        """Whether the index has any of its encodings."""
+        """Whether the index has the finder's encodings of some or all videos."""
         ...
 
     def prepare(self, *, wait: float = ..., progress: Callable[[int, int], None] | None = None) -> int:
-        """Encode new and changed videos; returns how many are encoded. Raises CorpusBusy, UsageError."""
+        """Encode new and changed videos; return how many are encoded then. Raises CorpusBusy, UsageError."""
         ...
 
     def find(self, text: str, k: int, allowed: Sequence[str] | None) -> RankedMoments:
-        """At most `k` moments for a query in the allowed videos (None: all)."""
+        """At most `k` moments, best first, for a query in the videos with the `allowed` ids (None: all)."""
         ...
 
 
 class Finders(Protocol):
-    """The finders of one kind on one corpus handle, kept open."""
+    """Opens the finders of one kind on one corpus handle, and keeps them open."""
 
     def search(self, model: System, retriever: System | None = None, segments: float | None = None) -> Finder:
-        """The finder of that name. `retriever` chooses the videos for it; `segments` is in seconds."""
+        """Open the finder of a model; nothing is searched yet. Parameters as in `ModelChoice`."""
         ...
 
 
@@ -88,5 +88,5 @@ class FinderKind(Protocol):
         ...
 
     def on(self, store: Store, encoders: EncoderRegistry, shared: MutableMapping[str, Any]) -> Finders:
-        """Its finders on one corpus. Objects that it puts into `shared` serve all handles of that corpus."""
+        """The finders of this kind on one corpus; objects in `shared` serve all handles of that corpus."""
         ...

@@ -1,7 +1,7 @@
 """Finds the part of a picture that changed since its text was read, so that unchanged text is read once.
 
-Pictures are compared in cells. Only a strip around the changes is read again: a slide stays unchanged beside
-a moving speaker.
+Pictures are compared in cells. Only a strip around the changed rows is read again, over the picture's whole
+width: lines above and below a moving speaker stay.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from whenabouts.video.text_reader import Box, TextLine
 
-# Side of a cell in pixels: a letter fills some cells, and a cell's mean has no noise.
+# Side of a cell in pixels: a letter fills several cells, and a cell's mean has little noise.
 _CELL = 8
+# A cell changed if its mean brightness, of 256 levels, differs by more than this. Fewer cells are ignored.
 _CHANGED_LEVELS = 16.0
 _LEAST_CELLS = 6
 # Above and below a change, 1/8 of the picture's height is read too, for whole lines. If the strip exceeds
@@ -28,7 +29,8 @@ _LARGEST_STRIP = 0.6
 class Strip:
     """The rows of cells to read in a picture, `top` to `bottom` (exclusive) of `rows`, over its full width.
 
-    Lines whose middle lies from row `first` to row `last` are replaced; lines at the edges may be cut.
+    Lines whose middle lies from row `first` to row `last` are replaced. Nearer to the edges of the strip,
+    where new readings may be cut off, the earlier lines stay.
     """
 
     top: int
@@ -52,7 +54,7 @@ class Strip:
         return cells
 
     def renewed_lines(self, before: Sequence[TextLine], seen: Sequence[TextLine]) -> tuple[TextLine, ...]:
-        """The lines of the whole picture: earlier ones, and those newly read in the strip."""
+        """The picture's lines: in rows `first` to `last` those of `seen`, elsewhere those of `before`."""
         if self.bottom - self.top == self.rows:
             return tuple(seen)
         placed = [replace(line, box=self._placed(line.box)) for line in seen]
@@ -73,16 +75,16 @@ class Strip:
 def cell_means(image: NDArray[np.uint8]) -> NDArray[np.float32]:
     """(H / 8, W / 8): brightness of each cell of a picture (H, W, 3), without partial cells at the edges."""
     height, width = (side - side % _CELL for side in image.shape[:2])
-    # Green dominates luminance.
+    # The green channel stands for the brightness, because it dominates luminance.
     green = image[:height, :width, 1].reshape(height // _CELL, _CELL, width // _CELL, _CELL)
     return np.asarray(green.mean(axis=(1, 3), dtype=np.float32))
 
 
 def changed_strip(before: NDArray[np.float32] | None, now: NDArray[np.float32]) -> Strip | None:
-    """The part of a picture to read; None if hardly any cell changed its brightness.
+    """The part of a picture to read; None if fewer than 6 cells changed.
 
-    A line of text fills dozens of cells; compression noise changes a cell's mean by a few levels. `before` is
-    None for the first picture.
+    `before` are the reference cells of the earlier picture, None for the first one; `now` are the picture's
+    `cell_means`. A line of text fills dozens of cells; compression noise changes a mean by a few levels.
     """
     whole = Strip(0, len(now), 0, len(now), len(now))
     if before is None or before.shape != now.shape:

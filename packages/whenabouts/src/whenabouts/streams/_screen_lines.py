@@ -1,9 +1,11 @@
 """Turns readings of a video's frames into texts with the time that each is on the screen.
 
-Lines are tracked from reading to reading: two are the same line if text and place are similar, or if the text
-is equal and the line has moved. A line's text is the reading with the highest total score. Lines that appear
-and disappear together form one text. Lines shown nearly throughout (a channel's logo) form a separate text,
-so that their words are not found wherever something else is shown.
+Lines are tracked from reading to reading. Two readings are of one line if their texts are at least 85 %
+similar, wherever they stand. At the same place 60 % is enough if the reader is uncertain of either. If it is
+certain of both, texts with equally many but different digits are different lines. A line's text is the one
+with the highest total score. Lines that appear and disappear together form one text. A text that spans at
+least 80 % of the video (a channel's logo) is left out of `around` of the others, so that its words do not
+find every other text.
 """
 
 from __future__ import annotations
@@ -16,18 +18,19 @@ from difflib import SequenceMatcher
 
 from whenabouts.video.text_reader import Box, TextLine
 
-# Least similarity of two readings of a line; the second holds at the same place if either is unsure.
+# Least similarity of two readings of a line; the second value holds at the same place if either is uncertain.
 _ALIKE, _ALIKE_IF_UNSURE = 0.85, 0.6
+# Two boxes with at least this overlap (a share of the smaller one) are at the same place.
 _SAME_PLACE = 0.5
-# Readings that may miss a visible line: in moving film about every fourth is blurred.
+# Consecutive readings that may miss a visible line: in moving film about one in four is blurred.
 _MISSED_READINGS = 1
-# From this certainty on, different digits mean a different line: a score, a clock.
+# From this certainty of both readings on, different digits mean a different line, such as a score or a clock.
 _SURE = 0.9
 # Lines that appear and disappear within this many frames of each other belong together.
 _TOGETHER_FRAMES = 1
-# A line shown in this share of a video is a logo, and separate from other texts.
+# A text is a logo if its first and last frame are this share of the video apart, whether read between or not.
 _THROUGHOUT = 0.8
-# A logo is read in at least this share of the frames.
+# Separate lines are joined to one logo only if they are read in this share of the frames.
 _OFTEN = 0.4
 # Texts that share this much of their time are seen together.
 _SEEN_TOGETHER = 0.5
@@ -50,8 +53,8 @@ class ScreenText:
     """Lines shown from frame `first` to frame `last` (inclusive), in reading order, with their box.
 
     `sure` in [0, 1] is the reader's certainty of the lines, weighted by letters. `others` are alternative
-    readings of the same lines, some of which may be right (a line that moves through the picture is read in
-    parts); `around` are the texts shown at the same time.
+    readings of the same lines, one of which may be right (a line that moves through the picture is read in
+    parts). `around` are the other texts shown at the same time; logos only if this text is a logo too.
     """
 
     first: int
@@ -84,7 +87,7 @@ class _Line:
 
     @property
     def frames(self) -> int:
-        """The number of frames with the line."""
+        """The number of frames for which the line was read."""
         return sum(reading.last - reading.first + 1 for reading, _ in self.sightings)
 
     @property
@@ -149,12 +152,12 @@ def _are_together(first: _Line | ScreenText, second: _Line | ScreenText) -> bool
 
 
 def _around(text: ScreenText, texts: Iterable[ScreenText]) -> str:
-    """The texts seen together with one, in order of time."""
+    """Those of `texts` that are seen together with `text`, one after the other."""
     return "\n".join(other.text for other in texts if other is not text and _are_together(text, other))
 
 
 def in_reading_order(placed: Iterable[tuple[Box, str]]) -> list[tuple[Box, str]]:
-    """Lines row by row from the top, each row from the left; a line whose middle is level joins the row."""
+    """Lines by row, then from the left. A row has the lines whose middle is level with its first line."""
     rows: list[list[tuple[Box, str]]] = []
     for box, text in sorted(placed, key=lambda line: (line[0][1] + line[0][3], line)):
         above = rows[-1][0][0] if rows else None
@@ -189,9 +192,10 @@ def _followed(readings: Sequence[Reading]) -> list[_Line]:
 
 
 def _joined_throughout(lines: Sequence[_Line], frames: int) -> list[_Line]:
-    """The lines, with one line for each logo: the same text in the same place most of the time.
+    """The lines; those of the same text (but for case) at the same place are joined if they are a logo.
 
-    Without this a logo that some readings miss would become many texts.
+    Together they must span 80 % of the video and be read in 40 % of its frames. Otherwise a logo that some
+    readings miss would become many texts.
     """
     joined: list[_Line] = []
     by_text: defaultdict[str, list[_Line]] = defaultdict(list)
@@ -228,9 +232,9 @@ def _sameness(before: TextLine, now: TextLine) -> float:
 
 
 def _numbers_differ(first: str, second: str) -> bool:
-    """Whether two texts have equally many digits, but not the same ones in the same order."""
-    digits, others = _DIGITS.findall(first), _DIGITS.findall(second)
-    return len(digits) == len(others) and digits != others
+    """Whether two texts have equally many digits, but not the same sequence of digits."""
+    first_digits, second_digits = _DIGITS.findall(first), _DIGITS.findall(second)
+    return len(first_digits) == len(second_digits) and first_digits != second_digits
 
 
 def _overlap(first: Box, second: Box) -> float:

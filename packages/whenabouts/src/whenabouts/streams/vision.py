@@ -29,7 +29,7 @@ _NO_MODEL = (
     "--vision MODEL (such as openai/clip-vit-base-patch32, or a folder with its files); "
     "what is indexed stays as it is"
 )
-# Measured on two cores (benchmarks/encoders.py).
+# Measured on two cores (benchmarks/encoders.py): frames encoded a second, bytes of a frame in the index.
 _FRAMES_PER_SECOND = 12.0
 _BYTES_PER_FRAME = 1300.0
 
@@ -138,8 +138,8 @@ def _frames_a_clip(setup: Setup, encoder: Any) -> int:
         settled = int(setup.info.settings.get("clip_frames", 1))
         if given not in (None, settled):
             raise EncoderMismatch(
-                f"{setup.place}: pictures were taken {settled} a clip, not {given}; leave --clip-frames out, "
-                "or index into a new corpus"
+                f"{setup.place}: was indexed with {settled} frames a clip, not {given}; leave --clip-frames "
+                "out, or index into a new corpus"
             )
         return settled
     default = encoder.clip_settings.frames if isinstance(encoder, ClipEncoder) else 1

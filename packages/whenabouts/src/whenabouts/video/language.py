@@ -6,7 +6,9 @@ more, and for 95 % of those with 5 words (docs/languages.md).
 
 from __future__ import annotations
 
+import contextlib
 import re
+import threading
 from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import cache
@@ -32,6 +34,7 @@ _CODE = re.compile(r"[a-z]{2,3}")
 _LETTER = re.compile(r"[^\W\d_]")
 # Codes for "not known", "no language" and "not coded".
 _NO_LANGUAGE = {"und", "zxx", "mis"}
+_LOADING = threading.Lock()
 
 
 def language_of_track(track: CueTrack) -> str:
@@ -107,8 +110,24 @@ def _recognised(text: str) -> tuple[str, float]:
     return ("", 0.0) if language in _NO_LANGUAGE else (str(language), float(probability))
 
 
-@cache
+def load_in_background() -> None:
+    """Unpack the recogniser in another thread (half a second); if that fails, its first use tries again."""
+    with contextlib.suppress(RuntimeError):  # no more threads may be started
+        threading.Thread(target=_try_to_load, name="whenabouts-language", daemon=True).start()
+
+
+def _try_to_load() -> None:
+    with contextlib.suppress(Exception):
+        _identifier()
+
+
 def _identifier() -> Any:
+    with _LOADING:
+        return _loaded()
+
+
+@cache
+def _loaded() -> Any:
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -1,4 +1,4 @@
-"""A single picture, upright, from the bytes of a JPEG, PNG, WebP, GIF, BMP or TIFF file."""
+"""Reads a single picture, turned upright, from a JPEG, PNG, WebP, GIF, BMP or TIFF file."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ _TURNS = {
 
 
 def read_picture(path: Path, size: int | None = None) -> NDArray[np.uint8]:
-    """The picture in a file: (H, W, 3) RGB, rotated as its EXIF states, short side at most `size` pixels.
+    """The picture in a file: (H, W, 3) RGB, turned as its EXIF states, short side at most `size` pixels.
 
-    For an animation, its first picture. Raises MediaError if the file is missing, not a picture, damaged or
-    too large.
+    For an animation, its first picture. Raises MediaError if the file is missing, not a picture, damaged, an
+    animated WebP, over 64 MiB, or has too many pixels.
     """
     try:
         data = read_regular(path, MOST_PICTURE_BYTES)
@@ -65,7 +65,7 @@ def read_picture(path: Path, size: int | None = None) -> NDArray[np.uint8]:
 
 
 def decode_picture(data: bytes, name: str, size: int | None = None) -> NDArray[np.uint8]:
-    """The same from the bytes of a file; `name` is used in messages."""
+    """`read_picture` for the bytes of a file, called `name` in messages."""
     import av
 
     kind = next((kind for kind, head in _FORMATS if head.match(data)), None)
@@ -84,12 +84,12 @@ def decode_picture(data: bytes, name: str, size: int | None = None) -> NDArray[n
         raise MediaError(f"{name}: a damaged picture ({error})") from error
     if frame is None:
         raise MediaError(f"{name}: a damaged picture, nothing of it can be decoded")
-    # With square pixels, whatever print resolution the file states.
+    # Pixels count as square: the resolution that a picture's file states is for printing.
     return upright(frame, None, size, turn=_TURNS.get(_orientation(data), _TURNS[1]))
 
 
 def _orientation(data: bytes) -> int:
-    """The orientation (1 to 8) in a picture's EXIF data, 1 without one."""
+    """The orientation in a picture's EXIF data, unchecked (1 to 8 are known); 1 without one."""
     head = _EXIF.search(data)
     if head is None:
         return 1

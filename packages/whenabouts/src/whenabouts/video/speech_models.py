@@ -1,4 +1,4 @@
-"""Speech models by name: the packaged one, checked by hash, any of faster-whisper's and of onnx-asr's."""
+"""Loads speech models by name: the packaged one, checked by hash, or one of faster-whisper or onnx-asr."""
 
 from __future__ import annotations
 
@@ -65,22 +65,24 @@ class SpeechUnavailableError(WhenaboutsError):
 def speech_seconds(model: str) -> float:
     """Estimated processor seconds of recognising an hour of speech.
 
-    Measured for the packaged model (benchmarks/speech.py); scaled by the number of parameters for others.
+    Measured for the packaged model (benchmarks/speech.py); scaled by the number of parameters for others. A
+    model whose name has no size of Whisper counts as "small".
     """
     kind = next((kind for kind in _MILLIONS if kind in model.lower()), "small")
     return _SECONDS_AN_HOUR * _MILLIONS[kind] / _MILLIONS["tiny"]
 
 
 def why_unavailable(model: str | None = None) -> str | None:
-    """Why speech recognition (with this model, if named) cannot run here, or None if it can.
+    """Why speech recognition (with this model, if named) cannot run here; None if no obstacle is found.
 
-    Checks without importing, hashing or downloading.
+    Looks for the packages and for the weights in a folder; imports, hashes and downloads nothing. So loading
+    the model may still fail.
     """
     has_whisper = importlib.util.find_spec("faster_whisper") is not None
     if model is not None and model.startswith(ONNX):
         if has_whisper and importlib.util.find_spec("onnx_asr"):
             return None
-        return f"{model}: onnx-asr is not installed; `pip install 'whenabouts[onnx-asr]'`"
+        return f"{model}: needs onnx-asr and faster-whisper; `pip install 'whenabouts[onnx-asr]'`"
     if not has_whisper:
         extra = "speech-offline" if model == PACKAGED else "speech"
         return f"speech recognition is not installed; `pip install 'whenabouts[{extra}]'`"
@@ -91,8 +93,8 @@ def why_unavailable(model: str | None = None) -> str | None:
         )
     if model is not None and Path(model).is_dir() and not (Path(model) / "model.bin").is_file():
         return (
-            f"{model}: no converted Whisper model in this folder (model.bin is missing); to index it, "
-            f"write --transcribe behind it. A model is converted with {_CONVERT}"
+            f"{model}: no converted Whisper model in this folder (model.bin is missing). If it has videos to "
+            f"index, write --transcribe after it; if it has a Whisper model, convert it with {_CONVERT}"
         )
     return None
 
@@ -103,7 +105,7 @@ def load_recogniser(model: str) -> Any:
 
     A name that begins with `onnx-asr:` gives an `OnnxRecogniser`, which has the same methods.
 
-    Raises SpeechUnavailableError if package or weights are missing, damaged or of another kind.
+    Raises SpeechUnavailableError if a package or the weights are missing, damaged or of another kind.
     """
     if (reason := why_unavailable(model)) is not None:
         raise SpeechUnavailableError(reason)
@@ -117,14 +119,14 @@ def load_recogniser(model: str) -> Any:
         # "auto" uses int8 on a CPU and float16 on a GPU, whatever type is stored.
         with hub.nothing_downloaded():
             return WhisperModel(place, compute_type="auto", files=files)
-    except Exception as error:  # the hub, the network and CTranslate2 each raise their own kinds
+    except Exception as error:  # the hub, the network and CTranslate2 raise different kinds
         raise SpeechUnavailableError(_cannot_load(model, error)) from error
 
 
 def languages_of(model: str) -> tuple[str, ...]:
     """The codes of the languages that a model recognises, empty if unknown.
 
-    The model is loaded if its name does not tell. Raises SpeechUnavailableError as `load_recogniser`.
+    The model is loaded unless its name says them. Raises SpeechUnavailableError as `load_recogniser`.
     """
     if model == PACKAGED or model.endswith(".en"):
         return ("en",)
@@ -151,7 +153,7 @@ def _load_onnx(model: str) -> OnnxRecogniser:
         raise SpeechUnavailableError(f"speech model {error}") from error
     except SpeechUnavailableError:
         raise
-    except Exception as error:  # onnx-asr, ONNX Runtime and broken files each raise their own kinds
+    except Exception as error:  # onnx-asr, ONNX Runtime and broken files raise different kinds
         cause = one_line(f"{type(error).__name__}: {error}", 300)
         raise SpeechUnavailableError(
             f"{model}: onnx-asr cannot load this model ({cause}); its folder needs config.json with a "
@@ -187,16 +189,16 @@ def _folder_of(model: str) -> Path:
 
 
 def _packaged_folder() -> Path | None:
-    """The folder of the packaged model. The package is not imported, because it may import anything."""
+    """The folder of the packaged model. The package is not imported, because that would run its code."""
     spec = importlib.util.find_spec(_MODULE)
     places = spec.submodule_search_locations if spec else None
     return Path(places[0]) / "model" if places else None
 
 
 def _checked_files() -> dict[str, bytes]:
-    """The files of the packaged model, by name: the very bytes whose hashes were checked."""
+    """The contents of the packaged model's files, by name, after their hashes were checked."""
     folder = _packaged_folder()
-    assert folder is not None  # `why_unavailable` has looked
+    assert folder is not None  # as `why_unavailable` checked
     files: dict[str, bytes] = {}
     for name, expected in _SHA256.items():
         path = folder / name

@@ -1,4 +1,4 @@
-"""`whenabouts explain`: explain the answer to one query, of a split or of a corpus, and draw it."""
+"""Runs `whenabouts explain`: explains and draws trained systems' answers to a query of a split or corpus."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _OF_A_SPLIT = ("features", "split", "data", "experiment", "query_id", "other_fea
 
 
 def run(options: argparse.Namespace) -> int:
-    """Explain the answer of a system, beside that of a second one (`--other`); print it, and draw it."""
+    """Explain the answer of a system, and of a second one (`--other`); print it, and draw it to `--out`."""
     if (options.checkpoint is None) == (options.model is None):
         raise UsageError(
-            "which system? Give --checkpoint RUN --features DIR for a query of a data set, "
-            "or --model RUN --corpus DIR for your own videos"
+            "give one system: --checkpoint RUN with --features DIR for a query of a data set, "
+            "or --model RUN with --corpus DIR for your own videos"
         )
     if options.out is not None:
         check_picture(options.out)
@@ -45,9 +45,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _of_a_split(options: argparse.Namespace) -> Explanation:
     if options.features is None:
-        raise UsageError("which features? Give --features DIR, as in `whenabouts run`")
+        raise UsageError("--checkpoint needs --features DIR, the folder of features as for `whenabouts run`")
     if options.moment is not None:
-        raise UsageError("--moment is for --corpus; the truth of a data set's query is known")
+        raise UsageError("--moment is for --model; leave it out, since the annotations have the true moment")
     with ExitStack() as files:
         systems = [_opened(files, options, options.checkpoint, options.features)]
         if options.other is not None:
@@ -81,9 +81,9 @@ def _of_a_corpus(options: argparse.Namespace) -> Explanation:
     given = [name for name in _OF_A_SPLIT if getattr(options, name) is not None]
     if given:
         option = "--" + given[0].replace("_", "-")
-        raise UsageError(f"{option} is for --checkpoint; with --model the videos of --corpus are searched")
+        raise UsageError(f"{option} is for --checkpoint; leave it out, since --model searches --corpus")
     if options.query is None:
-        raise UsageError("which query? Say in a few words what to look for")
+        raise UsageError('--model needs a query in words, such as "a red flower opens"')
     corpus = open_corpus(options)
     encoded_with(corpus, options.model, options.retriever)
     if options.other is not None:
@@ -98,5 +98,5 @@ def _of_a_corpus(options: argparse.Namespace) -> Explanation:
         moment=options.moment,
         k=options.k,
     )
-    # Only the picture shows frames; without one no video is opened.
+    # Only the picture shows frames; without --out no video is opened.
     return with_film(corpus, explanation, frames=options.out is not None)

@@ -1,7 +1,7 @@
-"""The parts of MS-SL and GMMFormer: settings, two branches over a video, and the words of a query.
+"""Base class and settings of the retrievers MS-SL and GMMFormer: two branches encode a video, one a query.
 
-One branch reads the clips of a video, the other its frames; a third reads the words of queries. Features of
-several streams are concatenated. Shapes as in `protocol`; F frames, C clips.
+Of a video's branches one reads its clips, the other its frames; the third reads the words of queries.
+Features of several streams are concatenated. Shapes as in `protocol`; F frames, C clips.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class BranchSettings(ProgramSetting):
     hidden: Size = 384
     heads: Size = 4
     frames: Size = 128
-    """The most frames of a video; longer ones are averaged."""
+    """The most frames of a video, which are its rows of features; more rows are averaged to this many."""
     clips: Size = 32
-    """The clips of a video: its frames, averaged."""
+    """The number of clips of every video, to which its rows of features are averaged."""
     max_tokens: Size = 30
     input_dropout: Share = 0.1
     dropout: Share = 0.1
@@ -47,19 +47,19 @@ class BranchSettings(ProgramSetting):
     frame_share: NotNegative = 0.3
     """Weight of the frames' cosine in a video's score (MS-SL on Charades-STA: 0.5)."""
     margin: NotNegative = 0.1
-    """The margin of the triplets (other data sets than TVR: 0.2)."""
+    """The margin of the triplet loss (on other data sets than TVR: 0.2)."""
     weight_clip_contrast: NotNegative = 0.02
     weight_frame_contrast: NotNegative = 0.04
     pool: Size | None = 20
-    """From epoch `pool_from_epoch` on, a query's negative is drawn from this many hardest ones. Before, and
-    with None, it is drawn from all."""
+    """From epoch `pool_from_epoch` on, a query's negative is drawn from this many hardest ones. Before that
+    epoch, and with None, it is drawn from all."""
     pool_from_epoch: int = 20
 
 
 class Branch(nn.Module):
-    """Projection to `hidden` values, a learned vector for each of `places` places, and an encoder.
+    """Projects rows to `hidden` values, adds a learned vector for each of `places` positions, and encodes.
 
-    `noun` is what the sequence is made of, for messages.
+    `widths` are those of a row and `hidden`. `noun` names the rows ("clips") in messages.
     """
 
     def __init__(
@@ -72,16 +72,16 @@ class Branch(nn.Module):
         self.encoder = encoder
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
-        """(B, T, hidden) of features (B, T, width) with their mask (B, T)."""
+        """(B, T, hidden): the encoded rows of features (B, T, width) with their mask (B, T)."""
         return in_turn(features, mask, self.projection, self.positions, self.encoder)
 
 
 class BranchModel(PaperModel):
-    """A retriever (see `protocol`); a system adds its own layers, then draws fresh weights."""
+    """A retriever (see `protocol`). A subclass adds its layers, then draws fresh weights for all."""
 
     borders = staticmethod(even_borders)
     keys: ClassVar[str]
-    """The stream of its keys."""
+    """The name of the search keys, in place of a stream's name: all streams share them."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class BranchModel(PaperModel):
         self.pooling = ModularPooling(config.hidden, 1)
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
-        """A unit vector to search with; part `words` (Q, L): the weight of each word in it."""
+        """Unit vectors (Q, D) to search with; part `words` (Q, L): the weight of each word in the vector."""
         pooled = self._sentences(queries)
         return QueryEncoding({self.keys: unit(pooled.vectors[:, 0])}, {"words": pooled.weights[..., 0]})
 
@@ -118,9 +118,9 @@ class BranchModel(PaperModel):
         return AttentionBlock(self.config.hidden, self.config.heads, self.config.dropout)
 
     def _encoder(self) -> PackedBlock:
-        """The encoder of a branch of videos."""
+        """The encoder of a branch of videos; a subclass may give another than that of queries."""
         return self._block()
 
 
 OF_BRANCHES = ((r"^(\w+)\.projection\.", r"\1_input_proj."), (r"^(\w+)\.positions\.", r"\1_pos_embed."))
-"""Our names of a branch's parts -> those that stand before `renaming.OF_LAYERS`."""
+"""Patterns of a branch's parameters: our names -> names that `renaming.OF_LAYERS` renames further."""

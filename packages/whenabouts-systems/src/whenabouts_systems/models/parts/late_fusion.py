@@ -1,6 +1,6 @@
 """Base class of XML and ReLoCLNet: each query has a vector for each stream ("late fusion").
 
-Only dot products compare queries and videos. Shapes as in `protocol`; M streams.
+Only dot products compare queries and videos. Shapes as in `protocol`; S streams.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from whenabouts_systems.models.settings import (
 
 @dataclass(frozen=True)
 class FusionSettings(ProgramSetting):
-    """Settings of both systems; the defaults are the released ones of XML."""
+    """Settings that both systems have; the defaults are the released ones of XML, except `span_start`."""
 
     streams: UpToTwoStreams = field(default_factory=lambda: {"video": 3072, "sub": 768})
     """Name and width of one or two streams, temporal endpoint features included: pictures, then subtitles."""
@@ -48,18 +48,18 @@ class FusionSettings(ProgramSetting):
     dropout: Share = 0.1
     span_kernel: Size = 5
     span_start: Literal["edges", "random"] = "edges"
-    """Initial weights of the borders' convolutions; the program's are random. See `parts/borders.py`."""
+    """Initial weights of the borders' convolutions (released: "random"); see `parts/borders.py`."""
     initializer_range: NotNegative = 0.02
     temperature: Positive = 0.01
-    """t of PREM's equation 7, with `video_loss` "relevant-content"."""
+    """t of equation 7 of PREM (paper 003); used only with `video_loss` "relevant-content"."""
     lambda_weak: NotNegative = 0.5
-    """Lambda of PREM's equation 8."""
+    """Lambda of equation 8 of PREM; used only with `video_loss` "relevant-content"."""
     ranking: Kind = "hinge"
     margin: float = 0.1
     first_pool: Size | None = None
-    """The number of highest negatives to draw from in the first epochs (None: all). Paper 000: 1."""
+    """The number of highest-scored negatives to draw from at first (None: all). Maeoki et al. take 1."""
     pool: Size | None = 20
-    """The same from epoch `pool_from_epoch` on, counted from 0: "hard negatives"."""
+    """The same from epoch `pool_from_epoch` (counted from 0) on, for "hard negatives"."""
     pool_from_epoch: int = 20
     weight_negative_videos: float = 1.0
     weight_negative_queries: float = 1.0
@@ -71,13 +71,13 @@ class FusionModel(PaperModel):
     """A retriever and localizer (see `protocol`) whose queries have a vector for each stream."""
 
     counts_padding = False
-    """Whether results for padded clips affect real ones, as in the program."""
+    """Whether results for padded clips affect real ones, as in the released programs."""
 
     config: Any
 
     @property
     def video_weight(self) -> float:
-        """Alpha (equation 3 of paper 000)."""
+        """The setting alpha (equation 3 of Maeoki et al., paper 000)."""
         return float(self.config.alpha)
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
@@ -98,11 +98,11 @@ class FusionModel(PaperModel):
         return {name: queries.parts[f"words/{name}"] for name in self.config.streams}
 
     def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
-        """(Q, V): the cosine of the best clip, averaged over the streams (equation 1 of paper 000)."""
+        """(Q, V): the best clip's cosine, averaged over streams (equation 1 of Maeoki et al., paper 000)."""
         return max_over_keys(queries, videos)
 
     def _pooled(self, queries: QueryBatch) -> Pooled:
-        """A vector for each stream, and the weight of each word in it."""
+        """For each query a vector for each stream (Q, S, D), and the weight of each word in it (Q, L, S)."""
         raise NotImplementedError
 
     def _query_maps(self) -> Iterable[nn.Module]:
@@ -115,7 +115,7 @@ class FusionModel(PaperModel):
         return [change(vector) for change, vector in zip(self._query_maps(), vectors, strict=True)]
 
     def _begin(self) -> None:
-        """Called after fresh weights are drawn."""
+        """After fresh weights are drawn: set the borders' convolutions to edges, if the settings say so."""
         if self.config.span_start == "edges":
             begin_at_edges(self)
 

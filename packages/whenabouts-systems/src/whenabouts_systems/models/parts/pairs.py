@@ -1,8 +1,8 @@
-"""Base class of CONQUER and SQuiDNet: settings, layers, scores and loss.
+"""Base class and settings of the localizers CONQUER and SQuiDNet, with their layers, scores and loss.
 
-Clips and words are encoded separately. Then each pair of a query and a video is computed: the system compares
-clips with words (`compared`), and further layers give scores of start, end and, with one measure, of the
-video. Shapes as in `protocol`; S streams, H the width inside.
+Clips and words are encoded separately. Then each pair of a query and a video is scored: the subclass compares
+clips with words (`compared`), and further layers give logits of start and end. With the measure `own_score`
+they also give a logit of the video. Shapes as in `protocol`; P pairs, S streams, H the setting `hidden`.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class PairSettings(ProgramSetting):
     layers: Size = 1
     """Layers of each of the encoders."""
     clusters: Size = 32
-    """Centres of the pooling of words."""
+    """Centres to which words are pooled for the weights of streams."""
     span_hidden: Size = 128
-    """Width between a border's two convolutions, and before the last layer of the video's own score."""
+    """Width between a border's two convolutions, and before the last layer of the video's logit."""
     span_kernel: Size = 5
     max_clips: Size = 100
     max_tokens: Size = 30
@@ -68,8 +68,9 @@ class PairSettings(ProgramSetting):
     dropout: Share = 0.1
     initializer_range: NotNegative = 0.02
     alpha: NotNegative = 1.0
-    """Weight of the retriever's score in a moment's score, if the measure adds it (`video_weight`)."""
+    """Weight of the retriever's score of the video in a moment's score, with a measure that adds the two."""
     lambda_tl: float = 0.01
+    """Weight of the loss of start and end."""
 
     @property
     def inner(self) -> int:
@@ -85,15 +86,15 @@ class PairLogits(NamedTuple):
 
 
 class PairModel(PaperModel):
-    """A localizer (see `protocol`). A system adds the layers of `compared`, then calls `add_heads`."""
+    """A localizer (see `protocol`). A subclass adds the layers of `compared`, then calls `add_heads`."""
 
     clips_at_once: ClassVar[int] = 1 << 10
-    """Clips that are scored at once."""
+    """The most clips, with padding, that are scored at once, to limit the memory."""
     system: ClassVar[str]
     own_score: ClassVar[str]
-    """The measure with which a video has a score of its own, which needs negatives in training."""
+    """The value of `measure` with which the model itself scores videos, which needs negatives in training."""
     other_measures: ClassVar[str]
-    """The other measures, for messages."""
+    """The other values of `measure`, for messages."""
 
     def __init__(self, config: Any, weighs: bool) -> None:
         super().__init__()
@@ -108,7 +109,7 @@ class PairModel(PaperModel):
         )
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
-        """Parts `tokens` (Q, L, H), `mask` (Q, L) and, with two streams, `stream_weights` (Q, S)."""
+        """Parts `tokens` (Q, L, H), `mask` (Q, L) and, if streams are weighed, `stream_weights` (Q, S)."""
         tokens, mask = queries.tokens, queries.mask
         words = self.query_positions(self.query_projection(tokens, mask), mask, _WORDS_TYPE)
         words = self.query_encoder(words, mask)
@@ -150,7 +151,7 @@ class PairModel(PaperModel):
         return PairLogits(logits.masked_fill(~mask, MASKED), video)
 
     def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
-        """Scores of P pairs, a few pairs at a time; a video's own score is added to the scores of start."""
+        """Scores of P pairs, a few at a time; with `own_score` those of start include the video's score."""
         parts = [self.pair_logits(*some) for some in few_pairs(queries, videos, self.clips_at_once)]
         start, end = self.of_borders(torch.cat([part.borders for part in parts], dim=1).float())
         of_videos = [part.video for part in parts if part.video is not None]
@@ -159,20 +160,20 @@ class PairModel(PaperModel):
         return SpanScores(start, end, videos.mask)
 
     def _fused(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
-        """(P, T, H): the streams of each pair's video, added with the weights of its query."""
+        """(P, T, H): the streams of each pair's video, weighted by its query; else their mean."""
         clips = torch.stack([videos.parts[f"clips/{name}"] for name in self.config.streams])
         return weighed(clips, queries.parts.get("stream_weights"))
 
     def of_borders(self, logits: Tensor) -> Tensor:
-        """(2, P, T): the scores that start and end add to a moment's, from their logits (2, P, T)."""
+        """(2, P, T): what start and end contribute to a moment's score, from their logits (2, P, T)."""
         return log_probabilities(logits)
 
     def of_videos(self, logits: Tensor) -> Tensor:
-        """(P,): the score that the video adds to a moment's, from its own logits (P,)."""
+        """(P,): what the videos contribute to a moment's score, from their logits (P,)."""
         return logits
 
     def loss(self, batch: Batch) -> Losses:
-        """Terms `spans` and, if videos have a score of their own, `videos`.
+        """Terms `spans` and, if the measure is `own_score`, `videos`.
 
         Raises UsageError if the measure needs negatives and there are none.
         """
@@ -186,7 +187,7 @@ class PairModel(PaperModel):
         candidates = self._candidates(batch)
         query, place = candidates.pairs()
         logits = self.pair_logits(queries.take(query), videos.take(candidates.rows[query, place]))
-        # Shared normalisation: one softmax over the clips of the own video and of the negatives.
+        # Shared normalisation: one softmax over the clips of the query's video and of the negatives.
         spans = shared_entropies(logits.borders, candidates, batch.spans).sum(0)
         terms = {"spans": config.lambda_tl * weighted_mean(spans, batch.weight)}
         if logits.video is not None:
@@ -195,7 +196,7 @@ class PairModel(PaperModel):
         return terms
 
     def _pooled(self, mask: Tensor) -> Tensor:
-        """The mask of the steps that pooling counts."""
+        """The mask of the clips or words that are pooled."""
         return mask
 
     def _attended(self, clip_mask: Tensor, word_mask: Tensor) -> Tensor:
@@ -212,7 +213,7 @@ def _encoder(config: Any) -> BertEncoder:
 
 
 def projected(features: int, config: Any) -> ProjectedEncoder:
-    """An encoder of rows of `features` values, projected to the width inside first."""
+    """An encoder of rows of `features` values, which are first projected to `hidden` values."""
     return ProjectedEncoder(
         features, config.layers, config.hidden, config.heads, config.inner, config.dropout
     )
@@ -227,7 +228,7 @@ def pair_names(
     """Our name of each parameter -> its name in a released program.
 
     `streams` has the program's name of each stream's projection. `prefixes` are the program's for the encoder
-    of clips, the encoder of words, and the weights of streams; `places` are patterns for the other layers.
+    of clips, the encoder of words, and the weights of streams. `places` rename the other layers by prefix.
     """
     clips, words, weights = prefixes
     shared = (

@@ -1,4 +1,4 @@
-"""Encode the words of queries inside a system: pass on precomputed features, or run a DistilBERT on ids.
+"""Tokenizes queries and gives a system features of their words: precomputed ones or those of a DistilBERT.
 
 Only a DistilBERT needs `transformers` (extra `vision`); tokenizers need only `tokenizers`.
 
@@ -34,7 +34,7 @@ SIZES: Mapping[str, int] = {
 """The sizes of distilbert-base-uncased, by the names of its configuration."""
 _EXTRA = 'it needs the package transformers: pip install "whenabouts[vision]"'
 
-_OF_BYTES, _GOES_ON = "ByteLevel", "##"
+_BYTE_LEVEL, _CONTINUATION = "ByteLevel", "##"
 _FILES = (("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt"))
 """The files of a tokenizer: the first of these groups that a folder has completely."""
 
@@ -62,11 +62,13 @@ class Words(nn.Module):
 
     def features(self, queries: QueryBatch) -> Tensor:
         """The features (Q, L, width) of words. UsageError for ids instead of features, or the reverse."""
-        if (queries.tokens.dim() == 2) != (self.bert is not None):
-            kind = "ids" if queries.tokens.dim() == 2 else "features"
+        has_ids = queries.tokens.dim() == 2
+        if has_ids != (self.bert is not None):
             raise UsageError(
-                f"words are {kind}, but this system has {'no' if self.bert is None else 'a'} text encoder: "
-                'for ids set [features] query = "tokenizer:NAME", for features a file'
+                "words are ids, but this system has no text encoder; name a feature file in [features] query"
+                if has_ids
+                else "words are features, but this system has a text encoder, which reads ids; "
+                'set [features] query = "tokenizer:NAME"'
             )
         if self.bert is None:
             return queries.tokens
@@ -82,7 +84,7 @@ def check_sizes(sizes: Mapping[str, int], system: str) -> None:
 
 
 def mean_of_words(hidden: Tensor, mask: Tensor) -> Tensor:
-    """(Q, D): the mean of `hidden` (Q, L, D) over real words."""
+    """(Q, D): the mean of `hidden` (Q, L, D) over the words in `mask` (Q, L); zeros without any."""
     real = mask[..., None]
     return hidden.masked_fill(~real, 0).sum(1) / real.sum(1).clamp(min=1)
 
@@ -131,13 +133,13 @@ class Tokens:
     def __init__(self, name: str) -> None:
         self.name = name
         self._tokenizer = _open(name)
-        # Truncation is a state of the tokenizer, which the threads of a server share.
-        self._alone = Lock()
+        # Truncation is part of the tokenizer's state, and the threads of a server share the tokenizer.
+        self._lock = Lock()
 
     def batch(self, sentences: Sequence[str], most: int) -> QueryBatch:
-        """(Q, L) ids with [CLS] and [SEP], and their mask; sentences are cut to `most` ids.
+        """(Q, L) ids with the tokenizer's special tokens (BERT: [CLS] and [SEP]), and their mask.
 
-        Raises UsageError for a sentence without words.
+        Sentences are cut to `most` ids, special ones included. Raises UsageError for an empty sentence.
         """
         empty = next((at for at, text in enumerate(sentences) if not text.strip()), None)
         if empty is not None:
@@ -147,7 +149,7 @@ class Tokens:
     def pieces(self, text: str, *, special: bool) -> list[str]:
         """The tokens of a text as strings, with or without `special` tokens; see `WordPieces`."""
         (encoding,) = self._encoded([text], special=special)
-        if type(self._tokenizer.decoder).__name__ != _OF_BYTES:
+        if type(self._tokenizer.decoder).__name__ != _BYTE_LEVEL:
             return list(encoding.tokens)
         return _pieces_of_bytes(text, encoding)
 
@@ -161,7 +163,7 @@ class Tokens:
         return [encoding.ids[:most] for encoding in self._encoded(plain, special=False)]
 
     def word_batch(self, sentences: Sequence[str], most: int) -> QueryBatch:
-        """(Q, L) ids without special tokens, and their mask. Raises UsageError for an empty sentence."""
+        """(Q, L) ids as `words` gives them, and their mask. Raises UsageError for a sentence without ids."""
         ids = self.words(sentences, most)
         empty = next((at for at, row in enumerate(ids) if not row), None)
         if empty is not None:
@@ -171,15 +173,15 @@ class Tokens:
         return _padded(ids)
 
     def lengths(self, sentences: Sequence[str]) -> list[int]:
-        """The number of ids of each sentence, without truncation."""
+        """The number of ids of each sentence, special tokens included, without truncation."""
         return [len(encoding.ids) for encoding in self._encoded(sentences)]
 
     def _encoded(
         self, sentences: Sequence[str], most: int | None = None, *, special: bool = True
     ) -> list[Any]:
-        """The library's encodings, cut to `most` ids. Raises UsageError for words that it cannot encode."""
+        """The library's encodings, cut to `most` ids if given. UsageError for words that it cannot encode."""
         remedy = "use a tokenizer that has a token for unknown words"
-        with self._alone, _refusals(f"tokenizer {self.name}: cannot encode a word", remedy):
+        with self._lock, _refusals(f"tokenizer {self.name}: cannot encode a word", remedy):
             if most is None:
                 self._tokenizer.no_truncation()
             else:
@@ -189,22 +191,23 @@ class Tokens:
 
     @property
     def largest_id(self) -> int:
-        """The largest id of a token."""
+        """The largest id of a token; 0 without tokens."""
         return max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
 
 
 def _pieces_of_bytes(text: str, encoding: Any) -> list[str]:
-    """The characters of each token in WordPiece's notation; RoBERTa's tokens are strings of bytes."""
+    """The characters of each byte-level token (RoBERTa), with "##" before a token that continues a word."""
     names: list[str] = []
-    before, after_space = (0, 0), False
-    for token, place in zip(encoding.tokens, encoding.offsets, strict=True):
-        start, end = place
-        # A character of several bytes may be several tokens; a space belongs to the next word's token.
-        piece = "" if place == before else text[start:end]
+    previous_offsets, after_space = (0, 0), False
+    for token, offsets in zip(encoding.tokens, encoding.offsets, strict=True):
+        start, end = offsets
+        # Tokens may share a character of several bytes: only the first shows it. A token includes the space
+        # before its word.
+        piece = "" if offsets == previous_offsets else text[start:end]
         is_inside = start > 0 and not any(sign.isspace() for sign in text[start - 1 : start] + piece[:1])
-        goes_on = is_inside or after_space
-        names.append((_GOES_ON if goes_on else "") + piece.strip() if end > start else token)
-        before, after_space = place, piece.isspace()
+        continues = is_inside or after_space
+        names.append((_CONTINUATION if continues else "") + piece.strip() if end > start else token)
+        previous_offsets, after_space = offsets, piece.isspace()
     return names
 
 
@@ -218,7 +221,7 @@ def _padded(ids: Sequence[Sequence[int]]) -> QueryBatch:
 
 @lru_cache(maxsize=4)
 def tokens_of(name: str) -> Tokens:
-    """The tokenizer of a name, opened once."""
+    """The tokenizer of a name; the four used last stay open."""
     return Tokens(name)
 
 
@@ -237,7 +240,7 @@ def _open(name: str) -> Any:
 
 @contextmanager
 def _refusals(what: str, remedy: str) -> Iterator[None]:
-    """Turn the library's errors, which are plain Exceptions, into UsageErrors."""
+    """Turn the errors of the library `tokenizers`, which are plain Exceptions, into UsageErrors."""
     try:
         yield
     except Exception as error:
