@@ -134,15 +134,10 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
             raise ValueError(f"version {version} of the npy format")
     if dtype.hasobject:
         raise _PickleInside
-    # NumPy's reader accepts True, negative and huge numbers here, on which its arrays then fail or overflow.
-    if any(type(size) is not int or size < 0 for size in shape) or _more_bytes(shape, dtype):
+    size = math.prod(filter(None, shape)) * dtype.itemsize  # NumPy's reader lets any size pass, as True, -2
+    if any(type(length) is not int or length < 0 for length in shape) or size > sys.maxsize:
         raise ValueError(f"shape {shape} of {dtype}, which no array has"[:100])
     return shape, fortran, dtype
-
-
-def _more_bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-    """Whether an array, even without its empty axes, has more bytes than memory has addresses."""
-    return math.prod(filter(None, shape)) * dtype.itemsize > sys.maxsize
 
 
 class _PickleInside(ValueError):

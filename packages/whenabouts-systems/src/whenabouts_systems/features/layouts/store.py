@@ -296,8 +296,7 @@ def _check_id(path: Path, item: Any) -> None:
         )
 
 
-_MOST_ROWS = (1 << 48) - 1
-"""In all; their sums then fit into 64 bits."""
+_MOST_ROWS = (1 << 48) - 1  # in all, so that sums fit into 64 bits
 _Length = Annotated[int, msgspec.Meta(ge=1, le=_MOST_ROWS, title="1 or more rows")]
 
 
@@ -320,9 +319,7 @@ def _read_index(path: Path) -> tuple[list[str], NDArray[np.int64]]:
     for item in ids:
         _check_id(path, item)
     if (rows := sum(lengths)) > _MOST_ROWS:
-        raise FormatError(
-            path, "list too many rows:", field="lengths", value=rows, accepted=f"at most {_MOST_ROWS}"
-        )
+        raise Origin(path, field="lengths").error("list too many rows:", rows, f"at most {_MOST_ROWS}")
     if len(set(ids)) < len(ids):
         twice, _ = Counter(ids).most_common(1)[0]
         raise FormatError(path, "is listed twice", field=f"item {twice!r}", accepted="ids that differ")
