@@ -254,3 +254,11 @@ def test_a_grade_of_any_size_comes_back(tmp_path: Path, to: str, grade: float) -
     builder.judge("1", "v", 1.0, 2.0, grade)
     formats.write_annotations(builder.annotations(), tmp_path / "out", to)
     assert formats.read_annotations(tmp_path / "out", to).relevance.tolist() == [grade]
+
+
+@pytest.mark.parametrize("to", ["trec", "tvr-ranking", "jsonl"])
+def test_queries_without_a_judgement_are_not_written_as_an_empty_file(tmp_path: Path, to: str) -> None:
+    (tmp_path / "in.jsonl").write_text('{"video_id": "a", "sentences": []}\n')
+    with pytest.raises(UsageError, match=r"in\.jsonl: has no judgement to write"):
+        convert(tmp_path / "in.jsonl", tmp_path / "out", to, from_="sentences")
+    assert not (tmp_path / "out").exists()
