@@ -130,6 +130,8 @@ def test_a_redirect_is_not_followed() -> None:
         message = _fault(Reply(status=307, headers={"Location": f"http://127.0.0.1:{other.port}/v1"}))
     assert "not followed" in message
     assert other.requests == []
+    assert "redirects ([::1)" in _fault(Reply(status=307, headers={"Location": "http://[::1/v1"}))
+    assert "redirects (without a target)" in _fault(Reply(status=307, headers={"Location": "/v2"}))
 
 
 @pytest.mark.parametrize(

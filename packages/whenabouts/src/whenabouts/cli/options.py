@@ -146,8 +146,17 @@ def page_address(option: str, given: str | None) -> str:
     """A page's address, ending in a slash; "" if none was given. Raises UsageError for anything else."""
     if given is None:
         return ""
-    parts = urlsplit(given)
-    if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
+    try:
+        parts = urlsplit(given)
+    except ValueError:
+        parts = None
+    if (
+        not parts
+        or parts.scheme not in ("http", "https")
+        or not parts.netloc
+        or parts.query
+        or parts.fragment
+    ):
         raise UsageError(f"{option} {given}: give the address of the page, such as https://example.org/")
     return given if given.endswith("/") else f"{given}/"
 

@@ -11,6 +11,7 @@ import base64
 import ipaddress
 import json
 import os
+import re
 import socket
 import ssl
 import time
@@ -231,7 +232,8 @@ class Chat:
         """The text of a reply. Raises ChatError for an unusable one."""
         host, status = self.endpoint.host, reply.status
         if 300 <= status < 400:
-            target = urlsplit(reply.headers.get("location", "")).netloc
+            # Not urlsplit, which raises for some addresses.
+            target = re.split("[/?#]", reply.headers.get("location", "").partition("//")[2])[0]
             raise ChatUnreachable(
                 f"{host} redirects ({self._shown(target) or 'without a target'}), which is "
                 "not followed; give the final address"
