@@ -6,6 +6,7 @@ import io
 import json
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -520,6 +521,37 @@ def test_a_folder_whose_files_cannot_all_be_written_stays_as_it_was(tmp_path: Pa
     with pytest.raises(FormatError, match="cannot be written: no valid Unicode"):
         formats.write_annotations(after.annotations(), tmp_path, "jsonl")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == kept
+
+
+@pytest.mark.parametrize("renamed", range(5))
+def test_a_folder_is_read_as_before_or_after_a_kill_or_refused(
+    renamed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(text: str) -> None:
+        builder = AnnotationBuilder("some")
+        builder.add_query("a", text)
+        builder.judge("a", "v", 1.0, 2.0)
+        formats.write_annotations(builder.annotations(), tmp_path, "jsonl")
+
+    write("before")
+    replace, left = Path.replace, [renamed]
+
+    def killed(self: Path, target: Path) -> Path:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt) if renamed < 4 else nullcontext():
+        patched.setattr(Path, "replace", killed)
+        write("after")
+    if 1 <= renamed < 4:
+        with pytest.raises(FormatError, match="cut short; write these judgements again"):
+            formats.read_annotations(tmp_path)
+        write("after")
+    text = formats.read_annotations(tmp_path).queries[0].text
+    assert text == ("before" if renamed == 0 else "after")
+    assert not (tmp_path / ".unfinished").exists()
 
 
 def test_a_full_disk_leaves_a_folder_of_judgements_as_it_was(tmp_path: Path) -> None:

@@ -223,9 +223,8 @@ def parse_line(path: Path, number: int, raw: bytes) -> dict[str, Any]:
     """A line as a JSON object. Raises FormatError, also for a repeated key."""
     origin = Origin(path, number)
     try:
-        value = loads_unique(
-            raw.decode("utf-8"), path, number
-        )  # NaN and Infinity are left to the field that has them
+        # NaN and Infinity are left to the field that has them.
+        value = loads_unique(raw.decode("utf-8"), path, number)
     except (ValueError, RecursionError) as error:
         raise json_error(path, error, number, "a JSON object a line") from None
     check_values(value, raw, path, number)

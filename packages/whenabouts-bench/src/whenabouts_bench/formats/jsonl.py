@@ -76,6 +76,9 @@ FILES = ("qrels.jsonl", "videos.jsonl", "queries.jsonl", "pools.jsonl")
 POOLED = "pooled.json"
 """Beside qrels.jsonl: marks judgements from pools, where other moments are unjudged."""
 
+_UNFINISHED = ".unfinished"
+"""Stands in a folder while its files are replaced one by one; what is left by a kill is not read."""
+
 _QRELS = "lines with query_id and video_id (qrels)"
 _RUN = "lines with query_id and moments (a run)"
 
@@ -165,6 +168,8 @@ def read_annotations(path: Path) -> Annotations:
     names both lines.
     """
     path, *siblings = files_of(path)
+    if siblings and path.with_name(_UNFINISHED).exists():
+        raise FormatError(path, "the writing of its folder was cut short; write these judgements again")
     readers = {
         "videos": _read_video,
         "queries": _once("text", "", _read_query),
@@ -420,11 +425,15 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
         parts["pools.jsonl"] = ({"query_id": q, "video_ids": list(ids)} for q, ids in pools)
     if annotations.most_grade is not None:
         parts[POOLED] = [{"most_grade": annotations.most_grade}]
+    mark = path / _UNFINISHED
     with ExitStack() as stack:  # no file is replaced before all are written: those of others would not fit
         for name, lines in parts.items():
             stream = stack.enter_context(write_atomically(path / name))
             write_lines_to(stream, path / name, lines)
             stream.flush()  # a full disk shows now, not when the first files have their names
+        with write_atomically(mark):
+            pass
+    mark.unlink()
 
 
 def _video_line(video: Any) -> dict[str, Any]:
