@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whenabouts.types import Moment, ScoredMoment, UsageError, Video
+from whenabouts.index.records import StoreError
+from whenabouts.intake.files import FormatError
+from whenabouts.types import Moment, ScoredMoment, UsageError, Video, WhenaboutsError
 
 
 def spans() -> st.SearchStrategy[Moment]:
@@ -60,3 +63,15 @@ def test_a_refused_moment_is_named_in_one_line() -> None:
     with pytest.raises(UsageError) as refused:
         Moment("a\nwhenabouts: all is well\x1b[2J", 2, 1)
     assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize("kind", [WhenaboutsError, UsageError, FormatError, StoreError])
+def test_an_error_is_one_line_of_bounded_length_whatever_its_parts_hold(kind: Any) -> None:
+    raw = "a name\n\x1b[31m \u202e\x00 \ud800 and a library's words"
+    error = kind("file", raw) if kind is FormatError else kind(raw)
+    assert str(error).endswith("a name [31m \\ud800 and a library's words")
+    long = kind("file", "x" * 5000) if kind is FormatError else kind("x" * 5000)
+    assert len(str(long)) == 2000
+    assert str(long).endswith("x…")
+    persian = "می\u200cخواهم"
+    assert persian in str(kind("file", persian) if kind is FormatError else kind(persian))

@@ -8,14 +8,24 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
+from whenabouts.lines import one_line
+
 Answer = Literal["match", "unsure", "no_match"]
 
 LONGEST_SECONDS = 31 * 86_400.0
 """A month: no recording is longer. Greater times come from damaged headers and slips of the keyboard."""
+_LONGEST = 2_000
 
 
 class WhenaboutsError(Exception):
-    """An error that the caller can fix; the message names the value and the remedy."""
+    """An error that the caller can fix; the message names the value and the remedy.
+
+    Parts of it may come from files and libraries, so its text is always one line of at most 2,000 characters.
+    """
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return text if text.isprintable() and len(text) <= _LONGEST else one_line(text, _LONGEST)
 
 
 class UsageError(WhenaboutsError, ValueError):

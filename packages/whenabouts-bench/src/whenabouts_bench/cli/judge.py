@@ -11,7 +11,7 @@ from typing import Any
 from whenabouts.cli.options import add_guests, add_host, add_proxy, add_verb, proxy_settings
 from whenabouts.cli.terminal import for_terminal
 from whenabouts.intake.chat import Chat, Endpoint
-from whenabouts.intake.lines import one_line
+from whenabouts.lines import one_line
 from whenabouts.server.settings import TOKEN_VARIABLE, Settings, default_cache
 from whenabouts.types import UsageError
 from whenabouts_bench.judging.journal import Journal

@@ -23,7 +23,6 @@ import torch
 from torch import Tensor
 
 from whenabouts.intake.files import FormatError
-from whenabouts.intake.lines import one_line
 from whenabouts.intake.opening import open_regular
 from whenabouts.intake.pickled import (
     MOST_PICKLE_BYTES,
@@ -34,6 +33,7 @@ from whenabouts.intake.pickled import (
     PickleRefused,
     read_pickle,
 )
+from whenabouts.lines import one_line
 
 ACCEPTED = "a checkpoint of torch.save with the parameters under the key 'model'"
 _ZIP_BEGINS = b"PK\x03\x04"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from whenabouts.corpus import Corpus
-from whenabouts.intake.lines import one_line
+from whenabouts.lines import one_line
 from whenabouts.server.jobs_runner import MOST_PLACES, Runner
 from whenabouts.server.paths import Paths
 from whenabouts.types import UsageError

@@ -27,7 +27,7 @@ from whenabouts.corpus import Corpus
 from whenabouts.export.moments import FileMoment, check_unchanged, moment_of_record
 from whenabouts.export.options import Options
 from whenabouts.index.records import VideoRecord
-from whenabouts.intake.lines import one_line
+from whenabouts.lines import one_line
 from whenabouts.search.search_result import SearchResult, percent_beside
 from whenabouts.server.decoding import ClipTask, Decoders, FilmTask, FrameTask
 from whenabouts.server.errors import ServerError

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from whenabouts.intake.lines import one_line
+from whenabouts.lines import one_line
 from whenabouts.types import Moment, Verdict, WhenaboutsError
 
 PROMPT = 1

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from whenabouts.checkers.protocol import SHORT, CheckerError, data_block, json_of
-from whenabouts.intake.lines import one_line
+from whenabouts.lines import one_line
 
 PROMPT = 1
 """Version of the prompt."""

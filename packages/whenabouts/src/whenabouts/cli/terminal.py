@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from whenabouts.intake.lines import is_unseen
+from whenabouts.lines import is_unseen
 
 if TYPE_CHECKING:
     from rich.console import Console

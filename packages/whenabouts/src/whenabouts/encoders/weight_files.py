@@ -27,8 +27,8 @@ from whenabouts.encoders.protocol import (
 from whenabouts.intake import hub
 from whenabouts.intake.files import FormatError
 from whenabouts.intake.lacks import is_memory, lack_of
-from whenabouts.intake.lines import one_line
 from whenabouts.intake.opening import open_regular
+from whenabouts.lines import one_line
 
 _log = logging.getLogger(__name__)
 _INPUT_FILES = (

@@ -12,7 +12,7 @@ from whenabouts.export.options import Options
 from whenabouts.export.source import shown_path
 from whenabouts.export.text import clock, number, share
 from whenabouts.export.timeline import frame_numbers
-from whenabouts.intake.lines import one_line
+from whenabouts.lines import one_line
 
 NAME = "csv"
 SUFFIXES = (".csv",)

@@ -16,7 +16,7 @@ from whenabouts.export.options import Options
 from whenabouts.export.source import Source, shown_path
 from whenabouts.export.text import number, share
 from whenabouts.export.timeline import Event, Timeline, make_timeline
-from whenabouts.intake.lines import one_line
+from whenabouts.lines import one_line
 from whenabouts.times import nominal
 from whenabouts.types import UsageError
 from whenabouts.video.timecode import timecode

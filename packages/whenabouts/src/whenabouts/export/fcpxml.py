@@ -15,7 +15,7 @@ from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.source import Source
 from whenabouts.export.timeline import Event, Timeline, make_timeline
-from whenabouts.intake.lines import one_line
+from whenabouts.lines import one_line
 from whenabouts.times import can_drop
 
 NAME = "fcpxml"

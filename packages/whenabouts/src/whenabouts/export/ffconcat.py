@@ -14,7 +14,7 @@ from typing import IO
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.source import shown_path
-from whenabouts.intake.lines import one_line
+from whenabouts.lines import one_line
 from whenabouts.types import UsageError
 
 NAME = "ffconcat"

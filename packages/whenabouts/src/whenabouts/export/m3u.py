@@ -8,7 +8,7 @@ from typing import IO
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.source import file_url
-from whenabouts.intake.lines import one_line
+from whenabouts.lines import one_line
 
 NAME = "m3u"
 SUFFIXES = (".m3u", ".m3u8")

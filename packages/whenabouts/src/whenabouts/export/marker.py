@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.text import number, share
-from whenabouts.intake.lines import one_line
+from whenabouts.lines import one_line
 
 _LONGEST_NAME = 100
 _LONGEST_NOTE = 1000

@@ -15,7 +15,7 @@ from whenabouts.export.marker import marker_name, marker_note
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.timeline import Event, Timeline, make_timeline
-from whenabouts.intake.lines import one_line
+from whenabouts.lines import one_line
 
 NAME = "otio"
 SUFFIXES = (".otio",)

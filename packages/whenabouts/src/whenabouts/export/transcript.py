@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from whenabouts.export.text import clock, escaped
-from whenabouts.intake.lines import one_line
+from whenabouts.lines import one_line
 
 TranscriptFormat = Literal["srt", "vtt", "txt"]
 MEDIA_TYPES: dict[TranscriptFormat, str] = {

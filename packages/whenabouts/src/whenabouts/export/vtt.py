@@ -9,7 +9,7 @@ from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.source import shown_path
 from whenabouts.export.text import clock, escaped, number, share
-from whenabouts.intake.lines import one_line
+from whenabouts.lines import one_line
 
 NAME = "vtt"
 SUFFIXES = (".vtt",)

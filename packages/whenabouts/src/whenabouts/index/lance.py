@@ -20,6 +20,7 @@ from typing import Any
 from whenabouts.index.records import DiskFull, NewerCorpus, NotACorpus, StoreError, StoreRefused
 from whenabouts.intake.lacks import check_files, check_room, lack_of
 from whenabouts.intake.remote_faults import why_refused
+from whenabouts.lines import one_line
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.files import printable
 
@@ -214,7 +215,7 @@ def explained(place: str, action: str, error: BaseException) -> StoreError:
 
 def _cause(error: BaseException) -> str:
     """An error as one line of at most 600 characters, cut at ", /": there a position in Rust code begins."""
-    text = " ".join(str(error).split())
+    text = one_line(str(error))
     return text.split(", /", 1)[0][:600]
 
 

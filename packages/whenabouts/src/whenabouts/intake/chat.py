@@ -22,7 +22,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from whenabouts.intake.bounded_http import Reply, RequestFailed, retry_after, send
 from whenabouts.intake.files import loads
-from whenabouts.intake.lines import one_line
+from whenabouts.lines import one_line
 from whenabouts.types import UsageError, WhenaboutsError
 
 KEY_VARIABLE = "WHENABOUTS_CHAT_KEY"

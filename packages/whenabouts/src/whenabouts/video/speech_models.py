@@ -11,8 +11,8 @@ from typing import Any
 
 from whenabouts.intake import hub
 from whenabouts.intake.hub import ModelCard
-from whenabouts.intake.lines import one_line
 from whenabouts.intake.opening import read_regular
+from whenabouts.lines import one_line
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.onnx_recogniser import PREFIX as ONNX
 from whenabouts.video.onnx_recogniser import OnnxRecogniser
