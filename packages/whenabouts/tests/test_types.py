@@ -70,8 +70,9 @@ def test_an_error_is_one_line_of_bounded_length_whatever_its_parts_hold(kind: An
     raw = "a name\n\x1b[31m \u202e\x00 \ud800 and a library's words"
     error = kind("file", raw) if kind is FormatError else kind(raw)
     assert str(error).endswith("a name [31m \\ud800 and a library's words")
-    long = kind("file", "x" * 5000) if kind is FormatError else kind("x" * 5000)
+    words = "x" * 5000 + "; the remedy"
+    long = kind("file", words) if kind is FormatError else kind(words)
     assert len(str(long)) == 2000
-    assert str(long).endswith("x…")
+    assert str(long).endswith("x; the remedy")
     persian = "می\u200cخواهم"
     assert persian in str(kind("file", persian) if kind is FormatError else kind(persian))

@@ -44,4 +44,4 @@ def test_a_file_of_ones_own_comes_before_a_shipped_one(
 def test_a_wrong_name_lists_what_there_is() -> None:
     with pytest.raises(UsageError, match=r"tvr/xlm: neither a file nor a shipped experiment") as refused:
         experiment_file("tvr/xlm")
-    assert "\n  tvr/: conquer, gmmformer, hero" in str(refused.value)
+    assert "; tvr/: conquer, gmmformer, hero" in str(refused.value)

@@ -14,7 +14,6 @@ Answer = Literal["match", "unsure", "no_match"]
 
 LONGEST_SECONDS = 31 * 86_400.0
 """A month: no recording is longer. Greater times come from damaged headers and slips of the keyboard."""
-_LONGEST = 2_000
 
 
 class WhenaboutsError(Exception):
@@ -25,7 +24,9 @@ class WhenaboutsError(Exception):
 
     def __str__(self) -> str:
         text = super().__str__()
-        return text if text.isprintable() and len(text) <= _LONGEST else one_line(text, _LONGEST)
+        text = text if text.isprintable() else one_line(text)
+        # The remedy is at the end.
+        return text if len(text) <= 2000 else f"{text[:1400]} … {text[-597:]}"
 
 
 class UsageError(WhenaboutsError, ValueError):

@@ -446,8 +446,8 @@ def experiment_file(name: str) -> Path:
     folders: dict[str, list[str]] = defaultdict(list)
     for file in names.values():
         folders[file.parent.name].append(file.stem)
-    listed = "".join(f"\n  {folder}/: {', '.join(stems)}" for folder, stems in folders.items())
-    raise UsageError(f"{name}: neither a file nor a shipped experiment; shipped are:{listed}")
+    listed = "; ".join(f"{folder}/: {', '.join(stems)}" for folder, stems in folders.items())
+    raise UsageError(f"{name}: neither a file nor a shipped experiment; shipped are {listed}")
 
 
 def shipped() -> dict[str, Path]:
