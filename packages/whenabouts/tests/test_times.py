@@ -25,9 +25,8 @@ def test_what_is_no_time_is_refused_with_the_accepted_forms(text: str) -> None:
     "text", ["8" + "0" * 305, "9" * 400, f"{'9' * 400}:00", "999999999:00:00:00", "2678401"]
 )
 def test_a_time_after_any_recording_is_refused_before_anything_multiplies_it(text: str) -> None:
-    with pytest.raises(UsageError, match="31 days") as error:
+    with pytest.raises(UsageError, match="31 days"):
         parse_seconds(text, Fraction(25))
-    assert len(str(error.value)) < 100
     assert parse_seconds("744:00:00") == 31 * 86_400
 
 

@@ -28,7 +28,6 @@ from whenabouts.index.records import VideoRecord, check_video_id, unambiguous
 from whenabouts.index.side_by_side import SideBySide
 from whenabouts.index.store import Store
 from whenabouts.index.transcripts import Transcripts
-from whenabouts.lines import one_line
 from whenabouts.people.naming import People
 from whenabouts.search import question_answers, sounds_alike
 from whenabouts.search.example import example_of
@@ -598,9 +597,7 @@ class Corpus:
 
     def _only(self, name: str, fitting: Sequence[str]) -> str:
         if not fitting:
-            raise UsageError(
-                f"{self.location} has no video {one_line(name, 200)!r}; `whenabouts show` lists them"
-            )
+            raise UsageError(f"{self.location} has no video {name!r}; `whenabouts show` lists them")
         if len(fitting) > 1:
             ids = ", ".join(fitting[:5])
             raise UsageError(f"{name!r} matches {len(fitting)} videos of {self.location}: {ids}; give the id")

@@ -45,8 +45,7 @@ def parse_seconds(text: str, rate: Fraction | None = None) -> float:
 
 def _in_a_recording(seconds: float, text: str) -> float:
     if seconds > LONGEST_SECONDS:
-        shown = f"{text[:20]}…" if len(text) > 20 else text
-        raise UsageError(f"{shown!r} is after the end of any recording; write a time within 31 days")
+        raise UsageError(f"{text!r} is after the end of any recording; write a time within 31 days")
     return seconds
 
 

@@ -33,7 +33,6 @@ from whenabouts.intake.pickled import (
     PickleRefused,
     read_pickle,
 )
-from whenabouts.lines import one_line
 
 ACCEPTED = "a checkpoint of torch.save with the parameters under the key 'model'"
 _ZIP_BEGINS = b"PK\x03\x04"
@@ -257,8 +256,7 @@ class _Contents:
             )
 
     def _fault(self, name: str, problem: str, accepted: str = "") -> FormatError:
-        problem = one_line(f"parameter {name[:100]!r} {problem}", 400)
-        return FormatError(self._path, problem, accepted=accepted)
+        return FormatError(self._path, f"parameter {name[:100]!r} {problem}", accepted=accepted)
 
     def _view(self, name: str, value: Any) -> _View:
         """The place of a parameter's values. Raises FormatError for a number that no tensor can have."""

@@ -148,15 +148,10 @@ def page_address(option: str, given: str | None) -> str:
         return ""
     try:
         parts = urlsplit(given)
+        is_page = parts.scheme in ("http", "https") and parts.netloc and not (parts.query or parts.fragment)
     except ValueError:
-        parts = None
-    if (
-        not parts
-        or parts.scheme not in ("http", "https")
-        or not parts.netloc
-        or parts.query
-        or parts.fragment
-    ):
+        is_page = False
+    if not is_page:
         raise UsageError(f"{option} {given}: give the address of the page, such as https://example.org/")
     return given if given.endswith("/") else f"{given}/"
 
