@@ -40,8 +40,8 @@ demo: $(DEMO_STAMP)
 	$(DEMO)/bin/python samples/demo.py
 
 # Kills, clusters and browsers may fail for the machine's sake: a failed test is tried once more and
-# then listed as RERUN: one to be looked at.
-RERUNS := --reruns 1 --reruns-delay 1
+# then listed as RERUN with its traceback: one to be looked at.
+RERUNS := --reruns 1 --reruns-delay 1 --rerun-show-tracebacks
 
 # Types are checked beside the tests. Tests sometimes wait for programs that they start, so three processes keep
 # two cores busy. Each collects and runs its share of the files (conftest.py), so no percentage can be shown.

@@ -3,8 +3,8 @@
     python -m benchmarks.two_annotators write DIR OUT     # DIR has val_1 and val_2 of ActivityNet Captions
     whenabouts train activitynet_two_annotators/xml --features OUT --out RUN --set training.seed=1
     whenabouts run --checkpoint RUN --features OUT --split test --out RUN.json
-    python -m benchmarks.two_annotators measure OUT [--own 300] [--run xml=RUN.json ...]
-    python -m benchmarks.two_annotators validated OUT FILE XML=RUN ...
+    python -m benchmarks.two_annotators measure OUT [--own 300] [--run xml@1=RUN.json ...]
+    python -m benchmarks.two_annotators validated OUT FILE XML@1=RUN ...
     python -m benchmarks.two_annotators table [FILE]
 
 `write` makes the judgements and the words (`whenabouts_bench.datasets.activitynet_two_annotators`), a
@@ -15,16 +15,17 @@ the mean of the sentences in it, weighted by seconds, or zeros if the first pers
 person's sentences: a moment is a sentence, a video scores its best one. `--own N` asks whenabouts itself, as
 its users do, the queries of the N test videos with the lowest hashes, over transcripts of all test videos; it
 lists 60 moments of 100 that are asked for, so R@100 counts fewer.
-`--run NAME=FILE` is a run of a trained system; several of one NAME are trainings. What each query found is
-kept in a file, beside that of systems asked before. `table` needs nothing else: it prints means with 95 %
-intervals over videos (and trainings), and trained systems against XML, training by training, with p corrected
-by Holm's method over the systems of a metric. `validated` writes such a file for the validation split: of the
-sentence rankers, and of each training's best epoch so far, which its folder has.
+`--run NAME@SEED=FILE` is a run of a training. What each query found is kept in a file, beside that of
+trainings asked before. `table` needs nothing else: it prints means with 95 % intervals over videos (and
+trainings), and trained systems against XML, training by training, with p corrected by Holm's method over the
+systems of a metric. `validated` writes such a file for the validation split: of the sentence rankers, and of
+each training's best epoch so far, which its folder has. It also writes what each epoch reached (`CURVES`).
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import hashlib
 import json
 from collections import Counter
@@ -57,6 +58,7 @@ from whenabouts_systems.own_features import write_token_features
 
 RESULT = Path(__file__).parent / "results" / "two_annotators.json"
 OUTCOMES = RESULT.with_suffix(".csv.gz")
+CURVES = RESULT.with_name("two_annotators_curves.csv")
 CLIP_SECONDS = 4.0
 ENCODER = "minilm"
 MOMENTS = 100
@@ -82,11 +84,11 @@ def main() -> None:
     measures = verbs.add_parser("measure")
     measures.add_argument("out", type=Path)
     measures.add_argument("--own", type=int, default=0, metavar="VIDEOS")
-    measures.add_argument("--run", action="append", default=[], metavar="NAME=FILE")
+    measures.add_argument("--run", action="append", default=[], metavar="NAME@SEED=FILE")
     validates = verbs.add_parser("validated")
     validates.add_argument("out", type=Path)
     validates.add_argument("file", type=Path)
-    validates.add_argument("run", nargs="+", metavar="NAME=FOLDER")
+    validates.add_argument("run", nargs="+", metavar="NAME@SEED=FOLDER")
     shown = verbs.add_parser("table")
     shown.add_argument("file", type=Path, nargs="?", default=OUTCOMES)
     options = parser.parse_args()
@@ -95,7 +97,9 @@ def main() -> None:
     elif options.verb == "measure":
         measure(options.out, options.own, options.run)
     elif options.verb == "validated":
-        written(validated(options.run, untrained(options.out, "val")), options.file)
+        found = validated(options.run, untrained(options.out, "val"))
+        written(beside(options.file, found), options.file)
+        keep_curves(options.run)
     else:
         print("\n".join(table(opened(options.file))))
 
@@ -352,26 +356,50 @@ def untrained(out: Path, split: str) -> Outcomes:
 
 
 def trainings_of(runs: Sequence[str]) -> Iterator[tuple[tuple[str, str], Path]]:
-    """((name, number), place) of each NAME=PLACE; the number counts the trainings of one name from 1."""
-    counts: Counter[str] = Counter()
+    """((name, seed), place) of each NAME@SEED=PLACE."""
     for named in runs:
-        name, _, place = named.rpartition("=")
-        counts[name] += 1
-        yield (name, str(counts[name])), Path(place)
+        training, _, place = named.rpartition("=")
+        name, _, seed = training.rpartition("@")
+        if not name or not seed.isdecimal():
+            raise SystemExit(f"{named}: is not NAME@SEED=PLACE")
+        yield (name, seed), Path(place)
 
 
-def validated(runs: Sequence[str], beside: Outcomes) -> Outcomes:
+def validated(runs: Sequence[str], untrained: Outcomes) -> Outcomes:
     """Outcomes of the validation split, with what its queries found in the folders of trainings."""
-    values = dict(beside.values)
+    values = dict(untrained.values)
     for training, folder in trainings_of(runs):
         text = (folder / "validation.queries.jsonl").read_text(encoding="utf-8")
         found = {row["query_id"]: row["metrics"] for row in map(json.loads, text.splitlines())}
-        if found.keys() != set(beside.queries):
+        if found.keys() != set(untrained.queries):
             raise SystemExit(f"{folder}: validated on other queries than those of the validation split")
         values[training] = np.array(
-            [[found[query][metric] for metric in METRICS] for query in beside.queries]
+            [[found[query][metric] for metric in METRICS] for query in untrained.queries]
         )
-    return replace(beside, values=values)
+    return replace(untrained, values=values)
+
+
+def keep_curves(runs: Sequence[str]) -> None:
+    """Write what each epoch of these trainings reached on validation, in percent; others stay as they are."""
+    shown = ("VR R@1", "VR R@10", "SVMR R@1,IoU=0.5", *(f"R@{k},IoU=0.5" for k in (1, 10, 100)))
+    header = ["system", "seed", "epoch", "step", "own_cosine", "total", *shown]
+    kept: dict[tuple[str, str], list[list[str]]] = {}
+    if CURVES.is_file():
+        with CURVES.open(encoding="utf-8", newline="") as stream:
+            for row in list(csv.reader(stream))[1:]:
+                kept.setdefault((row[0], row[1]), []).append(row)
+    for (name, seed), folder in trainings_of(runs):
+        lines = map(json.loads, (folder / "curves.jsonl").read_text(encoding="utf-8").splitlines())
+        kept[name, seed] = [
+            [name, seed, str(line["epoch"]), str(line["step"])]
+            + [f"{line['losses'][loss]:.4f}" for loss in ("own_cosine", "total")]
+            + [f"{100 * line['metrics'][metric]:.2f}" for metric in shown]
+            for line in lines
+        ]
+    with CURVES.open("w", encoding="utf-8", newline="") as stream:
+        order = list(dict.fromkeys(name for name, _ in kept))
+        rows = [kept[training] for training in sorted(kept, key=lambda own: (order.index(own[0]), own[1]))]
+        csv.writer(stream, lineterminator="\n").writerows([header, *(line for each in rows for line in each)])
 
 
 def outcomes_of(truth: Annotations, asked: Mapping[tuple[str, str], Evaluation]) -> Outcomes:
@@ -386,13 +414,19 @@ def outcomes_of(truth: Annotations, asked: Mapping[tuple[str, str], Evaluation])
 
 
 def keep(outcomes: Outcomes) -> None:
-    """Update the file of outcomes; systems that are not in `outcomes` keep theirs."""
-    before = opened(OUTCOMES) if OUTCOMES.is_file() else replace(outcomes, values={})
+    """Update the file of outcomes; trainings that are not in `outcomes` keep theirs."""
+    written(beside(OUTCOMES, outcomes), OUTCOMES)
+
+
+def beside(file: Path, outcomes: Outcomes) -> Outcomes:
+    """The outcomes with those of a file for trainings that are not among them."""
+    before = opened(file) if file.is_file() else replace(outcomes, values={})
     if (before.queries, before.metrics) != (outcomes.queries, outcomes.metrics):
-        raise SystemExit(f"{OUTCOMES}: is of other queries or metrics; move it away")
-    again = {system for system, _ in outcomes.values}
-    kept = {training: own for training, own in before.values.items() if training[0] not in again}
-    written(replace(outcomes, values=kept | dict(outcomes.values)), OUTCOMES)
+        raise SystemExit(f"{file}: is of other queries or metrics; move it away")
+    values = dict(before.values) | dict(outcomes.values)
+    order = list(dict.fromkeys(name for name, _ in values))
+    ordered = sorted(values, key=lambda training: (order.index(training[0]), training[1]))
+    return replace(outcomes, values={training: values[training] for training in ordered})
 
 
 def baselines(truth: Annotations, said: Transcripts) -> dict[str, SentenceRun]:

@@ -13,14 +13,16 @@ import pytest
 pytest.importorskip("whenabouts_systems", reason="benchmarks of research")
 
 from benchmarks import two_annotators
-from benchmarks.study_outcomes import Outcomes, opened
+from benchmarks.study_outcomes import Outcomes, opened, written
 from benchmarks.two_annotators import (
     METRICS,
     SentenceRun,
     Words,
+    beside,
     bm25,
     clips_of,
     keep,
+    keep_curves,
     outcomes_of,
     queries_of,
     srt,
@@ -92,18 +94,55 @@ def test_what_trainings_found_in_validation_is_read_from_their_folders(tmp_path:
         ]
         (tmp_path / seed).mkdir()
         (tmp_path / seed / "validation.queries.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    beside = Outcomes(METRICS, ("v0#0", "v1#0"), ("v0", "v1"), {("words", "1"): np.zeros((2, len(METRICS)))})
-    found = validated([f"XML={tmp_path / 'one'}", f"XML={tmp_path / 'two'}"], beside)
+    untrained = Outcomes(
+        METRICS, ("v0#0", "v1#0"), ("v0", "v1"), {("words", "1"): np.zeros((2, len(METRICS)))}
+    )
+    runs = [f"XML@1={tmp_path / 'one'}", f"XML@4={tmp_path / 'two'}"]
+    found = validated(runs, untrained)
     assert (found.queries, found.systems, found.seeds("XML")) == (
-        beside.queries,
+        untrained.queries,
         ("words", "XML"),
-        ("1", "2"),
+        ("1", "4"),
     )
     assert found.of("XML")[:, :, :2].tolist() == [[[0, 1], [1, 1]], [[0, 0], [1, 0]]]
+    with pytest.raises(SystemExit, match="XML=one: is not NAME@SEED=PLACE"):
+        validated(["XML=one"], untrained)
     file = tmp_path / "two" / "validation.queries.jsonl"
     file.write_text(file.read_text().replace("v0#0", "v2#0"))
     with pytest.raises(SystemExit, match="two: validated on other queries"):
-        validated([f"XML={tmp_path / 'one'}", f"XML={tmp_path / 'two'}"], beside)
+        validated(runs, untrained)
+
+
+def test_outcomes_and_curves_of_trainings_stay_beside_those_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(two_annotators, "CURVES", tmp_path / "curves.csv")
+
+    def train(seed: str, hit: float) -> str:
+        (tmp_path / seed).mkdir(exist_ok=True)
+        losses, metrics = {"own_cosine": hit, "total": 1.0}, dict.fromkeys(METRICS, hit)
+        line = {"epoch": 1, "step": 8, "losses": losses, "metrics": metrics}
+        (tmp_path / seed / "curves.jsonl").write_text(json.dumps(line))
+        return f"XML@{seed}={tmp_path / seed}"
+
+    keep_curves([train("2", 0.5), train("3", 0.25)])
+    keep_curves([train("1", 0.125), train("3", 0.75)])
+    lines = (tmp_path / "curves.csv").read_text().splitlines()
+    assert lines[0].startswith("system,seed,epoch,step,own_cosine,total,VR R@1,")
+    assert [line.split(",")[1:7] for line in lines[1:]] == [
+        ["1", "1", "8", "0.1250", "1.0000", "12.50"],
+        ["2", "1", "8", "0.5000", "1.0000", "50.00"],
+        ["3", "1", "8", "0.7500", "1.0000", "75.00"],
+    ]
+
+    def outcomes(**values: float) -> Outcomes:
+        cells = {("XML", seed[1:]): np.full((1, 1), value) for seed, value in values.items()}
+        return Outcomes(("VR R@1",), ("v0#0",), ("v0",), cells)
+
+    file = tmp_path / "kept.csv.gz"
+    written(outcomes(s2=0.5, s3=0.25), file)
+    both = beside(file, outcomes(s1=0.125, s3=0.75))
+    assert (both.seeds("XML"), both.of("XML").ravel().tolist()) == (("1", "2", "3"), [0.125, 0.5, 0.75])
 
 
 def test_trainings_are_held_against_xml_and_a_copy_is_none() -> None:
