@@ -4,8 +4,10 @@
         [--out benchmarks/results/mutations.json]
     python -m benchmarks.mutations whenabouts/index --files stranger.py --tests test_stranger.py \\
         [--tests-of COMMIT]
+    python -m benchmarks.mutations --commit 5955fe97 src/whenabouts/times.py:tests/test_times.py
 
-A room is a folder of a package, or a module beside these folders. The kinds of fault are: a comparison
+A room is a folder of a package, or a module beside these folders; or SOURCE:TESTS, two paths of the tree,
+for a `--commit` with other folders. The kinds of fault are: a comparison
 reversed, a number increased by one, `and` for `or`, a `not` removed, + for -, * for /, and None in place of a
 returned value. A seed draws the faults from the room's source, so the same source has the same faults.
 
@@ -143,9 +145,9 @@ def _replace(tree: ast.AST, old: ast.AST, new: ast.AST) -> None:
                 value[:] = [new if each is old else each for each in value]
 
 
-def copied(place: Path, tests_of: str | None) -> None:
-    """Copy the committed tree to `place`; `tests_of` is a commit whose tests replace those of the tree."""
-    _unpack("HEAD", place)
+def copied(place: Path, commit: str, tests_of: str | None) -> None:
+    """Copy a commit's tree to `place`; `tests_of` is a commit whose tests replace those of the tree."""
+    _unpack(commit, place)
     if tests_of is not None:
         named = subprocess.run(
             ["git", "ls-tree", "-r", "--name-only", tests_of],
@@ -179,12 +181,15 @@ class Room:
 
 def room_named(name: str, tree: Path, files: Sequence[str] = (), tests: Sequence[str] = ()) -> Room:
     """Find a room. Raises SystemExit if it has no source or no tests."""
+    given, _, given_tests = name.partition(":")
     package, _, inside = name.partition("/")
     folder = Path("packages", package.replace("_", "-"))
-    source = folder / "src" / package / inside
+    source = Path(given) if given_tests else folder / "src" / package / inside
+    own = [Path(given_tests) if given_tests else folder / "tests" / inside]
     if (tree / source).is_dir():
         sources = sorted(str(path.relative_to(tree)) for path in (tree / source).rglob("*.py"))
-        own = [folder / "tests" / inside]
+    elif given_tests:
+        sources = [given]
     else:
         sources = [f"{source}.py"]
         own = [folder / "tests" / f"test_{inside}.py"]
@@ -200,7 +205,7 @@ def room_named(name: str, tree: Path, files: Sequence[str] = (), tests: Sequence
 
 def run_tests(room: Room, tree: Path, limit: float | None) -> tuple[int | None, float]:
     """(exit code of the room's tests, or None if they exceeded `limit` seconds; their time in seconds)."""
-    path = os.pathsep.join(str(source) for source in sorted(tree.glob("packages/*/src")))
+    path = os.pathsep.join(str(source) for source in [*sorted(tree.glob("packages/*/src")), tree / "src"])
     surroundings = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
     surroundings.setdefault("WHENABOUTS_SHARED_DATA", str(ROOT.parent / "shared" / "data"))
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-n", "0", *room.tests]
@@ -260,6 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("rooms", nargs="+", metavar="PACKAGE/ROOM")
+    parser.add_argument("--commit", default="HEAD", help="the tree to measure (default: HEAD)")
     parser.add_argument("--faults", type=int, default=12, metavar="N", help="faults a room (default: 12)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--files", nargs="+", default=[], help="only faults in these files of the room")
@@ -269,7 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="whenabouts-mutations-") as folder:
         tree = Path(folder, "tree")
-        copied(tree, options.tests_of)
+        copied(tree, options.commit, options.tests_of)
         for name in options.rooms:
             room = room_named(name, tree, options.files, options.tests)
             result = measure(room, tree, options.faults, options.seed)
@@ -278,7 +284,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.out is not None:
                 kept = json.loads(options.out.read_text("utf-8")) if options.out.exists() else {}
                 kept["machine"] = describe_machine()
-                kept.setdefault("rooms", {})[name] = result
+                part = "rooms" if options.commit == "HEAD" else f"rooms of {options.commit}"
+                kept.setdefault(part, {})[name] = result
                 options.out.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
     return 0
 

@@ -78,3 +78,5 @@ def test_a_room_is_a_folder_or_a_module_with_the_tests_that_mirror_it() -> None:
     assert module.tests == ["packages/whenabouts/tests/test_choices.py"]
     with pytest.raises(SystemExit, match=r"nobody\.py, .*test_nobody\.py: there is no such file"):
         room_named("whenabouts/nobody", mutations.ROOT)
+    given = room_named("benchmarks/mutations.py:tests/test_mutations.py", mutations.ROOT)
+    assert (given.sources, given.tests) == (["benchmarks/mutations.py"], ["tests/test_mutations.py"])
