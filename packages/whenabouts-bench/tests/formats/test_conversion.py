@@ -256,9 +256,25 @@ def test_a_grade_of_any_size_comes_back(tmp_path: Path, to: str, grade: float) -
     assert formats.read_annotations(tmp_path / "out", to).relevance.tolist() == [grade]
 
 
-@pytest.mark.parametrize("to", ["trec", "tvr-ranking", "jsonl"])
+@pytest.mark.parametrize("to", ["trec", "tvr", "tvr-ranking", "jsonl", "mvmr", "qvhighlights"])
 def test_queries_without_a_judgement_are_not_written_as_an_empty_file(tmp_path: Path, to: str) -> None:
     (tmp_path / "in.jsonl").write_text('{"video_id": "a", "sentences": []}\n')
     with pytest.raises(UsageError, match=r"in\.jsonl: has no judgement to write"):
         convert(tmp_path / "in.jsonl", tmp_path / "out", to, from_="sentences")
     assert not (tmp_path / "out").exists()
+
+
+def test_queries_without_a_video_are_told_when_qvhighlights_leaves_them_out(tmp_path: Path) -> None:
+    builder = AnnotationBuilder("two")
+    builder.add_query("1", "words")
+    builder.add_query("2", "of no video")
+    builder.judge("1", "v", 1.0, 2.0)
+    (tmp_path / "folder").mkdir()
+    formats.write_annotations(builder.annotations(), tmp_path / "folder", "jsonl")
+    done = convert(tmp_path / "folder", tmp_path / "out", "qvhighlights", from_="jsonl")
+    assert (done.queries, len((tmp_path / "out").read_text().splitlines())) == (2, 1)
+    assert any("queries without a given video" in loss for loss in done.losses)
+    builder = AnnotationBuilder("none")
+    builder.add_query("2", "of no video")
+    with pytest.raises(UsageError, match="no query has a given video"):
+        formats.write_annotations(builder.annotations(), tmp_path / "none", "qvhighlights")

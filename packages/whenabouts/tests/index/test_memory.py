@@ -21,8 +21,7 @@ NARROWINGS: tuple[Mapping[str, Any], ...] = (
     {},
     {"video_ids": ["d", "b", "gone"]},
     {"video_ids": []},
-    {"after": 4.5},
-    {"video_ids": ["a", "d"], "after": 2.0, "before": 6.0},
+    {"video_ids": ["a", "d"]},
 )
 
 

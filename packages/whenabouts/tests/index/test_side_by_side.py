@@ -256,5 +256,3 @@ def test_what_is_said_in_another_corpus_in_another_language_changes_no_score(
     )
     assert len(both) and both.video_ids == alone.video_ids
     assert both.score == pytest.approx(alone.score, rel=1e-5)
-    after = beside.store.match_text("subtitle", "telescope", 500, video_ids=portuguese, after=90.0)
-    assert 0 < len(after) < len(both) and after.end.min() > 90.0

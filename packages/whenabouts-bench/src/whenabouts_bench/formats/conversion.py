@@ -71,7 +71,7 @@ def convert(
             annotations = module.read_annotations(Path(source))
             if folder:
                 _make(target)
-            elif to in ("jsonl", "trec", "tvr-ranking") and not len(annotations.query):
+            elif not len(annotations.queries if to in ("tvr", "qvhighlights") else annotations.query):
                 raise UsageError(f"{source}: has no judgement to write; --to jsonl FOLDER/ keeps its queries")
             formats.write_annotations(annotations, target, to)
             counts = (len(annotations.queries), len(annotations.query))

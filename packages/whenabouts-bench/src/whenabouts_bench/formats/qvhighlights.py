@@ -151,7 +151,11 @@ class QVHighlightsRun:
 
 
 def write_annotations(annotations: Annotations, path: Path) -> None:
-    """Write the queries that have a given video. Raises UsageError for one judged in several videos."""
+    """Write the queries that have a given video.
+
+    Raises UsageError for a query that is judged in several videos, and if no query has a given video.
+    """
+    losses = Losses(path)
     seconds, given = video_durations(annotations), given_videos(annotations)
     windows: dict[int, list[list[float]]] = {}
     for number, video, start, end, _ in judgement_rows(annotations):
@@ -162,17 +166,21 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
                 f"query {query_id!r} is judged in {both}: QVHighlights has one video for a query"
             )
         windows.setdefault(number, []).append([start, end])
+    asked = [number for number, query in enumerate(annotations.queries) if given.get(query.id)]
+    if not asked:
+        raise UsageError(f"{path}: no query has a given video, which QVHighlights needs")
+    losses.count("queries without a given video are left out", len(annotations.queries) - len(asked))
     with write_atomically(path) as stream:
-        for number, query in enumerate(annotations.queries):
-            video_id = given.get(query.id, "")
-            if not video_id:
-                continue
+        for number in asked:
+            query = annotations.queries[number]
+            video_id = given[query.id]
             duration = {"duration": seconds[video_id]} if video_id in seconds else {}
             labels = {key: query.metadata[key] for key in _LABELS if key in query.metadata}
             labelled = {"relevant_windows": windows[number]} if number in windows else {}
             names = {"qid": id_as_number(query.id), "query": query.text, "vid": video_id}
             write_json_value(stream, {**names, **duration, **labelled, **labels})
             stream.write(b"\n")
+    losses.log()
 
 
 def write_run(source: RunSource, path: Path, annotations: Annotations | None = None) -> None:

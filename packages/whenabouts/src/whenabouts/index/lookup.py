@@ -95,14 +95,12 @@ def among(column: str, values: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """The clips that may answer: those of `video_ids` that overlap [after, before); None: no limit.
+    """The clips that may answer: those of `video_ids`; None: no limit.
 
     `kind`: only keys with that number in the column of the same name.
     """
 
     video_ids: Sequence[str] | None = None
-    after: float | None = None
-    before: float | None = None
     kind: int | None = None
 
     @property
@@ -110,22 +108,16 @@ class Narrowing:
         return self.video_ids is not None and len(self.video_ids) == 0
 
     @property
-    def by_time(self) -> bool:
-        return self.after is not None or self.before is not None
-
-    @property
     def sql(self) -> str | None:
         """The condition as SQL, None without one."""
         parts = [] if self.video_ids is None else [among("video_id", self.video_ids)]
-        parts += [] if self.after is None else [f'"end" > {float(self.after)!r}']
-        parts += [] if self.before is None else [f'"start" < {float(self.before)!r}']
         parts += [] if self.kind is None else [f"kind = {int(self.kind)}"]
         return " AND ".join(parts) or None
 
     def leaves_most_of(self, videos: int) -> bool:
         """Whether this is a long list of ids that leaves a good part of all `videos`."""
         listed = 0 if self.video_ids is None else len(self.video_ids)
-        return not self.by_time and listed > _LONG_LIST and listed >= _MOST_VIDEOS * videos
+        return listed > _LONG_LIST and listed >= _MOST_VIDEOS * videos
 
 
 def nearest(
@@ -237,9 +229,7 @@ def _score(
 def _probes(table: Any, index: VectorIndex, k: int, narrowing: Narrowing, effort: Effort) -> int | None:
     """How many partitions of the index to probe; None for an exact search."""
     share = effort.share * max(1.0, math.sqrt(k / effort.answers))
-    if narrowing.by_time:  # counting would read the times of all clips
-        share = 1.0
-    elif narrowing.sql is not None:
+    if narrowing.sql is not None:
         matching = int(table.count_rows(narrowing.sql))
         if matching <= EXACT_ROWS:
             return None
@@ -349,13 +339,6 @@ def summed_hits(first: ClipHits, second: ClipHits, k: int) -> ClipHits:
     both = pa.table({"video_id": first.video_ids + second.video_ids, **numbers})
     summed = both.group_by(CLIP_COLUMNS, use_threads=False).aggregate([("score", "sum")])
     return hits_of(summed, summed["score_sum"].to_numpy().astype(np.float32), k)
-
-
-def within_time(hits: ClipHits, narrowing: Narrowing) -> ClipHits:
-    """The hits that overlap the time range of a narrowing."""
-    after = -math.inf if narrowing.after is None else narrowing.after
-    before = math.inf if narrowing.before is None else narrowing.before
-    return rows_of(hits, (hits.end > after) & (hits.start < before))
 
 
 def best_hits(lists: Sequence[ClipHits], k: int) -> ClipHits:

@@ -204,10 +204,6 @@ class WholeStream:
             allowed[:] = False
             for place in {self.places[name] for name in narrowing.video_ids if name in self.places}:
                 allowed[block.rows(place)] = True
-        if narrowing.after is not None:
-            allowed &= block.end > narrowing.after
-        if narrowing.before is not None:
-            allowed &= block.start < narrowing.before
         return allowed
 
 

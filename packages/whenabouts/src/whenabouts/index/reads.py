@@ -101,16 +101,14 @@ class Reads(Handle):
         k: int,
         *,
         video_ids: Sequence[str] | None = None,
-        after: float | None = None,
-        before: float | None = None,
         exact: bool = False,
         like_clips: bool = False,
     ) -> ClipHits:
         """The k clips nearest to `vector` (D,) by cosine, best first; fewer if there are fewer clips.
 
-        `video_ids` allows only these videos, `after`/`before` (seconds in the video) only clips that overlap
-        this range. `exact` bypasses the index. `like_clips`: `vector` was computed from clips or pictures,
-        so fewer probes of the index suffice. Raises UsageError for a stream without vectors.
+        `video_ids` allows only these videos. `exact` bypasses the index. `like_clips`: `vector` was computed
+        from clips or pictures, so fewer probes of the index suffice. Raises UsageError for a stream without
+        vectors.
         """
         info = self.stream(stream)
         if info.dimension == 0:
@@ -118,7 +116,7 @@ class Reads(Handle):
                 f"{self.place}: stream {stream} has no vectors; index with an encoder to search by meaning"
             )
         query = unit_query(vector, info.dimension, stream)
-        narrowing = Narrowing(video_ids, after, before)
+        narrowing = Narrowing(video_ids)
 
         def read() -> ClipHits:
             if narrowing.impossible:
@@ -166,8 +164,6 @@ class Reads(Handle):
         k: int,
         *,
         video_ids: Sequence[str] | None = None,
-        after: float | None = None,
-        before: float | None = None,
         parts: bool = False,
     ) -> ClipHits:
         """The k clips of a stream whose words match best by BM25, best first; in several languages k of each.
@@ -177,7 +173,7 @@ class Reads(Handle):
         whole query and its words with digits also match inside words, if the stream indexes parts.
         """
         self.stream(stream)
-        narrowing = Narrowing(video_ids, after, before)
+        narrowing = Narrowing(video_ids)
         if k < 1:
             return no_hits()
 
@@ -197,11 +193,8 @@ class Reads(Handle):
     def _matched_by_language(
         self, stream: str, query: str, k: int, narrowing: Narrowing, words: WordsByLanguage
     ) -> ClipHits:
-        """The k best clips of each language (ties included), before the time range excludes some of them."""
+        """The k best clips of each language, ties included."""
         [(rows, score)] = words.best(by_language(query, words.languages), k, narrowing.video_ids)
-        if narrowing.by_time:
-            table = self._clips(stream)
-            return lookup.within_time(lookup.hits_at(table, rows, score, len(rows)), narrowing)
         return (self._rows_of(stream) or partial(lookup.hits_at, self._clips(stream)))(rows, score, len(rows))
 
     def _words_of_languages(self, stream: str) -> WordsByLanguage | None:

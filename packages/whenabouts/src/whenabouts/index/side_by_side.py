@@ -24,7 +24,6 @@ from whenabouts.index.lookup import (
     hits_at,
     no_hits,
     summed_hits,
-    within_time,
     words_searched,
 )
 from whenabouts.index.parts import SearchedTable
@@ -251,8 +250,6 @@ class SideBySide(Store):
         k: int,
         *,
         video_ids: Sequence[str] | None = None,
-        after: float | None = None,
-        before: float | None = None,
         exact: bool = False,
         like_clips: bool = False,
     ) -> ClipHits:
@@ -263,8 +260,6 @@ class SideBySide(Store):
                 vector,
                 k,
                 video_ids=self._own(store, video_ids),
-                after=after,
-                before=before,
                 exact=exact,
                 like_clips=like_clips,
             )
@@ -289,13 +284,11 @@ class SideBySide(Store):
         k: int,
         *,
         video_ids: Sequence[str] | None = None,
-        after: float | None = None,
-        before: float | None = None,
         parts: bool = False,
     ) -> ClipHits:
         """The k clips whose words match best, as `Store.match_text`, with word counts over all corpora."""
         self.stream(stream)
-        narrowing = Narrowing(video_ids, after, before)
+        narrowing = Narrowing(video_ids)
         languages = self.ledger().stemmed_languages
         stores = [store for store in self._having(stream) if store._has_words(stream)]
         if k < 1 or narrowing.impossible or not stores:
@@ -306,7 +299,7 @@ class SideBySide(Store):
             hits = self._matched(stream, stores, words_searched(query, languages), k, narrowings)
         else:
             best = words.best(by_language(query, words.languages), k, video_ids)
-            hits = within_time(_hits(stream, stores, best, sum(len(rows) for rows, _ in best)), narrowing)
+            hits = _hits(stream, stores, best, sum(len(rows) for rows, _ in best))
         tables = [
             SearchedTable(store._clips(stream), allowed, self._hidden_clips(store, stream))
             for store, allowed in zip(stores, narrowings, strict=True)
