@@ -127,10 +127,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_rooms_that_need_no_extra_import_none(tmp_path: Path) -> None:
     _without(_EXTRAS, tmp_path, _IMPORTS)
 
 
+@pytest.mark.slow
 def test_a_corpus_is_searched_without_any_extra(folder: Path) -> None:
     (code, out, _), (found, answer, err) = _run(folder, ["--help"], ["search", "lighthouse", "--corpus", "c"])
     assert (code, found) == (0, 0), err
@@ -138,6 +140,7 @@ def test_a_corpus_is_searched_without_any_extra(folder: Path) -> None:
     assert json.loads(answer)["moments"]
 
 
+@pytest.mark.slow
 def test_the_help_of_every_verb_comes_without_any_extra(tmp_path: Path) -> None:
     commands = json.dumps([[verb, "--help"] for verb in all_verbs()])
     answers = json.loads(_without(_EXTRAS, tmp_path, _COMMANDS, commands, alone=False))
@@ -162,6 +165,7 @@ NEEDS: dict[str, list[str]] = {
 }
 
 
+@pytest.mark.slow
 def test_a_verb_that_needs_an_extra_names_it_in_one_line(folder: Path) -> None:
     for verb, (code, out, err) in zip(NEEDS, _run(folder, *NEEDS.values()), strict=True):
         assert (code, out) == (2, ""), f"{verb}: {err}"
@@ -170,6 +174,7 @@ def test_a_verb_that_needs_an_extra_names_it_in_one_line(folder: Path) -> None:
         assert "pip install 'whenabouts[" in err, f"{verb}: {err}"
 
 
+@pytest.mark.slow
 def test_the_server_answers_without_pytorch_and_says_what_a_model_needs(folder: Path) -> None:
     found, *others = json.loads(_without(_HEAVY, folder, _SERVED, alone=False))
     assert found[0] == 200

@@ -65,6 +65,7 @@ def dies_and_goes_on(changed: Changed, place: Path, write: int) -> None:
     assert not changes.differences(changed.right, changes.held(place))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
 def test_changes_are_taken_in_whole_after_a_death_between_writes(
     changed: Changed, tmp_path: Path, share: float
@@ -78,6 +79,7 @@ def test_changes_are_taken_in_whole_after_a_death_before_any_write(changed: Chan
         dies_and_goes_on(changed, tmp_path / str(write), write)
 
 
+@pytest.mark.slow
 def test_collections_are_whole_after_kills(tmp_path: Path) -> None:
     rng = random.Random(1)
     assert not [line for _ in range(3) for line in kill_collections(tmp_path, rng)]

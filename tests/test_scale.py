@@ -27,6 +27,7 @@ def test_other_prices_change_the_price_and_nothing_measured() -> None:
     assert scale_costs.measured_table(dear) == scale_costs.measured_table(scale_costs.Prices())
 
 
+@pytest.mark.slow
 def test_the_law_of_growth_is_found_with_an_interval_that_holds_it() -> None:
     rng = np.random.default_rng(0)
     sizes = [10_000 * 2**n for n in range(8)]
@@ -68,6 +69,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     assert again[1]["disk"]["mb"] == pytest.approx(whole[1]["disk"]["mb"], rel=0.1)
 
 
+@pytest.mark.slow
 def test_sentences_score_with_pictures_as_those_of_clip_do_and_lie_outside_their_cone() -> None:
     clips, others = scale_pictures.vectors_of(0), scale_pictures.vectors_of(1)
     assert (clips[::50] @ others[::50].T).mean() == pytest.approx(0.5, abs=0.03)
@@ -81,6 +83,7 @@ def test_sentences_score_with_pictures_as_those_of_clip_do_and_lie_outside_their
     assert np.linalg.norm(unrelated, axis=1) == pytest.approx(1.0, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_measured_effort_finds_more_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep, "INDEX_ROWS", 5_000)
     monkeypatch.setattr(memory, "INDEX_ROWS", 5_000)

@@ -37,6 +37,7 @@ def full() -> Path:
     return minilm.source_folder()
 
 
+@pytest.mark.slow
 def test_rounded_weights_are_those_that_the_encoder_knows(full: Path) -> None:
     content = minilm.half_precision(full / "model.safetensors")
     assert hashlib.sha256(content).hexdigest() == HALF_PRECISION

@@ -106,6 +106,7 @@ def test_every_command_of_the_files_parses(where: str, parser: argparse.Argument
     assert options.verb == COMMANDS[where][0]
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_not_there_is_told(
     tmp_path: Path, samples: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

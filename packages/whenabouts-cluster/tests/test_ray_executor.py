@@ -40,6 +40,7 @@ def test_an_address_that_is_none_is_refused() -> None:
             check_address(address)
 
 
+@pytest.mark.slow
 def test_a_cluster_that_cannot_be_reached_is_told_at_once(corpus_dir: Path, samples: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))

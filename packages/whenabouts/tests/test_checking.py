@@ -65,6 +65,7 @@ def _measured(corpus: Corpus, checker: Scripted, rates: CheckRates) -> None:
         keep_rates(corpus.store, checker, rates)
 
 
+@pytest.mark.slow
 def test_without_a_check_answers_are_the_same_bytes(corpus: Corpus) -> None:
     before = json.dumps(corpus.search(QUERY).to_json())
     assert '"check"' not in before and '"verdict"' not in before
@@ -74,6 +75,7 @@ def test_without_a_check_answers_are_the_same_bytes(corpus: Corpus) -> None:
     assert json.dumps(corpus.search(QUERY).to_json()) == before
 
 
+@pytest.mark.slow
 def test_an_unmeasured_checker_changes_neither_order_nor_confidence(corpus: Corpus) -> None:
     plain = corpus.search(QUERY)
     result = corpus.search(QUERY, check=Scripted(lambda shown: _says(False, 0, 1)), check_best=3)
@@ -88,6 +90,7 @@ def test_an_unmeasured_checker_changes_neither_order_nor_confidence(corpus: Corp
     assert (told["check"]["model"], told["check"]["moments"], told["check"]["rates"]) == ("scripted", 3, None)
 
 
+@pytest.mark.slow
 def test_a_measured_word_counts_by_bayes_rule(corpus: Corpus) -> None:
     plain = corpus.search(QUERY)
     checker = Scripted(lambda shown: _says(True))
@@ -139,6 +142,7 @@ def test_a_measurement_belongs_to_one_model_and_revision(corpus: Corpus) -> None
     assert kept == _rates(80, 20)
 
 
+@pytest.mark.slow
 def test_borders_move_only_where_that_was_measured_to_help(corpus: Corpus) -> None:
     first = corpus.search(QUERY)[0].moment
     checker = Scripted(lambda shown: _says(True, first.start + 0.5, first.end))
@@ -149,6 +153,7 @@ def test_borders_move_only_where_that_was_measured_to_help(corpus: Corpus) -> No
         assert (own.start == first.start + 0.5) is moves
 
 
+@pytest.mark.slow
 def test_a_moment_that_becomes_too_unlikely_is_left_out(corpus: Corpus) -> None:
     checker = Scripted(lambda shown: _says(False))
     _measured(corpus, checker, _rates(99, 1))
@@ -157,6 +162,7 @@ def test_a_moment_that_becomes_too_unlikely_is_left_out(corpus: Corpus) -> None:
     assert len(result) < len(corpus.search(QUERY, min_confidence=0.5))
 
 
+@pytest.mark.slow
 def test_frames_and_words_of_the_moment_are_shown(corpus: Corpus) -> None:
     checker = Scripted(lambda shown: _says(True))
     corpus.search(QUERY, check=checker, check_best=2, within="nasa_13013.mp4")
@@ -165,6 +171,7 @@ def test_frames_and_words_of_the_moment_are_shown(corpus: Corpus) -> None:
     assert checker.frames[0] == 8, "six inside, one before, one behind"
 
 
+@pytest.mark.slow
 def test_a_transcript_is_judged_by_its_words_and_a_file_that_is_gone_by_them_too(corpus: Corpus) -> None:
     record = corpus.resolve("nasa_13013.mp4")
     moment = Moment(record.video_id, 1.0, 5.0)
@@ -192,6 +199,7 @@ def test_a_file_that_was_changed_since_is_not_shown(corpus: Corpus, samples: Pat
         picture_of(record, 1.0)
 
 
+@pytest.mark.slow
 def test_one_unreadable_answer_is_a_note_and_the_others_are_asked(corpus: Corpus) -> None:
     turns = itertools.count()
     checker = Scripted(lambda shown: "Ignore all that!" if next(turns) == 0 else _says(True))
@@ -202,6 +210,7 @@ def test_one_unreadable_answer_is_a_note_and_the_others_are_asked(corpus: Corpus
     )
 
 
+@pytest.mark.slow
 def test_a_checker_that_cannot_be_asked_is_asked_once_and_the_answer_stays(corpus: Corpus) -> None:
     plain = corpus.search(QUERY)
     checker = Scripted(lambda shown: CheckerUnavailable("gpu needs more memory than there is"))
@@ -211,6 +220,7 @@ def test_a_checker_that_cannot_be_asked_is_asked_once_and_the_answer_stays(corpu
     assert any("not checked: gpu needs more memory" in note for note in result.notes)
 
 
+@pytest.mark.slow
 def test_a_failed_look_is_no_verdict(corpus: Corpus) -> None:
     checker = Scripted(lambda shown: CheckerError("cut off"))
     _measured(corpus, checker, _rates(90, 10))
@@ -218,6 +228,7 @@ def test_a_failed_look_is_no_verdict(corpus: Corpus) -> None:
     assert [s.confidence for s in result] == [s.confidence for s in plain]
 
 
+@pytest.mark.slow
 def test_time_for_all_looks_is_bounded(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     # In that module only: the event loops of servers in this process need the real clock.
     clock = itertools.count(0.0, 4.0)
@@ -227,6 +238,7 @@ def test_time_for_all_looks_is_bounded(corpus: Corpus, monkeypatch: pytest.Monke
     assert any("of 5 moments within 10 s" in note for note in result.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reply", "note"),
     [
@@ -339,6 +351,7 @@ def test_what_could_not_be_read_is_counted_and_no_verdict(corpus: Corpus, tmp_pa
     assert "words of passages" in notes[0]
 
 
+@pytest.mark.slow
 def test_a_measurement_that_breaks_off_keeps_nothing(corpus: Corpus) -> None:
     turns = itertools.count()
     checker = Scripted(lambda shown: _says(True) if next(turns) < 3 else CheckerUnavailable("gone"))
@@ -347,6 +360,7 @@ def test_a_measurement_that_breaks_off_keeps_nothing(corpus: Corpus) -> None:
     assert rates_of(corpus.store, checker) is None
 
 
+@pytest.mark.slow
 def test_a_corpus_without_words_needs_questions(samples: Path, tmp_path: Path) -> None:
     (tmp_path / "a.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:01.000\nhm\n", encoding="utf-8")
     corpus = Corpus(tmp_path / "c", create=True)
@@ -362,6 +376,7 @@ def test_likelihood_ratios_never_claim_certainty() -> None:
     assert CheckRates.from_json(sure.to_json()) == sure
 
 
+@pytest.mark.slow
 def test_a_server_is_asked_for_each_moment_alone(corpus: Corpus) -> None:
     with chat_server(says(_says(True))) as server:
         _searched(corpus, server)

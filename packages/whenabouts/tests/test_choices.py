@@ -32,6 +32,7 @@ def folder(tmp_path: Path, samples: Path) -> Path:
     return tmp_path / "films"
 
 
+@pytest.mark.slow
 def test_of_subtitles_in_two_languages_the_one_that_is_searched_is_said(folder: Path, tmp_path: Path) -> None:
     corpus = Corpus(tmp_path / "my.corpus", create=True)
     told = corpus.add(folder, processes=1).choices["subtitles"]
@@ -57,6 +58,7 @@ def two_sounds(path: Path) -> None:
             container.mux(stream.encode(None))
 
 
+@pytest.mark.slow
 def test_a_second_sound_track_is_said_not_to_be_heard(tmp_path: Path) -> None:
     two_sounds(tmp_path / "talk.mka")
     corpus = Corpus(tmp_path / "my.corpus", create=True)
@@ -139,6 +141,7 @@ def test_a_film_with_one_of_each_leaves_nothing_to_say(folder: Path, tmp_path: P
     assert corpus.add(folder, processes=1).choices == {}
 
 
+@pytest.mark.slow
 def test_a_file_that_is_gone_is_said_before_and_after_the_next_run(folder: Path, tmp_path: Path) -> None:
     corpus = Corpus(tmp_path / "my.corpus", create=True)
     corpus.add(folder, processes=1)

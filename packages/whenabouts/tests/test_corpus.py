@@ -68,6 +68,7 @@ def test_everything_new_is_in_the_indices_when_a_run_ends(corpus_dir: Path, tmp_
             assert table.index_stats(index.name).num_unindexed_rows == 0, (name, index.name)
 
 
+@pytest.mark.slow
 def test_each_stream_has_the_date_of_its_own_indexing(tmp_path: Path) -> None:
     talk = tmp_path / "talk.vtt"
     talk.write_text("WEBVTT\n\n00:00.000 --> 00:04.000\n<v Ada>We light the engine.\n", encoding="utf-8")
@@ -93,6 +94,7 @@ def test_each_stream_has_the_date_of_its_own_indexing(tmp_path: Path) -> None:
     assert corpus.stats().stream_times.keys() == {"subtitle"}
 
 
+@pytest.mark.slow
 def test_recognised_speech_is_found_kept_and_goes_with_its_video(
     corpus_dir: Path, tmp_path: Path, samples: Path, heard: list[str]
 ) -> None:
@@ -136,6 +138,7 @@ def test_a_vision_model_that_cannot_be_had_stops_the_run_before_it_begins_unless
     assert set(corpus.resolve("friday").streams) == {"subtitle"}
 
 
+@pytest.mark.slow
 def test_an_encoder_that_moved_breaks_only_its_own_stream(corpus_dir: Path, samples: Path) -> None:
     Corpus(corpus_dir, create=True).add(samples / "friday.mp4", vision=Shades(), processes=1)
     corpus = Corpus(corpus_dir)  # which is not given the encoder
@@ -164,6 +167,7 @@ def test_while_one_writes_another_is_told_who_it_is(corpus_dir: Path, samples: P
         assert run_index(corpus, plan, processes=1).added == 1
 
 
+@pytest.mark.slow
 def test_one_length_of_picture_clips_a_corpus(corpus_dir: Path, samples: Path) -> None:
     corpus = Corpus(corpus_dir, encoders=[Shades()], create=True)
     corpus.add(samples / "friday.mp4", vision=Shades(), clip_seconds=2.0, processes=1)
@@ -194,6 +198,7 @@ def test_a_number_of_processes_that_is_none_is_refused(corpus_dir: Path, samples
         Corpus(corpus_dir, create=True).add(samples / "friday.mp4", processes=0)
 
 
+@pytest.mark.slow
 def test_a_run_heals_what_two_writers_at_once_left(corpus_dir: Path, tmp_path: Path) -> None:
     corpus = Corpus(corpus_dir, create=True)
     for name in ("violin", "trumpet"):
@@ -217,6 +222,7 @@ def test_a_run_heals_what_two_writers_at_once_left(corpus_dir: Path, tmp_path: P
     assert Corpus(corpus_dir).add(tmp_path, processes=1).unchanged == 2
 
 
+@pytest.mark.slow
 def test_a_run_is_heard_of_at_least_every_two_seconds_while_a_long_file_is_encoded(
     corpus_dir: Path, tmp_path: Path
 ) -> None:

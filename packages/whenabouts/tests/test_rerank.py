@@ -179,6 +179,7 @@ def test_an_example_without_words_is_not_reranked(corpus: Corpus) -> None:
         corpus.search(QUERY, rerank="no such thing")
 
 
+@pytest.mark.slow
 def test_a_checker_looks_at_the_order_of_the_reranker(corpus: Corpus) -> None:
     class Says:
         name, fingerprint, runs_here = "says", "says 1", False
@@ -191,6 +192,7 @@ def test_a_checker_looks_at_the_order_of_the_reranker(corpus: Corpus) -> None:
     assert result.check is not None and not result.check.counts and result.rerank is not None
 
 
+@pytest.mark.slow
 def test_a_model_that_sees_gets_the_frame_of_each_moment(corpus: Corpus) -> None:
     asked = Scripted(lambda words: 0.0)
     asked.sees = True

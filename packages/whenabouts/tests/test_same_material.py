@@ -53,6 +53,7 @@ def told(corpus: Corpus) -> list[tuple[str, str, str]]:
     return [(Path(own.video.path).name, own.by, Path(own.original.path).name) for own in doubles_of(corpus)]
 
 
+@pytest.mark.slow
 def test_a_transcript_that_a_video_has_beside_it_too_is_said(tmp_path: Path) -> None:
     sound(tmp_path / "films" / "talk.flac", 180)
     beside = write(tmp_path / "films" / "talk.vtt", said(1))
@@ -79,6 +80,7 @@ def test_a_side_file_that_is_indexed_by_itself_as_well_is_said(tmp_path: Path) -
     assert "talk.vtt: talk.flac" in corpus.add(beside, processes=1).choices["transcripts_twice"]
 
 
+@pytest.mark.slow
 def test_a_copy_in_other_cues_is_said_and_a_longer_or_later_one_is_not(tmp_path: Path) -> None:
     lines = said(1)
     words = [line.split() for line in lines]
@@ -99,6 +101,7 @@ def test_a_copy_in_other_cues_is_said_and_a_longer_or_later_one_is_not(tmp_path:
     assert "`whenabouts remove VIDEO`" in line
 
 
+@pytest.mark.slow
 def test_of_two_recordings_one_may_lack_what_a_recogniser_left_out(tmp_path: Path) -> None:
     lines = said(1)
     heard = [line if number not in (3, 5, 7) else "" for number, line in enumerate(lines)]
@@ -129,6 +132,7 @@ def test_a_copy_in_a_script_without_spaces_is_said(tmp_path: Path) -> None:
     assert {copy, original} == {"copy of talk.vtt", "talk.vtt"} and by == "says"
 
 
+@pytest.mark.slow
 def test_a_series_with_one_introduction_is_no_double_and_costs_few_comparisons(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +154,7 @@ def test_a_series_with_one_introduction_is_no_double_and_costs_few_comparisons(
     assert len(compared) <= 3 * 41
 
 
+@pytest.mark.slow
 def test_corpora_side_by_side_say_what_is_twice_in_one_of_them(tmp_path: Path) -> None:
     corpora = []
     for name, first in (("old", 1), ("new", 11)):
@@ -163,6 +168,7 @@ def test_corpora_side_by_side_say_what_is_twice_in_one_of_them(tmp_path: Path) -
     assert len(told(both)) == 2 and "2 recordings are in the corpus twice" in both.stats().choices["copies"]
 
 
+@pytest.mark.slow
 def test_a_film_without_words_that_is_compressed_anew_is_told_by_its_pictures(
     tmp_path: Path, samples: Path, likeness_corpus: Path
 ) -> None:

@@ -85,6 +85,7 @@ def test_files_that_appear_change_move_and_go_are_followed(
     known({"third.vtt"})
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_gone_takes_nothing_out(folder: Path, known: Files, tmp_path: Path) -> None:
     known({"first.vtt"})
     (folder / "first.vtt").rename(tmp_path / "elsewhere.vtt")
@@ -92,6 +93,7 @@ def test_a_folder_that_is_gone_takes_nothing_out(folder: Path, known: Files, tmp
     known({"first.vtt"})
 
 
+@pytest.mark.slow
 def test_a_half_copied_film_is_waited_for(folder: Path, known: Files, samples: Path, tmp_path: Path) -> None:
     known({"first.vtt"})
     whole = (samples / "friday.mp4").read_bytes()
@@ -105,6 +107,7 @@ def test_a_half_copied_film_is_waited_for(folder: Path, known: Files, samples: P
     assert (record.state, record.damage) == ("done", "") or record.duration == pytest.approx(6.166, abs=0.01)
 
 
+@pytest.mark.slow
 def test_another_film_does_not_have_a_half_copied_one_read(
     folder: Path, samples: Path, tmp_path: Path
 ) -> None:

@@ -120,6 +120,7 @@ def test_the_same_seed_writes_the_same_bytes(folder: Path, tmp_path: Path) -> No
     assert first == again != other
 
 
+@pytest.mark.slow
 def test_the_table_and_the_report_are_for_people(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -203,6 +204,7 @@ def test_a_target_that_no_query_has_is_refused(folder: Path, tmp_path: Path) -> 
     assert not (tmp_path / "p.json").exists()
 
 
+@pytest.mark.slow
 def test_thresholds_are_studied_on_rated_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     rows = ["5\ta man plays the guitar\ta man is playing a guitar", "0\ta dog barks\tthe stock fell today"]

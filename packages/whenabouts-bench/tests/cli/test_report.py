@@ -38,6 +38,7 @@ def _run(*words: str) -> int:
     return int(options.run(options))
 
 
+@pytest.mark.slow
 def test_two_runs_as_people_read_it(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--truth", f"{files}/truth.jsonl", "--run", f"{files}/old.jsonl", "--run", f"{files}/new.jsonl"]
     assert _run(*words, "--out", f"{files}/out", "--name", "before", "--name", "after", "--table") == 0
@@ -50,6 +51,7 @@ def test_two_runs_as_people_read_it(files: Path, capsys: pytest.CaptureFixture[s
     assert "before" in page.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_one_run_as_programs_read_it(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--truth", f"{files}/truth.jsonl", "--run", f"{files}/old.jsonl", "--protocol", "vcmr"]
     assert _run(*words, "--out", f"{files}/out", "--json") == 0

@@ -432,12 +432,14 @@ def test_a_real_split_is_the_known_release_and_agrees_with_the_papers(
             assert getattr(card.numbers, measure) == pytest.approx(said, abs=0.00501), measure
 
 
+@pytest.mark.slow
 def test_both_sets_of_activitynet_are_over_the_same_videos(real_folder: Path) -> None:
     dataset = open_dataset("activitynet-captions", real_folder)
     first, second = dataset.annotations("val_1"), dataset.annotations("val_2")
     assert {video.id for video in second.videos} < {video.id for video in first.videos}
 
 
+@pytest.mark.slow
 def test_two_annotators_are_made_of_both_sets(real_folder: Path, tmp_path: Path) -> None:
     both = open_dataset("activitynet-captions", real_folder)
     write_two_annotators(both.annotations("val_2"), both.annotations("val_1"), tmp_path)

@@ -116,6 +116,7 @@ def test_a_recording_without_transcript_is_refused(tmp_path: Path) -> None:
         write_titled_transcripts(tmp_path, tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_the_real_transcripts_have_the_declared_counts(shared_data: Path, tmp_path: Path) -> None:
     write_titled_transcripts(shared_data / "transcripts", tmp_path)
     dataset = open_dataset("titled-transcripts", tmp_path)

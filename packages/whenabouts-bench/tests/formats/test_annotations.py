@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,6 +36,7 @@ def content(block: RunBlock) -> list[tuple[str, float, float, float]]:
     return list(zip(names, start.tolist(), end.tolist(), block.score.tolist(), strict=True))
 
 
+@pytest.mark.slow
 @given(blocks)
 def test_rows_are_sorted_by_score_then_video_start_and_end(
     lists: list[list[tuple[str, float, float, float]]],
@@ -63,6 +65,7 @@ def test_scores_that_tie_are_not_said_to_contradict_their_order() -> None:
     }
 
 
+@pytest.mark.slow
 @given(blocks)
 def test_scores_for_an_order_give_that_order_back(
     lists: list[list[tuple[str, float, float, float]]],

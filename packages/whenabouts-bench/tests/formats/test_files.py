@@ -50,6 +50,7 @@ def leaves(value: Any) -> list[Any]:
     return [((key, *place), leaf) for key, inner in members for place, leaf in leaves(inner)]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(DOCUMENTS, st.booleans())
 def test_whatever_ended_before_the_cut_is_there_and_nothing_else(document: Any, ascii_only: bool) -> None:
@@ -94,6 +95,7 @@ def test_a_file_of_prose_is_recognised_wherever_its_beginning_ends(name: str, tm
         assert formats.reader_of(module, FileHead(path, data[:cut], whole=False)), data[:cut][-60:]
 
 
+@pytest.mark.slow
 def test_a_gzip_file_that_unpacks_to_a_thousand_times_its_size_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "bomb.json.gz"
     with gzip.open(path, "wb") as stream:

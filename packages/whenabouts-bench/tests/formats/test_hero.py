@@ -31,6 +31,7 @@ def read(path: Path) -> dict[str, list[tuple[str, float]]]:
     return found
 
 
+@pytest.mark.slow
 def test_the_lists_of_the_authors_program_come_back_in_its_order(tmp_path: Path) -> None:
     files = cases("conquer", "*.npz")
     if not files:

@@ -98,6 +98,7 @@ def same(left: RunBlock, right: RunBlock) -> bool:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(lines(), max_size=4))
 def test_the_fast_reader_gives_what_the_careful_one_gives(made: list[bytes]) -> None:

@@ -74,6 +74,7 @@ def test_trec_lines(tmp_path_factory: pytest.TempPathFactory, text: str, more: b
     read_both(tmp_path_factory.getbasetemp() / "any.trec", text.encode() + more, "trec")
 
 
+@pytest.mark.slow
 @FEW
 @given(LINES)
 def test_json_lines(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:

@@ -77,6 +77,7 @@ def test_named_databases_are_whole(tmp_path: Path) -> None:
     assert list(read(write(tmp_path / "data.mdb", RECORDS, create=True))) == [b"named"]
 
 
+@pytest.mark.slow
 def test_a_page_of_zeros_is_refused_wherever_it_is(file: Path) -> None:
     data, refused = file.read_bytes(), 0
     for page in range(len(data) // PAGE):
@@ -176,6 +177,7 @@ def test_a_reply_that_fails_after_its_length_ends_the_child(
         records.get(b"key 000")
 
 
+@pytest.mark.slow
 def test_no_bytes_that_are_wrong_end_the_process(file: Path) -> None:
     data, draw, refused = file.read_bytes(), random.Random(0), 0
     for _ in range(30):

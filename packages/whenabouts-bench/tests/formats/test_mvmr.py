@@ -186,6 +186,7 @@ def test_a_video_id_with_a_line_break_leaves_an_error_in_one_line(tmp_path: Path
     assert len(str(caught.value)) < 300 + len(str(path))
 
 
+@pytest.mark.slow
 def test_the_released_pool_file_comes_back(shared_data: Path, tmp_path: Path) -> None:
     path = shared_data / "annotations" / "mvmr" / "charades_test_mvmr.json.gz"
     made = formats.read_annotations(path)

@@ -55,6 +55,7 @@ def test_a_moment_to_the_end_of_a_video_whose_length_was_rounded_is_whole(tmp_pa
     assert read.end.tolist() == [104.54]
 
 
+@pytest.mark.slow
 @given(
     rate=st.sampled_from([1.0, 25.0, 29.4, 29.97, 30.0]),
     frames=st.integers(1, 10**6),
@@ -200,6 +201,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(
     record=st.fixed_dictionaries(
         {"timestamps": JSON | st.lists(st.lists(st.floats(-9, 99), min_size=2, max_size=2), max_size=2)},

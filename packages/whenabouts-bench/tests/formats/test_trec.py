@@ -87,6 +87,7 @@ def outcome(data: bytes) -> Any:
         return str(error)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(lines(), max_size=5), st.sampled_from(["\n", "\r\n", "\n\n", "\r", "\n \n"]), st.booleans())
 def test_the_fast_reader_gives_what_the_careful_one_gives(made: list[str], gap: str, ended: bool) -> None:
@@ -106,6 +107,7 @@ def test_plain_lines_are_read_without_the_careful_reader(monkeypatch: pytest.Mon
     assert outcome(plain.encode())[2] == ["v@x", "w"]
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(made=runs)
 def test_any_run_comes_back_as_it_was_written(

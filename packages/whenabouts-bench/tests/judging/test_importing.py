@@ -56,6 +56,7 @@ def opened(folder: Path) -> Journal:
     return Journal.open(TaskSet.open(folder))
 
 
+@pytest.mark.slow
 def test_an_import_killed_at_any_write_is_not_there_and_said_again_is_whole(
     make_set: Make, given: Path
 ) -> None:
@@ -96,6 +97,7 @@ def test_an_exam_taken_here_is_not_mixed_with_one_from_elsewhere(make_set: Make,
     assert journal.state().exam["ann"] == {"t20": [4]}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_server_goes_on_beside_an_import_that_fills_the_disk(
     make_set: Make, given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

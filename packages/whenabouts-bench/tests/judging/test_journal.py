@@ -359,6 +359,7 @@ def many(journal: Journal) -> list[Event]:
     ]
 
 
+@pytest.mark.slow
 def test_a_batch_cut_off_at_any_byte_counts_as_not_written(journal: Journal) -> None:
     journal.append(Event("grade", "zoe", "t0", grade=3))
     path = journal.task_set.folder / "journal.jsonl"

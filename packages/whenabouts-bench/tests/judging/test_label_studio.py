@@ -231,6 +231,7 @@ print(import_answers(journal, Path(sys.argv[2])).new)
 """
 
 
+@pytest.mark.slow
 def test_two_processes_that_import_at_once_write_each_answer_once(make_set: Make, tmp_path: Path) -> None:
     tasks = make_set()
     path = export(tasks, tmp_path / "out.json", {f"t{number}": [annotation("3")] for number in range(6)})

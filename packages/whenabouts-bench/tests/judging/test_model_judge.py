@@ -65,6 +65,7 @@ def test_a_model_is_sent_what_annotators_get_and_no_pictures_unasked(spoken: Tas
     assert model_grades(spoken) == {NAME: {"t0": 3, "t1": 3, "t3": 3}}
 
 
+@pytest.mark.slow
 def test_frames_are_sent_when_a_number_is_named(spoken: TaskSet) -> None:
     with chat_server(says('```json\n{"grade": 1}\n```')) as server:
         done = grade_with_model(spoken, Journal.open(spoken).state(), chat_of(server), frames=2)

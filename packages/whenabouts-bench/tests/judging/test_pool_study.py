@@ -137,6 +137,7 @@ def test_a_run_of_another_pool_and_a_single_run_are_refused(pooled: Any) -> None
         pool_study(judged, {"good": runs["good"]}, METRIC)
 
 
+@pytest.mark.slow
 def test_the_command_prints_it(pooled: Any, capsys: pytest.CaptureFixture[str]) -> None:
     judged, files, _, _ = pooled
     given = [part for path in files.values() for part in ("--run", str(path))]

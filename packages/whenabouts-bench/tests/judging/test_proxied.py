@@ -16,6 +16,7 @@ from whenabouts.cli.main import main
 BASE = "/judging"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strip", [True, False])
 def test_links_cookies_static_files_and_recordings_lie_below_the_base_path(
     tmp_path: Path, samples: Path, strip: bool

@@ -139,6 +139,7 @@ def test_borders_that_would_be_empty_when_written_are_refused_at_once(journal: J
     assert Judged.of(journal.task_set, journal.state()) is not None
 
 
+@pytest.mark.slow
 def test_judged_sets_keep_similarity_caption_and_source(
     tmp_path: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -69,6 +69,7 @@ def test_more_than_four_grades_are_refused(tmp_path: Path) -> None:
         RawTable.read(table(tmp_path / "raw.csv", {"7": (0, 1, 2, 3, 4)}))
 
 
+@pytest.mark.slow
 def test_a_table_as_large_as_the_release_has_its_counts(tmp_path: Path) -> None:
     """Fabricated with the released counts: 94,442 settled and 2,041 discarded of 227,808 grades."""
     draw = random.Random(3)

@@ -335,6 +335,7 @@ def test_no_more_annotators_get_a_task_than_it_needs(serve: Serve, monkeypatch: 
     assert [judge.next()["task"]["task_id"] for judge in judges] == ["t1", "t1", "t0"]
 
 
+@pytest.mark.slow
 def test_many_at_once_judge_each_moment_as_often_as_it_needs(serve: Serve) -> None:
     names = [f"annotator {number}" for number in range(7)]
     served = serve(*names, tasks=24)

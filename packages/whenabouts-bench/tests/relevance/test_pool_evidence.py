@@ -111,6 +111,7 @@ def test_a_sentence_of_a_video_that_holds_the_word_is_enough_whichever_it_is() -
     assert cohesiveness(pools, GivenSimilarity(matrix)).positives.tolist() == [1.0] * 16
 
 
+@pytest.mark.slow
 def test_the_evidence_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     pools = build_pools(

@@ -191,6 +191,7 @@ def test_a_sentence_with_line_breaks_stays_in_its_block(tmp_path: Path) -> None:
     assert r"a\n```\n# b \x1b[31m" in "\n".join(lines) and "# b" not in [line[:3] for line in lines]
 
 
+@pytest.mark.slow
 def test_without_scikit_learn_the_map_is_left_out_and_the_report_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -243,6 +243,7 @@ def test_a_seed_decides_and_another_seed_decides_otherwise() -> None:
     assert [len(pool.videos) for pool in first.pools] == [len(pool.videos) for pool in other.pools]
 
 
+@pytest.mark.slow
 def test_a_random_draw_takes_all_that_pass_equally_often() -> None:
     seen: Counter[int] = Counter()
     for seed in range(60):

@@ -60,6 +60,7 @@ def test_examples_are_relevant_by_the_parts_they_show(both: Any) -> None:
     assert [one.confidence for one in examples] == sorted(one.confidence for one in examples)
 
 
+@pytest.mark.slow
 def test_the_picture_is_written_whole(both: Any, tmp_path: Path) -> None:
     units, listed, _ = both
     draw_summary(summarise(listed, units), "made", tmp_path / "x.png")

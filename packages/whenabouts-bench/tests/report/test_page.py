@@ -190,6 +190,7 @@ def test_groups_and_changes_count_every_query_once(made: Callable[..., Any]) -> 
             assert np.sum(cells, axis=0).tolist() == run.class_counts
 
 
+@pytest.mark.slow
 def test_nothing_from_data_becomes_markup(made: Callable[..., Any]) -> None:
     truth = {EVIL: [(EVIL + "v", 2.0, 8.0, 1.0)], "q": [(EVIL + "v", 2.0, 8.0, 1.0)]}
     answers = {EVIL: [("x" + EVIL, 1.0, 2.0), (EVIL + "v", 2.5, 8.0)]}
@@ -218,6 +219,7 @@ def test_control_characters_and_broken_unicode_are_replaced(made: Callable[..., 
     assert "bell\ufffd null\ufffd half\ufffd escape\ufffd[31m" in reader.text
 
 
+@pytest.mark.slow
 def test_one_query(made: Callable[..., Any]) -> None:
     annotations, runs = made(
         {"q": [("v", 2.0, 8.0, 1.0)]}, {"q": [("v", 2.0, 8.0)]}, {"q": [("w", 1.0, 2.0)]}
@@ -228,6 +230,7 @@ def test_one_query(made: Callable[..., Any]) -> None:
     assert "There is none to show." in alone.text
 
 
+@pytest.mark.slow
 def test_a_run_whose_answers_are_all_empty(made: Callable[..., Any]) -> None:
     truth = {f"q{number}": [("v", 2.0, 8.0, 1.0)] for number in range(3)}
     annotations, runs = made(truth, {query: [] for query in truth})
@@ -235,6 +238,7 @@ def test_a_run_whose_answers_are_all_empty(made: Callable[..., Any]) -> None:
     assert "Of 3 queries, 0 (0 %) are answered at rank 1." in reader.text
 
 
+@pytest.mark.slow
 def test_rows_of_videos_only(made: Callable[..., Any]) -> None:
     truth = {f"q{number}": [("v", 2.0, 8.0, 1.0)] for number in range(3)}
     videos = {"q0": [("v", NAN, NAN)], "q1": [("w", NAN, NAN), ("v", NAN, NAN)], "q2": [("w", NAN, NAN)]}
@@ -299,6 +303,7 @@ def test_truth_without_a_query_that_counts_is_refused(made: Callable[..., Any]) 
         gather(annotations, [run], VCMR)
 
 
+@pytest.mark.slow
 def test_the_page_is_the_same_each_time(made: Callable[..., Any], two_runs: Report) -> None:
     assert page.render(_two_runs(made)) == page.render(two_runs)
 
@@ -320,6 +325,7 @@ def test_a_missing_package_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPa
         page.require_packages()
 
 
+@pytest.mark.slow
 def test_the_page_stays_small_with_many_queries(made: Callable[..., Any]) -> None:
     truth = {f"q{number}": [(f"v{number % 50}", 2.0, 8.0, 1.0)] for number in range(700)}
     answers = {
@@ -340,6 +346,7 @@ def test_a_sorted_curve_keeps_its_ends_and_falls(count: int) -> None:
         assert (y[0], y[-1]) == (values.max(), values.min()) and 0 < x[0] <= x[-1] < 1
 
 
+@pytest.mark.slow
 def test_the_page_says_what_was_not_judged() -> None:
     annotations, runs = make_case(
         {"q1": [("v", 0.0, 10.0, 3.0)], "q2": [("w", 0.0, 10.0, 2.0)]},

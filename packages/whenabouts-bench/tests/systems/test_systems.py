@@ -31,6 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return spoken_task(tmp_path_factory.mktemp("spoken"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bm25", "sentences", "fusion", "whenabouts"])
 def test_a_shipped_system_finds_what_is_said(name: str, folder: Path) -> None:
     results = run_task(TASK, open_system(name, {}), folder, factory=name)
@@ -40,6 +41,7 @@ def test_a_shipped_system_finds_what_is_said(name: str, folder: Path) -> None:
     assert results.system.name.startswith(name) and results.system.revision != "unversioned"
 
 
+@pytest.mark.slow
 def test_whenabouts_states_probabilities(folder: Path) -> None:
     results = run_task(TASK, open_system("whenabouts", {}), folder)
     assert len(results.probability) == 4 and results.rejection is not None
@@ -94,6 +96,7 @@ def test_a_line_without_length_joins_the_next(end: float) -> None:
     assert [row[:3] for row in system.search([BenchQuery("q", "bell")], 5)[0]] == [("a", 5.0, 45.0)]
 
 
+@pytest.mark.slow
 def test_whenabouts_names_videos_of_a_folder_beside_this_one(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +109,7 @@ def test_whenabouts_names_videos_of_a_folder_beside_this_one(
     assert system.search([BenchQuery("q", "somebody plays the violin", ("TLK02",))], 1) == [[]]
 
 
+@pytest.mark.slow
 def test_whenabouts_is_measured_with_a_reranker_and_other_words(folder: Path) -> None:
     words = says(json.dumps({"queries": ["somebody plays the violin"]}))
     with chat_server(words) as server:

@@ -49,6 +49,7 @@ def calibrated(*arguments: object) -> str:
     return out.getvalue()
 
 
+@pytest.mark.slow
 def test_a_calibration_is_kept_beside_the_weights_and_told(
     features: Path, checkpoint: Path, pools: Path, tmp_path: Path
 ) -> None:

@@ -47,6 +47,7 @@ def test_a_folder_is_made_that_loads_and_the_command_says_what_it_is(
     assert {path.name for path in out.iterdir()} == {"model.safetensors", "config.json", "README.md"}
 
 
+@pytest.mark.slow
 def test_what_the_file_does_not_tell_is_said_or_given(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -523,6 +523,7 @@ def test_a_calibrated_system_says_how_sure_each_first_answer_is(
     assert (tmp_path / "c.jsonl").read_bytes() == out.read_bytes()
 
 
+@pytest.mark.slow
 def test_confidence_is_told_only_where_it_was_measured(
     features: Path, checkpoint: Path, pools: Path, tmp_path: Path
 ) -> None:
@@ -635,6 +636,7 @@ def test_videos_of_which_nothing_is_read_are_not_found_and_told(
     assert {moments[0]["video_id"] for moments in given} == {f"v{at}" for at in range(VIDEOS)}
 
 
+@pytest.mark.slow
 def test_a_calibration_comes_along_from_a_hub(
     features: Path, checkpoint: Path, pools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

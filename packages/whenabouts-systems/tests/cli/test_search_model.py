@@ -94,6 +94,7 @@ def test_index_encodes_without_paths(bare: Whenabouts, place: Path, run: Path) -
     assert done.json == {"model": str(run), "videos": len(Corpus(place).videos())}
 
 
+@pytest.mark.slow
 def test_index_with_paths_encodes_what_it_indexed(
     bare: Whenabouts, tmp_path: Path, run: Path, strange_folder: Path
 ) -> None:
@@ -113,6 +114,7 @@ def test_faults_are_one_line(bare: Whenabouts, place: Path, tmp_path: Path) -> N
     assert len(done.err.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_long_videos_are_encoded_and_searched_by_segments(bare: Whenabouts, place: Path, run: Path) -> None:
     done = bare("index", "--corpus", place, "--model", run, "--segments", "4", "--json")
     assert done.code == 0, done.err

@@ -152,6 +152,7 @@ def hero_lists() -> dict[str, list[list[Any]]]:
     return lists
 
 
+@pytest.mark.slow
 def test_a_staged_run_answers_as_its_two_systems_do(ran: Called, place: Path, capsys: Any) -> None:
     staged = ran("--checkpoint", place / "prem", "--json")
     told = json.loads(capsys.readouterr().out)
@@ -185,6 +186,7 @@ def test_a_video_that_has_a_score_of_its_own_is_ranked_by_it(
     assert set().union(*videos(tmp_path / "out.jsonl").values()) == set(names)
 
 
+@pytest.mark.slow
 def test_who_answered_is_told(ran: Called, place: Path, tmp_path: Path, capsys: Any) -> None:
     hero = write_lists(tmp_path / "data" / "val_top100", hero_lists())
     listed = ("--retriever", hero, "--localizer", place / "conquer")
@@ -215,6 +217,7 @@ def test_the_command_to_go_on_with_measures_what_was_written(ran: Called, place:
         assert {name.split()[0] for name in found} == {task.upper()}
 
 
+@pytest.mark.slow
 def test_a_staged_run_ranks_as_many_videos_as_its_retriever_does(
     ran: Called, place: Path, tmp_path: Path
 ) -> None:
@@ -263,6 +266,7 @@ def test_roles_the_wrong_way_round_are_told(ran: Called, place: Path, tmp_path: 
     assert not (tmp_path / "out.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_a_retriever_that_is_named_wins(ran: Called, place: Path) -> None:
     own = ran("--checkpoint", place / "prem")
     other = ran("--checkpoint", place / "prem", "--retriever", place / "ms_sl", name="other.jsonl")
@@ -492,6 +496,7 @@ def test_a_staged_run_is_calibrated_as_a_pair(calibrated: Path, ran: Called, pla
         ran("--checkpoint", calibrated, "--confidence", "--video-weight", "3")
 
 
+@pytest.mark.slow
 def test_explain_tells_words_of_the_retriever_and_borders_of_the_localizer(
     place: Path, capsys: Any, tmp_path: Path
 ) -> None:

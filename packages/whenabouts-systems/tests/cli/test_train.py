@@ -104,6 +104,7 @@ def test_a_training_is_told_as_json(features: Path, tmp_path: Path, capsys: Any)
     assert set(told["best"]) == {"step", "metric", "score"}
 
 
+@pytest.mark.slow
 def test_seeds_are_told_with_their_deviation(features: Path, tmp_path: Path, capsys: Any) -> None:
     assert ran(features, "--out", str(tmp_path / "runs"), "--seeds", "1,2", "--table") == 0
     shown = capsys.readouterr()
@@ -170,6 +171,7 @@ def staged(features: Path) -> Path:
     return features
 
 
+@pytest.mark.slow
 def test_stages_are_told_one_after_the_other(staged: Path, tmp_path: Path, capsys: Any) -> None:
     one = "training.epochs=1"
     assert ran(staged, "--out", str(tmp_path / "run"), "--set", one, "--table", file="both.toml") == 0
@@ -192,6 +194,7 @@ def test_stages_are_told_one_after_the_other(staged: Path, tmp_path: Path, capsy
     assert f"both: {tmp_path / 'run'}" in told.out
 
 
+@pytest.mark.slow
 def test_stages_are_told_as_json_and_may_have_settings_and_seeds(
     staged: Path, tmp_path: Path, capsys: Any
 ) -> None:

@@ -73,6 +73,7 @@ def test_a_known_moment_is_the_truth_and_its_video_is_told(corpus: Corpus) -> No
     assert all(one.iou is not None for one in told.systems[0].moments)
 
 
+@pytest.mark.slow
 def test_a_localizer_of_a_retrievers_videos_is_searched_and_explained(corpus: Corpus) -> None:
     """SQuiDNet with a score of its own for each video, after XML."""
     settings = {"streams": {"subtitle": 16}, "query_width": 16, "hidden": 32, "heads": 4}
@@ -91,6 +92,7 @@ def test_a_localizer_of_a_retrievers_videos_is_searched_and_explained(corpus: Co
     assert system.borders.start.sum() == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_prem_is_told_beside_reloclnet(corpus: Corpus) -> None:
     """Figure 6 of paper 003: two stages of one system, and another system in the same video."""
     settings = {"streams": {"subtitle": 16}, "query_width": 16, "hidden": 32, "heads": 4}

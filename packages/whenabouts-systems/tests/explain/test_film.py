@@ -44,6 +44,7 @@ def told(corpus: Corpus, video: str, systems: int = 1) -> Explanation:
     return explain(corpus, QUERY, small_xml(), other=other, video=video)
 
 
+@pytest.mark.slow
 def test_words_are_those_of_the_index_and_frames_those_of_the_file(corpus: Corpus) -> None:
     film = with_film(corpus, told(corpus, "nasa_13013.mp4")).film
     assert film is not None
@@ -69,6 +70,7 @@ def test_a_candidate_moment_has_the_frame_of_its_middle_if_its_video_has_a_pictu
     assert picture.frame.jpeg == thumbnail(Path(seen.path), 5.5, 320)
 
 
+@pytest.mark.slow
 def test_words_of_the_query_that_are_written_in_a_frame_have_their_place(
     corpus: Corpus, tmp_path: Path
 ) -> None:
@@ -95,6 +97,7 @@ def test_words_of_the_query_that_are_written_in_a_frame_have_their_place(
     assert drawn == boxes
 
 
+@pytest.mark.slow
 def test_two_systems_side_by_side_have_half_the_frames_each(corpus: Corpus) -> None:
     film = with_film(corpus, told(corpus, "nasa_13013.mp4", systems=2)).film
     assert film is not None

@@ -201,6 +201,7 @@ def test_ticks_of_the_clock_do_not_touch(seconds: float, systems: int) -> None:
         assert all(a.x1 < b.x0 for a, b in pairwise(shown))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.png", "a.svg", "a.pdf"])
 def test_the_same_film_makes_the_same_bytes(tmp_path: Path, name: str) -> None:
     told = explanation(40.0, film(40.0), 2)
@@ -210,6 +211,7 @@ def test_the_same_film_makes_the_same_bytes(tmp_path: Path, name: str) -> None:
     assert (tmp_path / name).read_bytes() == first
 
 
+@pytest.mark.slow
 def test_scripts_without_gaps_and_signs_that_mean_mathematics_are_drawn(tmp_path: Path) -> None:
     words = (Line(0.0, 20.0, "人がドアを開ける" * 30), Line(20.0, 40.0, "costs $5 or $x^$ " * 5))
     draw(explanation(40.0, Film(words=words)), tmp_path / "a.png")

@@ -95,6 +95,7 @@ def test_mapped_rows_outlive_the_file_and_cannot_be_changed(tmp_path: Path) -> N
         rows[0, 0] = 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @given(data=st.data())
 def test_a_glance_tells_zeros_and_what_is_not_finite(dtype: Any, data: st.DataObject) -> None:

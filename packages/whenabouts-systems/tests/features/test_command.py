@@ -157,6 +157,7 @@ def test_names_cannot_command_a_terminal(tmp_path: Path, capsys: pytest.CaptureF
     assert "\x1b" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_nothing_heavy_is_imported_for_help() -> None:
     import subprocess
     import sys

@@ -176,6 +176,7 @@ def test_very_small_and_very_large_numbers_do_not_mislead(tmp_path: Path, scale:
     )
 
 
+@pytest.mark.slow
 @settings(
     max_examples=25,
     deadline=None,

@@ -188,6 +188,7 @@ def test_names_that_are_not_utf8_and_a_stored_type_among_the_items(tmp_path: Pat
         source.get("type")
 
 
+@pytest.mark.slow
 def test_an_npz_or_lz4_record_that_unpacks_to_a_thousand_times_its_size(tmp_path: Path) -> None:
     import zipfile
 

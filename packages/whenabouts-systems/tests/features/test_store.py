@@ -31,6 +31,7 @@ _FLOATS = st.sampled_from(["<f2", "<f4", "<f8", ">f4"]).flatmap(
 )
 
 
+@pytest.mark.slow
 @given(_FLOATS)
 @settings(
     max_examples=60,

@@ -94,6 +94,7 @@ def test_videos_judged_for_a_query_of_the_same_words_are_taken_out_too(found: An
     assert judged["q1"] == {"v01"}
 
 
+@pytest.mark.slow
 def test_a_margin_is_how_far_a_score_is_above_what_unrelated_queries_score_on_the_same_videos(
     toy: Callable[..., Any], found: Answerability
 ) -> None:

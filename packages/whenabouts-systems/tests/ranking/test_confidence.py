@@ -185,6 +185,7 @@ def test_nothing_is_claimed_where_no_answer_is_right_or_one_video_has_all() -> N
         report(one)
 
 
+@pytest.mark.slow
 def test_people_and_programs_are_told_the_same(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from whenabouts_systems.ranking.confidence_figures import write_report

@@ -66,6 +66,7 @@ def _best(corpus: Corpus, hero: Trained, folder: Path, *, spoken: bool = True) -
     return best
 
 
+@pytest.mark.slow
 def test_the_answer_is_that_of_exported_rows_and_sentences(
     corpus: Corpus, hero: Trained, tmp_path: Path
 ) -> None:
@@ -88,6 +89,7 @@ def test_words_that_are_read_as_sentences_count_as_searched(corpus: Corpus, hero
     assert trained_on(corpus, seeing).streams == ("vision", "subtitle")
 
 
+@pytest.mark.slow
 def test_segments_are_read_with_what_is_said_in_them(corpus: Corpus, hero: Trained) -> None:
     found = corpus.search(QUERY, 5, model=hero, segments=8)
     assert found.moments

@@ -56,6 +56,7 @@ def test_what_lies_behind_the_videos_end_counts_for_its_last_clip_at_most() -> N
     np.testing.assert_allclose(found, [[1, 0, 0], [0, 1, 0]])
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_rows_equal_a_plain_loop(data: st.DataObject) -> None:

@@ -59,6 +59,7 @@ def assert_same(one: Path, other: Path) -> None:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
 
 
+@pytest.mark.slow
 def test_a_training_leaves_a_folder_that_can_be_used(tiny: Any, tmp_path: Path) -> None:
     lines_logged: list[str] = []
     outcome = begun(tiny, tmp_path / "run", log=lines_logged.append)
@@ -100,6 +101,7 @@ def test_a_training_learns(tiny: Any, tmp_path: Path) -> None:
     assert best["metrics"]["VR R@1"] > 0.5
 
 
+@pytest.mark.slow
 def test_the_best_weights_are_kept_and_not_the_last(
     tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +132,7 @@ def test_the_same_seed_trains_the_same_and_another_does_not(tiny: Any, tmp_path:
     assert any(not torch.equal(one, theirs[name]) for name, one in ours.items())
 
 
+@pytest.mark.slow
 def test_the_learning_rate_rises_and_falls_to_nearly_nothing(tiny: Any, tmp_path: Path) -> None:
     settings = ("training.epochs=8", "training.warmup=0.25", 'data.validation=""')
     begun(tiny, tmp_path / "run", *settings)
@@ -139,6 +142,7 @@ def test_the_learning_rate_rises_and_falls_to_nearly_nothing(tiny: Any, tmp_path
     assert rates[-1] == pytest.approx(1e-3 / 24 / 0.75)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("steps", "optimizer"), [(1, "bertadam"), (5, "adamw")])
 def test_a_training_goes_on_to_the_numbers_of_an_unbroken_one(
     tiny: Any, tmp_path: Path, steps: int, optimizer: str
@@ -152,6 +156,7 @@ def test_a_training_goes_on_to_the_numbers_of_an_unbroken_one(
     assert_same(tmp_path / "whole", tmp_path / "broken")
 
 
+@pytest.mark.slow
 def test_evaluations_inside_an_epoch_are_resumed_too(tiny: Any, tmp_path: Path) -> None:
     settings = ["training.evaluate_every=0.34", "training.epochs=2"]
     begun(tiny, tmp_path / "whole", *settings)
@@ -297,6 +302,7 @@ def test_a_training_whose_state_is_gone_does_not_begin_again_unasked(
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
 
+@pytest.mark.slow
 def test_a_training_that_died_before_its_first_epoch_begins_again(
     tiny: Any, whole: Path, tmp_path: Path
 ) -> None:
@@ -316,6 +322,7 @@ def test_two_trainings_do_not_share_a_folder(tiny: Any, tmp_path: Path) -> None:
             (tmp_path / "run" / run_folder.LOCK).unlink()  # it lets nobody in
 
 
+@pytest.mark.slow
 def test_it_stops_after_evaluations_without_a_gain(tiny: Any, tmp_path: Path) -> None:
     outcome = begun(
         tiny, tmp_path / "run", "training.epochs=50", "training.patience=2", "training.learning_rate=1e-9"
@@ -400,6 +407,7 @@ def test_a_validation_without_labels_is_refused_before_the_first_step(tiny: Any,
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_what_is_refused_before_a_state_is_kept_leaves_no_folder(tiny: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"training\.rates: no parameter's name begins with 'nosuch'"):
         begun(tiny, tmp_path / "run", "training.rates={nosuch=3.0}")
@@ -425,6 +433,7 @@ def test_bf16_trains_as_well(tiny: Any, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_seeds_have_folders_of_their_own_and_a_table(tiny: Any, tmp_path: Path) -> None:
     experiment = load_experiment(tiny.experiment, ["training.epochs=1"])
     machine = open_device("cpu")
@@ -447,6 +456,7 @@ def test_seeds_have_folders_of_their_own_and_a_table(tiny: Any, tmp_path: Path) 
     assert not (tmp_path / "more").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

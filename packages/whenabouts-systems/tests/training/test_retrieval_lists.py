@@ -83,6 +83,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[RetrievalNegatives]:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("measure", ["general", "disjoint", "exclusive"])
 def test_conquer_learns_from_the_negatives_of_a_list(tiny: Any, tmp_path: Path, measure: str) -> None:
     """The videos' cross-entropy of "exclusive" cannot be computed without negatives."""
@@ -112,6 +113,7 @@ SQUIDNET = (
 )
 
 
+@pytest.mark.slow
 def test_squidnet_learns_from_fewer_negatives_where_a_query_says_the_usual(
     tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +173,7 @@ def test_a_localizer_is_validated_in_the_videos_that_lists_name(tiny: Any, tmp_p
     assert {one["video_id"] for line in answers for one in json.loads(line)["moments"]} == {"v6"}
 
 
+@pytest.mark.slow
 def test_the_ranked_program_validates_in_drawn_videos_and_never_finds_the_right_one(
     tiny: Any, tmp_path: Path
 ) -> None:
@@ -192,6 +195,7 @@ def test_the_ranked_program_validates_in_drawn_videos_and_never_finds_the_right_
     assert {one["video_id"] for line in answers for one in json.loads(line)["moments"]} == {"v5", "v6"}
 
 
+@pytest.mark.slow
 def test_a_trained_retriever_ranks_the_validation_split_too(
     tiny: Any, tmp_path: Path, retriever: Path
 ) -> None:
@@ -227,6 +231,7 @@ def test_a_localizer_that_cannot_be_validated_is_told_before_the_first_step(
         begun(tiny, tmp_path / "run", *CONQUER, *VALIDATED, f"data.retrieved.validation={validation}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("released", [False, True])
 @pytest.mark.parametrize("folder", ["tvr", "tvr_ranking", "simulated_charades"])
 def test_the_shipped_squidnet_trains(tiny: Any, tmp_path: Path, folder: str, released: bool) -> None:
@@ -279,6 +284,7 @@ def test_the_shipped_exclusive_conquer_trains(tiny: Any, tmp_path: Path, folder:
     assert losses[0] == pytest.approx(0.05 * np.log(4), rel=0.02)
 
 
+@pytest.mark.slow
 def test_a_trained_retriever_ranks_the_training_split_itself(
     tiny: Any, tmp_path: Path, retriever: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,6 +303,7 @@ def test_a_trained_retriever_ranks_the_training_split_itself(
             assert [examples.videos[video].id for video in made[0].candidates(query)] == expected
 
 
+@pytest.mark.slow
 def test_encodings_of_many_clips_lie_in_a_folder_meanwhile(
     tiny: Any, tmp_path: Path, retriever: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,6 +328,7 @@ def test_encodings_of_many_clips_lie_in_a_folder_meanwhile(
         assert np.array_equal(made[0].candidates(query), made[1].candidates(query))
 
 
+@pytest.mark.slow
 def test_a_retriever_reads_features_of_its_own(tiny: Any, tmp_path: Path) -> None:
     with h5py.File(tiny.folder / "vision.h5") as clips, h5py.File(tiny.folder / "other.h5", "w") as others:
         for name in clips:
@@ -405,6 +413,7 @@ def test_lists_may_be_asked_for_to_leave_examples_out_alone(tiny: Any, tmp_path:
     assert outcome.steps == 1
 
 
+@pytest.mark.slow
 def test_a_training_with_negatives_that_was_broken_off_goes_on_to_the_same_numbers(
     tiny: Any, tmp_path: Path, retriever: Path
 ) -> None:
@@ -417,6 +426,7 @@ def test_a_training_with_negatives_that_was_broken_off_goes_on_to_the_same_numbe
     assert_same_tensors(tmp_path / "whole", tmp_path / "broken", "state.safetensors")
 
 
+@pytest.mark.slow
 def test_a_list_lies_beside_the_annotations_or_where_the_program_runs(
     tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -430,6 +440,7 @@ def test_a_list_lies_beside_the_annotations_or_where_the_program_runs(
     assert begun(tiny, tmp_path / "more", *settings).steps == 3
 
 
+@pytest.mark.slow
 def test_heros_lists_are_read_from_a_folder_of_lmdb(
     tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -489,6 +500,7 @@ def test_a_retriever_without_its_experiment_is_refused(tiny: Any, tmp_path: Path
         begun(tiny, tmp_path / "run", *CONQUER, f"data.retrieved.lists={retriever}")
 
 
+@pytest.mark.slow
 def test_a_stage_is_the_folder_beside_that_of_the_training(
     tiny: Any, tmp_path: Path, retriever: Path
 ) -> None:

@@ -156,6 +156,7 @@ def test_what_cannot_be_done_is_an_error_that_says_why(place: Path) -> None:
     asked_here(place, work)
 
 
+@pytest.mark.slow
 def test_pictures_of_a_file_that_is_another_one_now_are_not_shown(samples: Path, tmp_path: Path) -> None:
     film, other, place = tmp_path / "film.mp4", tmp_path / "private" / "other.mp4", tmp_path / "c.corpus"
     other.parent.mkdir()
@@ -212,6 +213,7 @@ async def over_http(address: str, token: str) -> AsyncIterator[Client]:
         yield client
 
 
+@pytest.mark.slow
 def test_over_http_with_the_servers_token(place: Path) -> None:
     command = [sys.executable, "-m", "whenabouts", "mcp", "--corpus", str(place), "--http", "127.0.0.1:0"]
     environment = {**os.environ, "WHENABOUTS_TOKEN": TOKEN}
@@ -231,6 +233,7 @@ def test_over_http_with_the_servers_token(place: Path) -> None:
         assert server.wait(20) in (0, -15)
 
 
+@pytest.mark.slow
 def test_guests_over_http_get_the_tools_that_their_scopes_allow(place: Path, tmp_path: Path) -> None:
     guests = Guests(tmp_path / "friends.json")
     reader, collector, adder = guests.add("Ada"), guests.add("Bo", ["collect"]), guests.add("Cy", ["index"])
@@ -315,6 +318,7 @@ async def refused(client: Client, said: str, tool: str, **arguments: Any) -> Non
     assert result.is_error and said in text(result), text(result)
 
 
+@pytest.mark.slow
 def test_videos_are_added_only_where_a_folder_is_allowed(samples: Path, tmp_path: Path) -> None:
     """The plan comes first, hostile names stay short data, and refusals give the reason."""
     folder, corpus = tmp_path / "no: place" / "videos", tmp_path / "new.corpus"

@@ -78,6 +78,7 @@ def called(place: Path, name: str, arguments: dict[str, Any], **how: Any) -> dic
     return asked(place, work, **how)  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 def test_the_player_is_offered_to_clients_that_show_it_and_to_no_other(place: Path) -> None:
     async def names(client: Client) -> dict[str, Any]:
         return {tool.name: tool.meta for tool in (await client.list_tools()).tools}
@@ -89,6 +90,7 @@ def test_the_player_is_offered_to_clients_that_show_it_and_to_no_other(place: Pa
         assert asked(place, names, extension=other).keys() == offered.keys() - {"play", "film"}
 
 
+@pytest.mark.slow
 def test_over_pipes_too(place: Path) -> None:
     command = StdioServerParameters(
         command=sys.executable, args=["-m", "whenabouts", "mcp", "--corpus", str(place)], env={**os.environ}

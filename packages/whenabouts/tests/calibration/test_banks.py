@@ -70,6 +70,7 @@ def test_a_language_with_sentences_is_a_group_and_any_other_joins_what_its_words
     assert list(banks.groups) == ["fr", "en", "fi"]
 
 
+@pytest.mark.slow
 def test_the_main_group_is_one_with_sentences_if_there_is_any(tmp_path: Path) -> None:
     assert _banks(tmp_path / "a", ("fi", FINNISH), ("fi", FINNISH), ("de", "x")).main == "de"
     assert _banks(tmp_path / "b", ("fi", FINNISH), ("", "a")).main == "fi"

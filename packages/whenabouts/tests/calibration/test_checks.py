@@ -81,6 +81,7 @@ class Asked:
         return str(shown["description"]) in str(shown["words"])
 
 
+@pytest.mark.slow
 def test_each_question_shows_one_right_and_one_wrong_moment(corpus: Corpus, tmp_path: Path) -> None:
     asked, shares = Asked.of(corpus, tmp_path / "known.jsonl"), list[float]()
     total = len(asked.places)
@@ -128,6 +129,7 @@ def test_borders_are_used_if_ten_or_more_were_moved_and_surely_nearer_to_the_tru
     assert rates.overlap == pytest.approx((0.5, 1 - late / count), abs=0.01)
 
 
+@pytest.mark.slow
 def test_made_questions_show_no_wrong_moment_that_says_the_words_and_unread_answers_are_counted(
     corpus: Corpus,
 ) -> None:
@@ -146,6 +148,7 @@ def test_made_questions_show_no_wrong_moment_that_says_the_words_and_unread_answ
         assert shown is first[shown["description"]] or not set(shown["description"].split()) <= words
 
 
+@pytest.mark.slow
 def test_a_checker_that_stops_keeps_nothing_and_bad_counts_and_questions_are_told(
     corpus: Corpus, tmp_path: Path
 ) -> None:

@@ -47,6 +47,7 @@ def test_the_dots_are_the_bins_with_their_intervals() -> None:
         assert error is not None and axes.get_title().endswith(f"expected calibration error {error:.3f}")
 
 
+@pytest.mark.slow
 def test_the_second_figure_needs_known_answers(tmp_path: Path) -> None:
     unrelated = Outcome("unrelated", 0.1, True, False, False, False, "0")
     names = ["reliability.svg", "reliability.png"]

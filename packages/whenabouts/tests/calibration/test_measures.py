@@ -132,6 +132,7 @@ def test_an_unrelated_sentence_is_judged_without_its_own_score(
         assert by_row[row].confidence == pytest.approx(result.moments[0].confidence)
 
 
+@pytest.mark.slow
 def test_a_made_question_has_the_outcome_of_a_search(small: Small) -> None:
     made, searcher = made_from(small.store, MADE), small.searcher
     assert small.report.made and len(made) == MADE
@@ -241,6 +242,7 @@ def _store(place: Path, name: str, language: str, lines: Sequence[str]) -> tuple
     return store, {"subtitle": text}
 
 
+@pytest.mark.slow
 def test_few_clips_are_asked_forty_sentences_and_one_video_is_never_taken_out(tmp_path: Path) -> None:
     lines = ["gulls steal bread from the tired cooks of this narrow boat while maps swing"]
     store, encoders = _store(tmp_path, "one", "en", lines)
@@ -256,6 +258,7 @@ def test_few_clips_are_asked_forty_sentences_and_one_video_is_never_taken_out(tm
     assert unasked.not_measured.startswith("no words to make questions of")
 
 
+@pytest.mark.slow
 def test_where_no_group_has_sentences_in_its_language_nothing_is_asked(tmp_path: Path) -> None:
     lines = ["Häviöfunktio pienenee jokaisella askeleella"] * 2
     store, encoders = _store(tmp_path, "luento", "fi", lines)

@@ -34,6 +34,7 @@ def documents(texts: Sequence[str] = TEXTS) -> list[Document]:
     return [Document(text) for text in texts]
 
 
+@pytest.mark.slow
 @real
 def test_a_cross_encoder_scores_as_its_library_does(cross_encoder_folder: Callable[..., Path]) -> None:
     from sentence_transformers import CrossEncoder

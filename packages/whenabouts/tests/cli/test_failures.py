@@ -81,6 +81,7 @@ def test_the_place_of_an_error_is_in_the_package_and_not_in_a_folder_of_its_name
     assert "KeyError: 'x' (main.py, line" in done.err
 
 
+@pytest.mark.slow
 def test_the_variable_shows_the_trace(tmp_path: Path) -> None:
     command = [*PROGRAM, "stats", "--corpus", str(tmp_path / "none")]
     plain = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -92,6 +93,7 @@ def test_the_variable_shows_the_trace(tmp_path: Path) -> None:
     assert debug.stderr.endswith(plain.stderr)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has /dev/full")
 def test_a_full_disk_behind_the_output_is_a_failure(tmp_path: Path) -> None:
     Corpus(tmp_path / "c", create=True)
@@ -105,6 +107,7 @@ def test_a_full_disk_behind_the_output_is_a_failure(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_closed_outputs_are_no_traceback(tmp_path: Path) -> None:
     Corpus(tmp_path / "c", create=True)
     for place, closing in (("c", ">&-"), ("none", "2>&-"), ("none", ">&- 2>&-")):

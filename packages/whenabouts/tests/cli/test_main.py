@@ -86,6 +86,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert "usage: whenabouts" in done.stdout
 
 
+@pytest.mark.slow
 def test_with_debug_an_error_shows_where_it_comes_from(tmp_path: Path) -> None:
     command = [*PROGRAM, "--debug", "stats", "--corpus", str(tmp_path / "none")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -104,6 +105,7 @@ def test_a_pipe_that_is_closed_early_is_no_error(corpus: Path, form: str) -> Non
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["index", "--help"], ["search", "the volcano erupted", "--json"]])
 def test_an_output_without_unicode_gets_escapes(corpus: Path, arguments: list[str]) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "WHENABOUTS_CORPUS": str(corpus)}
@@ -114,6 +116,7 @@ def test_an_output_without_unicode_gets_escapes(corpus: Path, arguments: list[st
         assert len(json.loads(done.stdout)["moments"]) == 10
 
 
+@pytest.mark.slow
 def test_on_a_terminal_there_is_a_table_with_links(corpus: Path) -> None:
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"}
@@ -134,6 +137,7 @@ def test_on_a_terminal_there_is_a_table_with_links(corpus: Path) -> None:
     assert "friday.mp4#t=4.300,6.000" in text
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_exit_code_130_and_no_traceback(corpus: Path, samples: Path) -> None:
     command = [*PROGRAM, "index", str(samples), "--corpus", str(corpus), "--wait"]
     # While this process writes, the other one waits, so it can be stopped at a known point.

@@ -26,6 +26,7 @@ def films(samples: Path, tmp_path: Path) -> Path:
     return films
 
 
+@pytest.mark.slow
 def test_moved_files_are_planned_then_found_by_their_content(
     bare: Whenabouts, films: Path, samples: Path
 ) -> None:
@@ -58,6 +59,7 @@ def test_moved_files_are_planned_then_found_by_their_content(
     assert bare("relocate", str(disk), *at).json == {"found": [], "missing": [], "problems": []}
 
 
+@pytest.mark.slow
 def test_what_is_not_found_is_said_with_what_to_do(bare: Whenabouts, films: Path, samples: Path) -> None:
     at = ("--corpus", str(films.parent / "own.corpus"))
     (films / "friday.mp4").unlink()
@@ -80,6 +82,7 @@ def test_what_is_not_found_is_said_with_what_to_do(bare: Whenabouts, films: Path
     ]
 
 
+@pytest.mark.slow
 def test_another_indexer_is_named_or_waited_for(bare: Whenabouts, films: Path) -> None:
     corpus = Corpus(films.parent / "own.corpus")
     at = ("--corpus", str(films.parent / "own.corpus"))

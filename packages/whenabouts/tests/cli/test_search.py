@@ -233,6 +233,7 @@ def test_without_a_corpus_it_says_how_to_name_or_make_one(
     assert bare("search", "x", "--corpus", str(tmp_path / "file")).code == 2
 
 
+@pytest.mark.slow
 def test_a_corpus_without_anything_to_search_says_so(bare: Whenabouts, tmp_path: Path) -> None:
     place, broken = tmp_path / "empty.corpus", tmp_path / "broken.mp4"
     broken.write_text("no video at all")

@@ -29,6 +29,7 @@ def test_a_checker_needs_a_question_to_be_measured(whenabouts: Whenabouts) -> No
     assert "0 questions: give 1 or more" in done.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reply", [Reply(b"{}", 500), Reply(b"<html>", 200), Reply(hangs=True)])
 def test_where_no_moment_was_checked_none_is_said_to_be(whenabouts: Whenabouts, reply: Reply) -> None:
     plain = whenabouts("search", QUERY).json

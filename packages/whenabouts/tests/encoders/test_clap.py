@@ -28,6 +28,7 @@ def _unit(output: Any) -> NDArray[np.float32]:
     return unit
 
 
+@pytest.mark.slow
 def test_sounds_equal_the_model_behind_its_own_extractor(
     folder: Path, sounds: list[NDArray[np.float32]]
 ) -> None:

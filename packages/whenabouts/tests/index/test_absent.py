@@ -70,6 +70,7 @@ def test_deleted_files_are_marked_and_said_and_taken_out_only_when_that_is_wishe
     assert corpus.add(videos).added == 1  # what was pruned was not removed by its owner
 
 
+@pytest.mark.slow
 def test_a_file_that_is_back_is_no_longer_gone(corpus: Corpus, videos: Path, tmp_path: Path) -> None:
     aside = shutil.move(videos / "beetles.vtt", tmp_path / "aside.vtt")
     assert len(corpus.add(videos).gone) == 1
@@ -97,6 +98,7 @@ def test_a_folder_without_any_file_is_not_pruned_for_its_disk_may_not_be_connect
     assert len(corpus.videos()) == 3
 
 
+@pytest.mark.slow
 def test_what_was_removed_stays_out_until_it_is_wished_again(corpus: Corpus, videos: Path) -> None:
     corpus.remove("beetles")
     os.utime(videos / "beetles.vtt")
@@ -112,6 +114,7 @@ def test_what_was_removed_stays_out_until_it_is_wished_again(corpus: Corpus, vid
     assert corpus.add(videos).added == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prune", [False, True])
 def test_subtitles_whose_recording_is_gone_are_no_recording_unasked(
     corpus: Corpus, videos: Path, prune: bool
@@ -126,6 +129,7 @@ def test_subtitles_whose_recording_is_gone_are_no_recording_unasked(
     assert corpus.add(videos, again=True).added == 2
 
 
+@pytest.mark.slow
 def test_subtitles_that_a_renamed_recording_left_are_a_transcript_at_once(
     corpus_dir: Path, videos: Path
 ) -> None:
@@ -166,6 +170,7 @@ def test_a_file_in_a_folder_names_what_is_left_out_below_it(videos: Path) -> Non
     assert "drafts/glacier.vtt" not in found(videos)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [

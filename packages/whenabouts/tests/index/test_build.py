@@ -217,6 +217,7 @@ def test_what_a_person_says_outlives_new_subtitles(indexer: Indexer, take: Calla
     assert indexer.row("friday.mp4").metadata["year"] == "1940"
 
 
+@pytest.mark.slow
 def test_speech_is_recognised_once_whatever_happens_to_file_and_encoder(
     indexer: Indexer, take: Callable[..., Path]
 ) -> None:
@@ -326,6 +327,7 @@ def test_two_videos_of_one_name_live_side_by_side(indexer: Indexer, take: Callab
     assert rows["two"].video_id == f"{rows['one'].video_id}-2"
 
 
+@pytest.mark.slow
 def test_the_memory_of_this_process_does_not_grow_with_a_video_beyond_its_vectors(
     indexer: Indexer,
 ) -> None:
@@ -342,6 +344,7 @@ def test_the_memory_of_this_process_does_not_grow_with_a_video_beyond_its_vector
     assert len(indexer.clips("vision", "1.mp4")) == clips
 
 
+@pytest.mark.slow
 def test_a_reader_that_dies_in_mid_file_costs_that_file_only(
     indexer: Indexer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,6 +125,7 @@ def test_nothing_is_sent_without_encryption_unless_that_is_allowed(putting: Putt
     assert putting.asked == []
 
 
+@pytest.mark.slow
 def test_of_two_writers_that_put_the_same_key_one_is_refused(tmp_path: Path) -> None:
     """What every commit rests on, with the client that commits: obstore and LanceDB share it."""
     with running("moto", tmp_path) as server:

@@ -104,6 +104,7 @@ def recall(store: Store, queries: Matrix) -> float:
     return found / (20 * len(queries))
 
 
+@pytest.mark.slow
 def test_sentences_outside_the_cone_find_what_the_aim_says_once_the_effort_is_measured(store: Store) -> None:
     asked = sentences(5, 100)
     before = recall(store, asked)
@@ -119,6 +120,7 @@ def test_sentences_outside_the_cone_find_what_the_aim_says_once_the_effort_is_me
     assert store.stats().streams["vision"].recall == chosen.recall
 
 
+@pytest.mark.slow
 def test_what_was_measured_is_kept_with_the_index_and_used_by_each_reader(
     once_measured: Store, measured: Store
 ) -> None:
@@ -135,6 +137,7 @@ def test_what_was_measured_is_kept_with_the_index_and_used_by_each_reader(
     assert [hits.index.tolist() for hits in together] == [hits.index.tolist() for hits in alone]
 
 
+@pytest.mark.slow
 def test_clips_are_found_with_less_effort_than_sentences(measured: Store) -> None:
     of_sentences = measured._indices["vision"]
     measured.measure_effort("vision", None)
@@ -144,6 +147,7 @@ def test_clips_are_found_with_less_effort_than_sentences(measured: Store) -> Non
     assert of_clips.recall is not None and of_clips.recall >= effort.AIM
 
 
+@pytest.mark.slow
 def test_what_is_like_clips_is_searched_by_the_effort_of_clips(measured: Store) -> None:
     store, index = measured, measured._indices["vision"]
     assert lookup.effort_of(index) == index.effort
@@ -182,6 +186,7 @@ def test_queries_without_length_measure_nothing(store: Store) -> None:
     assert list(store.streams_without_effort) == ["vision"]
 
 
+@pytest.mark.slow
 def test_an_index_that_is_trained_again_is_measured_again(store: Store) -> None:
     store.measure_effort("vision", sentences(4, 20))
     start = np.arange(CLIPS * VIDEOS, dtype=np.float64)
@@ -222,6 +227,7 @@ def test_an_effort_says_what_it_may_be() -> None:
         Effort(float("nan"), 200, 2)
 
 
+@pytest.mark.slow
 def test_an_index_run_measures_the_effort_and_stats_shows_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,6 +133,7 @@ def test_a_sample_that_fails_leaves_what_is_declared(tmp_path: Path) -> None:
     assert planned(tmp_path, [costing(run, 100.0, varies=True)]).estimate == declared
 
 
+@pytest.mark.slow
 def test_frames_that_differ_cost_and_those_that_stand_do_not(tmp_path: Path) -> None:
     def shade(value: int) -> NDArray[np.uint8]:
         return np.full((64, 64, 3), value, np.uint8)

@@ -229,6 +229,7 @@ def test_keys_of_segments_are_asked_by_the_streams_that_their_segment_has(store:
     assert sorted(keys.nearest("said", query, 99, kind=("said", "seen")).index) == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grown", [False, True], ids=["indexed", "and more since"])
 def test_scores_of_several_streams_are_true_also_with_a_vector_index(
     store: Store, grown: bool, monkeypatch: pytest.MonkeyPatch

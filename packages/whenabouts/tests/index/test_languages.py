@@ -55,6 +55,7 @@ def test_all_languages_are_kept_and_english_is_searched_not_the_first_of_the_alp
     assert corpus.show("friday@0:00-0:01", "de").words == ()
 
 
+@pytest.mark.slow
 def test_the_language_that_is_named_is_searched_from_then_on(corpus_dir: Path, video: Path) -> None:
     corpus = Corpus(corpus_dir, create=True)
     corpus.add(video.parent, processes=1)
@@ -68,6 +69,7 @@ def test_the_language_that_is_named_is_searched_from_then_on(corpus_dir: Path, v
         corpus.add(video.parent, language="klingon language")
 
 
+@pytest.mark.slow
 def test_a_file_without_a_language_comes_first_and_one_track_alone_is_not_listed(
     corpus_dir: Path, video: Path
 ) -> None:
@@ -83,6 +85,7 @@ def test_a_file_without_a_language_comes_first_and_one_track_alone_is_not_listed
         corpus.show("friday", "de")
 
 
+@pytest.mark.slow
 def test_kept_subtitles_are_not_taken_for_recognised_speech(corpus_dir: Path, video: Path) -> None:
     corpus = Corpus(corpus_dir, create=True)
     corpus.add(video.parent, processes=1)

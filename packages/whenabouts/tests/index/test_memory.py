@@ -148,6 +148,7 @@ def test_every_half_is_the_same_in_full_precision() -> None:
     np.testing.assert_array_equal(memory.in_full(finite), finite.astype(np.float32))
 
 
+@pytest.mark.slow
 def test_large_streams_take_no_more_together_than_they_may(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +171,7 @@ def test_large_streams_take_no_more_together_than_they_may(
     )
 
 
+@pytest.mark.slow
 def test_vectors_of_a_small_stream_are_kept_in_full_and_give_the_same_hits(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

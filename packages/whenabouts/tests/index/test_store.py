@@ -236,6 +236,7 @@ NASTY = [
 ]
 
 
+@pytest.mark.slow
 def test_ids_with_quotes_and_sql_are_only_names(store: Store) -> None:
     store.put_videos([(record(name), {"subtitle": clips(2)}) for name in NASTY])
     for name in NASTY:
@@ -247,6 +248,7 @@ def test_ids_with_quotes_and_sql_are_only_names(store: Store) -> None:
         assert len(store.videos()) == left
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(
     st.lists(
@@ -438,6 +440,7 @@ def test_a_half_made_corpus_is_made_whole(tmp_path: Path) -> None:
     assert Store.open(tmp_path, create=True).videos() == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to become somebody without permission")
 def test_a_corpus_that_may_not_be_read_says_so(store: Store) -> None:
     code = (
@@ -511,6 +514,7 @@ def indexed(built: tuple[Store, NDArray[np.float32]], tmp_path: Path) -> tuple[S
 # more partitions 0.94 and 0.80 for the next two; with filters tried on the answers only 0.32, 0.11, 0.02 for
 # the last three. (Half of all videos is less than all only for a k as small as here: over a million clips
 # and k = 200 it is 0.996 against 0.986.)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("share", "least"), [(1.0, 0.95), (0.5, 0.93), (0.3, 0.98), (0.1, 0.98), (0.03, 0.98)]
 )
@@ -543,6 +547,7 @@ def reader_of(store: Store, *, is_kept: bool) -> Store:
     return reader
 
 
+@pytest.mark.slow
 def test_an_indexed_stream_in_memory_answers_as_the_files_do(
     built: tuple[Store, NDArray[np.float32]],
 ) -> None:
@@ -566,6 +571,7 @@ def test_an_indexed_stream_in_memory_answers_as_the_files_do(
     assert len(kept.match_text("subtitle", "w", 7)) == 7
 
 
+@pytest.mark.slow
 def test_a_large_stream_that_cannot_be_read_is_read_at_a_later_search(
     built: tuple[Store, NDArray[np.float32]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -628,6 +634,7 @@ def test_clips_added_after_indexing_are_found_at_once(indexed: tuple[Store, NDAr
     assert "new" not in store.nearest("subtitle", vector[1], 5).video_ids
 
 
+@pytest.mark.slow
 def test_many_small_writes_are_merged(store: Store) -> None:
     for number in range(20):
         store.put_video(record(f"v{number}"), {"subtitle": clips(2)})
@@ -654,6 +661,7 @@ def test_stats_count_what_is_there(store: Store) -> None:
     assert stats.bytes > 1000
 
 
+@pytest.mark.slow
 def test_a_cold_start_needs_no_table_libraries_and_no_rest_client() -> None:
     code = (
         "import sys, json, tempfile\nfrom whenabouts.index.store import Store\n"

@@ -58,6 +58,7 @@ def deadly(place: Path, table: str = "corpus") -> Path:
     return place
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", ["corpus", "videos", "clips_subtitle"])
 def test_a_file_that_would_end_this_process_is_refused_with_its_table(tmp_path: Path, table: str) -> None:
     place = deadly(tmp_path / "c", table)
@@ -86,6 +87,7 @@ def test_what_this_user_wrote_is_not_read_apart_nor_while_it_is_written(
     assert looks == []
 
 
+@pytest.mark.slow
 def test_a_killed_writer_is_no_stranger(tmp_path: Path, looks: list[Path]) -> None:
     corpus_at(tmp_path / "c")
     writes = (
@@ -98,6 +100,7 @@ def test_a_killed_writer_is_no_stranger(tmp_path: Path, looks: list[Path]) -> No
     assert looks == []
 
 
+@pytest.mark.slow
 def test_a_stranger_is_read_apart_once_and_again_after_a_change(
     tmp_path: Path, state: Path, looks: list[Path]
 ) -> None:
@@ -119,6 +122,7 @@ def test_a_copy_that_keeps_times_is_known(tmp_path: Path, looks: list[Path]) -> 
     assert looks == []
 
 
+@pytest.mark.slow
 def test_a_table_that_unpacks_to_far_more_than_its_size_is_refused(tmp_path: Path, state: Path) -> None:
     place = tmp_path / "c"
     corpus_at(place)
@@ -135,6 +139,7 @@ def test_a_table_that_unpacks_to_far_more_than_its_size_is_refused(tmp_path: Pat
         Store.open(place)
 
 
+@pytest.mark.slow
 def test_where_no_note_can_be_kept_a_corpus_opens_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +149,7 @@ def test_where_no_note_can_be_kept_a_corpus_opens_all_the_same(
     assert len(Store.open(tmp_path / "c").videos()) == 3
 
 
+@pytest.mark.slow
 def test_the_second_process_has_a_limit_of_memory_and_leaves_no_core_dump(tmp_path: Path) -> None:
     corpus_at(tmp_path / "c")
     read = (

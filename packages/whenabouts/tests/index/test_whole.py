@@ -117,6 +117,7 @@ def half_write(store: Store) -> None:
     store._clips("subtitle").delete("video_id = 'v0'")
 
 
+@pytest.mark.slow
 def test_a_video_that_a_dead_writer_left_half_written_is_no_answer(place: Path) -> None:
     half_write(Store.open(place))
     store = Store.open(place)

@@ -68,6 +68,7 @@ def _ask(
     return send("GET", url, headers={}, seconds=seconds, idle_seconds=idle_seconds, most_bytes=most_bytes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scheme", "answer"),
     [

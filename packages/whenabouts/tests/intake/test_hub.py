@@ -221,6 +221,7 @@ def test_the_key_is_for_the_hub_and_not_for_where_it_sends(
         assert set(other.keys) == {None}
 
 
+@pytest.mark.slow
 def test_a_download_that_broke_off_is_no_model(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "_PAUSE_SECONDS", 0.0)
     server.breaks_after = 0

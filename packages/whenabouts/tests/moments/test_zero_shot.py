@@ -149,6 +149,7 @@ def test_moments_of_a_video_do_not_overlap_more_than_allowed(parts: list[Curves]
             assert ((shared <= config.nms_iou * union) | (np.arange(len(own)) == i)).all()
 
 
+@pytest.mark.slow
 @given(st.lists(video(), min_size=2, max_size=5), SETTINGS)
 def test_a_video_gets_the_same_moments_in_any_batch(parts: list[Curves], config: Config) -> None:
     localizer = ZeroShotLocalizer(config)

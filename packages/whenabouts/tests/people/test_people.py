@@ -95,6 +95,7 @@ def test_who_is_not_there_is_said_with_those_who_are(corpus: Corpus) -> None:
         corpus.search("engine", streams="speaker")
 
 
+@pytest.mark.slow
 def test_facts_of_a_video_with_the_same_key_still_count(tmp_path: Path, corpus: Corpus) -> None:
     lecture = write(tmp_path / "lecture.vtt", [("Eve", "The glacier of the pole."), ("Kim", "Ice.")] * 3)
     with uncalibrated():
@@ -103,6 +104,7 @@ def test_facts_of_a_video_with_the_same_key_still_count(tmp_path: Path, corpus: 
     assert "lecture" in found
 
 
+@pytest.mark.slow
 def test_names_are_given_merged_and_taken_back(corpus: Corpus) -> None:
     role = next(name for name in names(corpus) if name.startswith("Speaker 1 (talk"))
     assert corpus.people.name(role, "  Cy\n Young ") == 1
@@ -125,6 +127,7 @@ def test_what_is_no_name_is_refused(corpus: Corpus, name: str, why: str) -> None
     assert "Ada" in names(corpus)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["../../etc/passwd", "<script>alert(1)</script>", "O'Hara \"; DROP", "名前"])
 def test_any_other_name_is_kept_as_it_is(corpus: Corpus, name: str) -> None:
     corpus.people.name("Ada", name)
@@ -132,6 +135,7 @@ def test_any_other_name_is_kept_as_it_is(corpus: Corpus, name: str) -> None:
     assert corpus.people.forget(name) > 0
 
 
+@pytest.mark.slow
 def test_names_outlive_indexing_again(tmp_path: Path, corpus: Corpus) -> None:
     corpus.people.name("Ada", "Ada Lovelace")
     write(tmp_path / "films" / "talk.vtt", [*TALK, ("Ada", "One more word.")])
@@ -140,6 +144,7 @@ def test_names_outlive_indexing_again(tmp_path: Path, corpus: Corpus) -> None:
     assert Corpus(tmp_path / "corpus").people.listed()[0].name == "Ada Lovelace"
 
 
+@pytest.mark.slow
 def test_nobody_unknown_is_named_merged_or_forgotten(corpus: Corpus) -> None:
     with pytest.raises(UsageError, match="nobody is called 'Zoe'; there is Ben, Ada"):
         corpus.people.name("Zoe", "Y")
@@ -149,6 +154,7 @@ def test_nobody_unknown_is_named_merged_or_forgotten(corpus: Corpus) -> None:
         corpus.people.merge("Ada", "Ada")
 
 
+@pytest.mark.slow
 def test_a_person_whose_name_is_given_in_other_case_is_that_person(corpus: Corpus) -> None:
     assert corpus.people.merge("ada", "Ben") == 1
     assert "ada" not in names(corpus) and names(corpus)["Ada"] == 2

@@ -141,6 +141,7 @@ def test_a_sound_in_a_list_of_all_streams_is_as_sure_as_by_itself() -> None:
     assert in_all.moments[0].confidence == alone.moments[0].confidence
 
 
+@pytest.mark.slow
 def test_a_query_in_another_language_is_judged_by_what_was_learned_of_such(samples_corpus: Path) -> None:
     corpus = Corpus(samples_corpus)
     model = corpus.store.streams["subtitle"].encoder

@@ -36,6 +36,7 @@ def corpus(videos: Path) -> Corpus:
     return made
 
 
+@pytest.mark.slow
 def test_the_nouns_import_from_the_top_without_pytorch() -> None:
     program = (
         "import sys\n"
@@ -81,6 +82,7 @@ def test_an_answer_is_a_table(corpus: Corpus) -> None:
     assert len(empty.to_pandas()) == 0
 
 
+@pytest.mark.slow
 def test_without_pandas_the_remedy_is_named() -> None:
     program = (
         "import importlib.abc, sys\n"
@@ -105,6 +107,7 @@ def test_a_notebook_shows_pictures_and_escapes_what_files_say(corpus: Corpus) ->
     assert base64.b64decode(picture).startswith(b"\xff\xd8")
 
 
+@pytest.mark.slow
 def test_a_file_that_was_changed_has_no_picture_in_a_notebook(videos: Path, tmp_path: Path) -> None:
     path = tmp_path / "friday.mp4"
     for name in ("friday.mp4", "friday.vtt"):

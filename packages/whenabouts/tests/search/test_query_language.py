@@ -55,6 +55,7 @@ def test_a_query_in_a_language_that_nobody_speaks_here_says_what_it_does(corpus:
     assert any("ask in German and English" in note for note in notes)
 
 
+@pytest.mark.slow
 def test_a_language_that_was_given_stays_when_the_file_is_read_again(tmp_path: Path) -> None:
     (tmp_path / "talk.vtt").write_text(captions("en"), encoding="utf-8")
     own = Corpus(tmp_path / "corpus", create=True)
@@ -65,6 +66,7 @@ def test_a_language_that_was_given_stays_when_the_file_is_read_again(tmp_path: P
     assert own.videos()[0].metadata == {"language": "fr", "language_from": "given"}
 
 
+@pytest.mark.slow
 def test_thirty_languages_in_one_file_are_several_and_each_is_found_word_for_word(tmp_path: Path) -> None:
     stamp = "{:02d}:{:02d}.000".format
     sentences = json.loads(Path(__file__).with_name("thirty_languages.json").read_text(encoding="utf-8"))
@@ -83,6 +85,7 @@ def test_thirty_languages_in_one_file_are_several_and_each_is_found_word_for_wor
         assert [scored.start for scored in own.search(f'"{phrase}"', all=True)] == [20.0 * row], phrase
 
 
+@pytest.mark.slow
 def test_all_places_of_a_word_are_found_by_the_stemmer_of_the_file(tmp_path: Path) -> None:
     lines = ("Die Häuser am See sind alt und sehr schön.", "Wir kauften ein Haus mit Garten im Dorf.")
     cues = "\n".join(

@@ -53,6 +53,7 @@ def test_what_is_shown_begins_with_the_sentence_that_answers() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_search_shows_the_line_that_answers(tmp_path: Path) -> None:
     cues = "".join(
         f"00:00:{10 * at:02d}.000 --> 00:00:{10 * at + 9:02d}.000\n{line}\n\n"

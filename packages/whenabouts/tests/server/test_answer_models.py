@@ -34,6 +34,7 @@ class Shortest:
         return [-float(len(document.words)) for document in documents]
 
 
+@pytest.mark.slow
 def test_models_are_the_owners_to_offer(opened: Open, indexed: Path) -> None:
     client = opened(indexed)
     assert client.error("/api/search", query=QUERY, rerank=True) == (404, "no_reranker", "rerank")
@@ -45,6 +46,7 @@ def test_models_are_the_owners_to_offer(opened: Open, indexed: Path) -> None:
         assert error_of(answer)[0] == 400
 
 
+@pytest.mark.slow
 def test_moments_come_in_the_order_of_the_model(
     opened: Open, indexed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,6 +70,7 @@ def test_moments_come_in_the_order_of_the_model(
     assert any("the model gave no usable answer" in note for note in failed["notes"])
 
 
+@pytest.mark.slow
 def test_other_words_are_searched_and_told(opened: Open, indexed: Path) -> None:
     with chat_server(WORDS) as server:
         client = opened(indexed, rewrite=server.address, show_paths=False)
@@ -88,6 +91,7 @@ def test_a_rewriter_on_another_machine_needs_a_yes_at_the_start(opened: Open, in
     assert opened(indexed, rewrite="https://gpu.example/v1#m", send_query=True).json("/api/stats")["rewriter"]
 
 
+@pytest.mark.slow
 def test_a_reranker_has_scored_before_the_memory_is_divided(
     opened: Open, indexed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

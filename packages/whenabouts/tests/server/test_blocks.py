@@ -200,6 +200,7 @@ def test_clips_that_were_found_together_answer_until_the_corpus_changes(samples_
     assert answer.nearest is not hits
 
 
+@pytest.mark.slow
 def test_clients_that_come_together_are_answered_as_if_each_came_alone(
     client: Client, calls: list[list[str]]
 ) -> None:

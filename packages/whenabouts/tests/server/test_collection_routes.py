@@ -66,6 +66,7 @@ def test_a_collection_is_made_filled_ordered_and_taken_away(desk: Client) -> Non
     assert desk.error(place) == (404, "no_such_collection", None)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_done_is_refused(desk: Client) -> None:
     post(desk, "/api/collections", {"name": "film"})
     friday = id_of(desk, "friday.mp4")
@@ -112,6 +113,7 @@ def test_saved_searches_are_kept(desk: Client) -> None:
     assert desk("DELETE", "/api/saved-searches/greetings").json() == {"data": []}
 
 
+@pytest.mark.slow
 def test_a_film_and_a_list_have_a_bound_on_their_moments(desk: Client) -> None:
     post(desk, "/api/collections", {"name": "film"})
     friday = id_of(desk, "friday.mp4")

@@ -44,6 +44,7 @@ def test_faults_come_back_as_what_they_were(decoders: Decoders, samples: Path, t
         decoders.run(ClipTask(samples / "friday.mp4", 100.0, 101.0, tmp_path / "a.mp4"))
 
 
+@pytest.mark.slow
 def test_pictures_above_the_limit_are_refused_until_it_is_raised(
     decoders: Decoders, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,6 +77,7 @@ def memory_of(task: Hungry) -> Iterator[int]:
     yield len(bytearray(limit))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts private memory for this limit")
 def test_a_reader_that_needs_too_much_memory_fails_alone(
     monkeypatch: pytest.MonkeyPatch,

@@ -33,6 +33,7 @@ def _refusals(client: Client, video: str) -> set[tuple[int, str, str | None]]:
     return {error_of(client.get(f"/api/videos/{video}/{route}")) for route in ROUTES}
 
 
+@pytest.mark.slow
 def test_a_tampered_ledger_serves_nothing_else(opened: Open, copied: tuple[Path, Path]) -> None:
     corpus, film = copied
     secret = film.parent.parent / "secret.mp4"

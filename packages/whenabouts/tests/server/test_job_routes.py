@@ -170,6 +170,7 @@ def test_an_empty_corpus_is_filled_searched_and_emptied(
     assert len(desk("DELETE", f"/api/jobs/{again['id']}").json()["data"]) == 2
 
 
+@pytest.mark.slow
 def test_what_is_no_job_is_refused(desk: Client, films: Path, tmp_path: Path) -> None:
     (films / "out").symlink_to(tmp_path)
     refusals = [

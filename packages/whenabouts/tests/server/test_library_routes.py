@@ -173,6 +173,7 @@ def test_a_file_that_is_in_its_place_is_not_replaced(opened: Open, own: Path) ->
     assert error_of(missing)[:2] == (404, "no_such_video")
 
 
+@pytest.mark.slow
 def test_of_corpora_side_by_side_one_is_chosen_and_mended(
     opened: Open, own: Path, tmp_path: Path, samples: Path
 ) -> None:

@@ -23,6 +23,7 @@ from whenabouts.server.settings import Limits, Settings
 from whenabouts.types import UsageError
 
 
+@pytest.mark.slow
 def test_what_is_kept_goes_first_and_then_requests_are_refused() -> None:
     held, dropped, now = [900], list[float](), [0.0]
 
@@ -44,6 +45,7 @@ def test_what_is_kept_goes_first_and_then_requests_are_refused() -> None:
     assert dropped == [0.0, 6.0]
 
 
+@pytest.mark.slow
 def test_a_server_over_its_bound_refuses_searches_and_lives(opened: Open, indexed: Path) -> None:
     client = opened(indexed, limits=Limits(memory_bytes=1 << 20))
     for target in ("/api/search?query=crown", "/api/videos", "/api/stats"):
@@ -67,6 +69,7 @@ class Greedy:
         return '{"match": true, "reason": "so"}'
 
 
+@pytest.mark.slow
 def test_a_checker_of_this_process_has_looked_before_the_memory_is_divided(
     opened: Open, indexed: Path
 ) -> None:
@@ -93,6 +96,7 @@ def test_a_request_that_waited_while_the_memory_filled_is_refused_when_its_turn_
     assert next(sizes, None) is None and not reads
 
 
+@pytest.mark.slow
 def test_what_was_dropped_is_read_again(opened: Open, indexed: Path) -> None:
     client = opened(indexed)
     first = [client.json("/api/search", query="crown jewels")["data"] for _ in range(3)]
@@ -107,6 +111,7 @@ def test_a_bound_is_a_number_of_megabytes() -> None:
         Settings(limits=Limits(memory_bytes=0))
 
 
+@pytest.mark.slow
 def test_memory_that_is_dropped_goes_back_and_requests_come_in_again() -> None:
     kept: list[bytearray] = []
     room = 40 << 20
@@ -121,6 +126,7 @@ def test_memory_that_is_dropped_goes_back_and_requests_come_in_again() -> None:
         assert resident_bytes() < full - 8 * room
 
 
+@pytest.mark.slow
 def test_no_more_requests_are_let_in_than_the_bound_has_room_for() -> None:
     bound = MemoryBound(100, [], 30, lambda: 30)
     with bound.room(), bound.room():
@@ -165,6 +171,7 @@ def test_a_bound_below_what_the_corpus_needs_is_refused_at_the_start(indexed: Pa
         assert server.wait(60) == 0
 
 
+@pytest.mark.slow
 def test_room_for_a_body_is_held_before_a_byte_of_it_is_read(opened: Open, indexed: Path) -> None:
     client = opened(indexed)
     service = client.application.service

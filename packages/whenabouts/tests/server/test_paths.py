@@ -58,6 +58,7 @@ def test_a_message_names_files_of_known_folders_without_any_folder() -> None:
         assert paths.without_folders(text) == shown
 
 
+@pytest.mark.slow
 def test_no_answer_names_a_folder(stranger: Client, indexed: Path, caplog: pytest.LogCaptureFixture) -> None:
     folders = {str(Path(record.path).parent) for record in Store.open(indexed).videos()} | {str(indexed)}
     video = id_of(stranger, "friday.mp4")

@@ -43,6 +43,7 @@ def post(client: Client, action: str, **body: str) -> tuple[int, str, str | None
     return str(answer.json()["done"]) if answer.status_code == 200 else error_of(answer)
 
 
+@pytest.mark.slow
 def test_people_are_named_merged_and_that_is_undone(opened: Open, place: Path) -> None:
     client = opened(place)
     assert names(client) == {"Ada", "Ben", "A. Lovelace"}
@@ -82,6 +83,7 @@ def test_what_cannot_be_is_refused_with_its_reason(opened: Open, place: Path) ->
     assert names(client) == {"Ada", "Ben", "A. Lovelace"}
 
 
+@pytest.mark.slow
 def test_while_another_writes_nothing_is_changed_and_the_answer_says_so(
     opened: Open, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

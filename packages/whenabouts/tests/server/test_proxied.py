@@ -30,6 +30,7 @@ def below(opened: Open, indexed: Path) -> Client:
     return opened(indexed, token=TOKEN, base_path=BASE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strip", [True, False])
 def test_every_address_leads_back_through_the_proxy(live: Serve, indexed: Path, strip: bool) -> None:
     server = live(indexed, base_path=BASE, token=TOKEN)

@@ -58,6 +58,7 @@ def test_another_corpus_in_its_place_is_opened_once_and_nothing_kept_of_the_firs
     assert forgotten == [1]
 
 
+@pytest.mark.slow
 def test_searches_at_once_answer_as_one_alone(opened: Open, indexed: Path) -> None:
     client = opened(indexed, limits=Limits(searches=8))
     words = ["crown jewels", "telescope", "clean room", "humor", "lord of the universe", "lighthouse"]
@@ -73,6 +74,7 @@ def test_searches_at_once_answer_as_one_alone(opened: Open, indexed: Path) -> No
         assert answer.json() == alone[answer.json()["query"]]
 
 
+@pytest.mark.slow
 def test_searches_go_on_while_videos_come_change_and_go(
     opened: Open, copied: tuple[Path, Path], tmp_path: Path
 ) -> None:

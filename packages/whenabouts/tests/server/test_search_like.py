@@ -49,6 +49,7 @@ def _sent(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
+@pytest.mark.slow
 def test_more_of_a_moment_is_what_python_finds(alike: Client, place: Path) -> None:
     name = f"{id_of(alike, 'flower.webm')}@0-2"
     by_rest = alike.json("/api/search", like=name)

@@ -301,6 +301,7 @@ def test_an_empty_corpus_says_so(opened: Open, tmp_path: Path) -> None:
     assert client.json("/api/videos")["data"] == []
 
 
+@pytest.mark.slow
 def test_what_a_growing_corpus_gains_is_found_at_once(
     opened: Open, copied: tuple[Path, Path], tmp_path: Path
 ) -> None:

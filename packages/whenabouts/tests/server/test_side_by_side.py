@@ -34,6 +34,7 @@ def test_the_list_has_the_video_once_and_the_numbers_say_from_where(both: Client
     assert stats["choices"]["doubles"].startswith("1 video of b.corpus")
 
 
+@pytest.mark.slow
 def test_search_words_thumbnails_and_cuts_are_those_of_one(both: Client) -> None:
     found = both.json("/api/search", query="somebody has stolen the crown jewels")["data"]
     spans = [(moment["video_id"], moment["start"], moment["end"]) for moment in found]

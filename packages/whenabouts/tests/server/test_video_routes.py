@@ -88,6 +88,7 @@ def test_the_words_are_a_file_in_three_formats(client: Client, friday: str) -> N
     assert client.error(f"/api/videos/{flower}/transcript")[:2] == (404, "no_words")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["friday.mp4", "flower.webm", "bottle-detection.mp4"])
 def test_a_thumbnail_shows_the_frame_of_its_instant(client: Client, samples: Path, name: str) -> None:
     url = f"/api/videos/{id_of(client, name)}/thumbnail"

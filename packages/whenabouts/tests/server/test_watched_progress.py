@@ -28,6 +28,7 @@ def folders(tmp_path: Path) -> list[Path]:
     return [tmp_path / "a", tmp_path / "b", tmp_path / "c"]
 
 
+@pytest.mark.slow
 def test_files_wait_are_read_and_are_done_each_in_its_folder(tmp_path: Path, folders: list[Path]) -> None:
     told: list[Mapping[str, Any]] = []
     progress = WatchedProgress([str(folder) for folder in folders], told.append)
@@ -64,6 +65,7 @@ def test_half_copied_files_are_named_until_the_run_begins(folders: list[Path]) -
     assert shown == {str(folders[0]): ["one.vtt"], str(outer): ["three.vtt"]}
 
 
+@pytest.mark.slow
 def test_the_queue_shows_progress_and_failures_by_folder(
     opened: Open, tmp_path: Path, folders: list[Path]
 ) -> None:
@@ -94,6 +96,7 @@ def test_the_queue_shows_progress_and_failures_by_folder(
     assert (gone["there"], gone["progress"]) == (False, {})
 
 
+@pytest.mark.slow
 def test_a_killed_servers_progress_is_forgotten_by_the_next(
     opened: Open, tmp_path: Path, folders: list[Path]
 ) -> None:

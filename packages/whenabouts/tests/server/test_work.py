@@ -183,6 +183,7 @@ async def at_once(application: Any, paths: list[str]) -> list[httpx.Response]:
         return list(await asyncio.gather(*(client.get(path) for path in paths)))
 
 
+@pytest.mark.slow
 def test_more_searches_than_there_is_room_for_are_told_to_come_again(
     opened: Open, indexed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,6 +211,7 @@ def test_more_searches_than_there_is_room_for_are_told_to_come_again(
     assert 'whenabouts_requests_total{method="GET",route="/api/search",status="429"} 7.0' in metrics
 
 
+@pytest.mark.slow
 def test_two_requests_for_one_thumbnail_decode_once(
     opened: Open, indexed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,6 +129,7 @@ def test_no_two_streams_take_the_same_option() -> None:
     assert all(option.help and option.flag.startswith("--") for option in index_options())
 
 
+@pytest.mark.slow
 def test_the_folder_is_read_without_anything_heavy() -> None:
     heavy = ("torch", "transformers", "onnxruntime", "tokenizers", "lancedb", "pyarrow", "av", "PIL")
     code = (

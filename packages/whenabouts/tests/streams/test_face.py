@@ -93,6 +93,7 @@ def test_faces_are_followed_told_apart_and_joined_over_films(corpus: Corpus) -> 
     assert block.box is not None and block.box[0, 0] < 0.5 and block.start[0] == pytest.approx(2)
 
 
+@pytest.mark.slow
 def test_a_search_is_narrowed_to_who_is_seen(corpus: Corpus) -> None:
     names = [person.name for person in corpus.people.listed("face")]
     corpus.people.name(names[0], "Ann")
@@ -108,6 +109,7 @@ def test_a_search_is_narrowed_to_who_is_seen(corpus: Corpus) -> None:
             assert any(low <= scored.moment.start and scored.moment.end <= high for low, high in spans)
 
 
+@pytest.mark.slow
 def test_a_person_keeps_the_name_in_films_that_come_later(corpus: Corpus, tmp_path: Path) -> None:
     corpus.people.name(corpus.people.listed("face")[0].name, "Ann")
     film(tmp_path / "later.mp4", [(4.0, [RED])])
@@ -129,6 +131,7 @@ def test_a_forgotten_face_is_in_no_file_any_more(corpus: Corpus) -> None:
     assert not Corpus(corpus.location).store.facts("erasing:")
 
 
+@pytest.mark.slow
 def test_a_forgetting_that_was_cut_short_is_finished_by_the_next_run(
     corpus: Corpus, films: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +148,7 @@ def test_a_forgetting_that_was_cut_short_is_finished_by_the_next_run(
     assert not holding(corpus, red)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "gone", "kept"),
     [
@@ -190,6 +194,7 @@ def test_an_erasing_cut_short_at_any_write_is_finished_by_the_same_command(
     assert answers == {said.out}
 
 
+@pytest.mark.slow
 def test_a_table_that_was_deleted_in_part_leaves_no_vector(corpus: Corpus) -> None:
     vector, place = stored(corpus, "both.mp4"), Path(corpus.location)
     with pytest.raises(Dead), dies_before(4):
@@ -201,6 +206,7 @@ def test_a_table_that_was_deleted_in_part_leaves_no_vector(corpus: Corpus) -> No
     assert not holding(corpus, vector) and not (place / "clips_face.lance").exists()
 
 
+@pytest.mark.slow
 def test_whoever_writes_next_finishes_an_erasing(corpus: Corpus) -> None:
     name, red = corpus.people.listed("face")[0].name, stored(corpus, "red.mp4")
     corpus.people.name(name, "Ann")
@@ -215,6 +221,7 @@ def test_whoever_writes_next_finishes_an_erasing(corpus: Corpus) -> None:
         other.people.forget("Ann")
 
 
+@pytest.mark.slow
 def test_a_removed_video_and_a_removed_stream_leave_no_vector(corpus: Corpus) -> None:
     red, both = stored(corpus, "red.mp4"), stored(corpus, "both.mp4")
     corpus.remove("red.mp4")
@@ -225,6 +232,7 @@ def test_a_removed_video_and_a_removed_stream_leave_no_vector(corpus: Corpus) ->
     assert again.search("glacier").moments
 
 
+@pytest.mark.slow
 def test_a_changed_film_leaves_no_vector_of_who_was_seen_before(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +250,7 @@ def test_a_changed_film_leaves_no_vector_of_who_was_seen_before(
     assert not holding(corpus, before) and holding(corpus, both)
 
 
+@pytest.mark.slow
 def test_other_weights_and_missing_ones_are_refused_and_nothing_is_lost(
     corpus: Corpus, films: Path, models: Path
 ) -> None:

@@ -40,6 +40,7 @@ def test_a_frame_made_small_cut_and_compressed_finds_its_video(
     assert corpus.search(like=tmp_path / "seen.jpg")[0].video_id == corpus.resolve(name).video_id
 
 
+@pytest.mark.slow
 def test_a_picture_upside_down_is_turned_where_its_exif_says_so(
     corpus: Corpus, samples: Path, tmp_path: Path
 ) -> None:
@@ -71,6 +72,7 @@ def test_words_do_not_meet_it(corpus: Corpus) -> None:
     assert alike is not None and alike.line == "searched: frames of all 4 videos"
 
 
+@pytest.mark.slow
 def test_frames_are_added_to_a_corpus_without_reading_its_words_again(tmp_path: Path, samples: Path) -> None:
     corpus = Corpus(tmp_path / "a.corpus", create=True)
     corpus.add(samples / "flower.webm", processes=1)

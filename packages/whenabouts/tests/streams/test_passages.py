@@ -211,6 +211,7 @@ def test_times_that_make_no_sense_are_put_right_or_left_out() -> None:
     assert passages[1].end > passages[1].start
 
 
+@pytest.mark.slow
 def test_fifty_thousand_cues_take_a_moment_even_when_all_overlap() -> None:
     began = time.process_time()
     spread = passages_of([Line(i * 0.5, i * 0.5 + 0.6, f"Line {i} of many.") for i in range(50_000)])

@@ -195,6 +195,7 @@ def turned(path: Path, turn: tuple[int, int, int, int]) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("quarters", "turn"),
     [(1, (0, 1, -1, 0)), (2, (-1, 0, 0, -1)), (3, (0, -1, 1, 0))],
@@ -215,6 +216,7 @@ def test_a_film_that_is_turned_is_read_upright_and_its_places_are_those_of_the_u
     assert 0.05 < left < 0.1 and 0.1 < top < 0.2 and 0.3 < right < 0.8 and 0.55 < bottom < 0.8
 
 
+@pytest.mark.slow
 def test_text_on_its_head_is_read_where_the_file_does_not_say_that_it_is_turned(tmp_path: Path) -> None:
     film = write_film(tmp_path / "f.mp4", lambda number: slide("magma rises", seed=number)[::-1, ::-1], 3)
     with uncalibrated():
@@ -236,6 +238,7 @@ def test_a_film_of_8k_is_read_at_720_lines(tmp_path: Path) -> None:
     assert block.text == ["magma rises\nlava flows"]
 
 
+@pytest.mark.slow
 def test_a_slide_that_stands_is_read_once_across_batches() -> None:
     reader, own = CountingReader(), stream("screen_text")
     settings = FrameSettings(2.0, 720)
@@ -269,6 +272,7 @@ def test_a_film_that_changes_its_size_is_read_again() -> None:
     assert strip is not None and (strip.top, strip.bottom) == (0, len(small))
 
 
+@pytest.mark.slow
 def test_beside_a_speaker_who_moves_only_a_strip_is_read_and_the_other_lines_stay() -> None:
     own, reader = stream("screen_text"), TextReader()
     settings = FrameSettings(2.0, 720)

@@ -130,6 +130,7 @@ def test_no_moment_reaches_over_silence(corpus: Corpus) -> None:
     assert all(each.moment.end - each.moment.start <= 8.0 for each in moments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "more"),
     [
@@ -145,6 +146,7 @@ def test_channels_and_rates_make_no_difference(tmp_path: Path, name: str, more: 
     assert abs(found.start - 10.0) <= 2.0 and abs(found.end - 16.0) <= 2.0
 
 
+@pytest.mark.slow
 def test_a_sound_file_without_pictures_is_searched_and_a_film_without_sound_has_none(tmp_path: Path) -> None:
     only = film(tmp_path / "only.flac", PARTS, picture=False)
     mute = tmp_path / "mute.mp4"
@@ -157,6 +159,7 @@ def test_a_sound_file_without_pictures_is_searched_and_a_film_without_sound_has_
     assert not plan_index(corpus, [only, mute]).work  # both are done
 
 
+@pytest.mark.slow
 def test_a_file_that_needs_too_much_memory_fails_alone_with_the_remedy(tmp_path: Path) -> None:
     films = [film(tmp_path / "loud.mp4", [(tone(900, 0.9), 4.0)]), film(tmp_path / "soft.mp4", PARTS)]
     corpus = indexed(tmp_path / "corpus", *films, encoder=Deaf())

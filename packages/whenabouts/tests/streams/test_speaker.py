@@ -53,6 +53,7 @@ def corpus(tmp_path: Path, talks: Path) -> Corpus:
     return corpus
 
 
+@pytest.mark.slow
 def test_voices_are_told_apart_and_joined_over_recordings(corpus: Corpus) -> None:
     turns = corpus.people.turns("speaker", corpus.resolve("two.wav").video_id)
     loud = [name for start, _, name in turns if start < 12]
@@ -62,6 +63,7 @@ def test_voices_are_told_apart_and_joined_over_recordings(corpus: Corpus) -> Non
     assert sorted(people.values()) == [1, 2] and people[loud[0]] == 1
 
 
+@pytest.mark.slow
 def test_a_model_of_transformers_tells_voices_apart_by_folder(samples: Path, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     talks, bright, dark = tmp_path / "talks", "highpass=f=1000", "lowpass=f=700"
@@ -83,6 +85,7 @@ def test_a_model_of_transformers_tells_voices_apart_by_folder(samples: Path, tmp
     assert Corpus(tmp_path / "corpus").add(talks, processes=1).unchanged == 2
 
 
+@pytest.mark.slow
 def test_a_diarizer_says_who_speaks_when(samples: Path, tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     talks, bright, dark = tmp_path / "talks", "highpass=f=1000", "lowpass=f=700"
@@ -100,6 +103,7 @@ def test_a_diarizer_says_who_speaks_when(samples: Path, tmp_path: Path) -> None:
     assert Corpus(tmp_path / "corpus").add(talks, processes=1).unchanged == 1
 
 
+@pytest.mark.slow
 def test_names_in_subtitles_name_the_voice_and_so_who_speaks_elsewhere(
     samples: Path, talks: Path, tmp_path: Path
 ) -> None:

@@ -156,6 +156,7 @@ def test_a_model_of_single_frames_is_not_asked_to_watch(tmp_path: Path, films: l
         plan_index(corpus, films, vision=Motion(), clip_frames=0)
 
 
+@pytest.mark.slow
 def test_a_file_that_needs_too_much_memory_fails_with_the_remedy_which_helps(
     tmp_path: Path, films: list[Path]
 ) -> None:

@@ -192,6 +192,7 @@ def test_youtubes_own_format_is_read(tmp_path: Path) -> None:
     assert lines(read(tmp_path, text, "a.sbv")) == [(1, 3.5, "Hello, world second line"), (60, 62, "Bye")]
 
 
+@pytest.mark.slow
 def test_forty_thousand_cues_are_read_in_seconds(tmp_path: Path) -> None:
     text = srt(*((at, at + 0.9, f"<i>line</i> {at} &amp; more") for at in range(40_000)))
     began = time.process_time()

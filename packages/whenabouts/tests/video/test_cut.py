@@ -511,11 +511,13 @@ def test_names_of_cuts_are_safe(name: str, wanted: str) -> None:
     assert len(cut_name("映" * 300, 0, 1, ".mp4").encode()) < 200
 
 
+@pytest.mark.slow
 def test_damage_inside_is_told_and_the_rest_is_cut(shared_data: Path, tmp_path: Path) -> None:
     done = cut(shared_data / "real_video" / "corrupt_frames.mp4", 0, 5, tmp_path / "out.mp4")
     assert done.frames == 48 and any("damaged at" in note for note in done.notes)
 
 
+@pytest.mark.slow
 def test_a_cut_out_of_a_damaged_part_says_what_is_missing(samples: Path, tmp_path: Path) -> None:
     damaged = bytearray((samples / "friday.mp4").read_bytes())
     with av.open(str(samples / "friday.mp4")) as container:
@@ -530,6 +532,7 @@ def test_a_cut_out_of_a_damaged_part_says_what_is_missing(samples: Path, tmp_pat
     assert cut(tmp_path / "damaged.mp4", 0.5, 1.5, tmp_path / "well.mp4").notes == ()
 
 
+@pytest.mark.slow
 def test_a_recording_that_broke_off_is_cut_as_far_as_it_goes(shared_data: Path, tmp_path: Path) -> None:
     source = shared_data / "real_video" / "truncated_car.mp4"
     with pytest.raises(WhenaboutsError, match="nothing to cut"):

@@ -272,6 +272,7 @@ def test_typescript_is_no_transport_stream(tmp_path: Path) -> None:
     assert names(find_files([tmp_path])) == ["broadcast.ts"]
 
 
+@pytest.mark.slow
 def test_folders_deeper_than_the_call_stack_are_searched(tmp_path: Path) -> None:
     folder = str(tmp_path)
     for _ in range(1500):

@@ -49,6 +49,7 @@ def test_each_instant_gets_the_first_frame_at_or_after_it(tmp_path: Path, studio
     assert [studio.number(frame.image) for frame in frames] == [exact.index(frame.time) for frame in frames]
 
 
+@pytest.mark.slow
 @given(
     gaps=st.lists(st.integers(1, 900), min_size=1, max_size=60),
     rate=st.sampled_from([0.1, 0.5, 1, 2, 3, 4, 7.5, 12, 29.97, 60]),
@@ -76,6 +77,7 @@ def test_the_grid_takes_the_frames_that_its_definition_names(
     assert taken == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "count", "last"),
     [
@@ -97,6 +99,7 @@ def test_all_frames_of_the_samples_come_with_rising_exact_times(
     assert isinstance(frames[1].time, Fraction) and frames[1].seconds == float(frames[1].time)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["flower.webm", "friday.mp4", "nasa_13013.mp4", "man_green_wall.mp4", "bottle-detection.mp4"]
 )

@@ -151,6 +151,7 @@ def test_a_cut_of_a_joined_film_holds_what_is_asked(film: tuple[Path, int], star
     assert abs(made.start - start) < SLACK and made.frames == len(shown)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [5.4, 7.2])
 @pytest.mark.parametrize("name", ["restarted.ts", "restarted.mkv", "restarted.webm", "restarted.flv"])
 def test_a_copy_out_of_a_joined_film_begins_at_its_key_frame(tmp_path: Path, name: str, start: float) -> None:
@@ -365,6 +366,7 @@ def with_edits(path: Path, edits: Edits) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("b_frames", [0, 2])
 @pytest.mark.parametrize("name", EDITED)
 def test_an_edit_list_of_several_parts_is_followed(tmp_path: Path, name: str, b_frames: int) -> None:

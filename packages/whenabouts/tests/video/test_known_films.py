@@ -277,6 +277,7 @@ def _check_sound(film: Film, path: Path, start: float, end: float) -> None:
     assert tones or not film.sounding & set(range(math.ceil(start), math.floor(end)))
 
 
+@pytest.mark.slow
 def test_joined_cuts_keep_the_sound_behind_the_pictures(tmp_path: Path) -> None:
     path = write(tmp_path / "a.mkv", FILMS["sound_longer.mkv"][0])
     out = tmp_path / "out.mp4"
@@ -300,6 +301,7 @@ def test_subtitles_beside_a_film_count_from_its_first_instant(tmp_path: Path, na
     assert [cue.start for cue in track.cues] == list(range(1, 11))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.mkv", "a.mp4", "a.ts"])
 def test_pictures_with_the_same_time_or_none_of_their_own_move_no_other(tmp_path: Path, name: str) -> None:
     even = write(tmp_path / f"even_{name}", Plan(options={"g": "40", "bf": "0"}))
@@ -329,6 +331,7 @@ def test_pictures_with_the_same_time_or_none_of_their_own_move_no_other(tmp_path
         assert unit_of(jpeg) == round(at * UNITS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.mp4", "a.mov", "a.mkv", "a.ts", "a.flv"])
 @pytest.mark.parametrize("b_frames", ["0", "2"])
 def test_a_film_cut_without_decoding_keeps_pictures_and_sound_in_step(
@@ -399,6 +402,7 @@ def test_an_avi_without_pictures_has_no_times(tmp_path: Path) -> None:
         read_timing(path)
 
 
+@pytest.mark.slow
 def test_a_film_that_cannot_be_searched_by_time_is_read_from_its_first_instant(tmp_path: Path) -> None:
     if (program := shutil.which("ffmpeg")) is None:
         pytest.skip("needs the program ffmpeg: PyAV lacks the encoder")
@@ -412,6 +416,7 @@ def test_a_film_that_cannot_be_searched_by_time_is_read_from_its_first_instant(t
     assert heard(made.path, -7.0) == {7: 7, 8: 8}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.mp4", "a.mov"])
 def test_what_is_left_of_a_film_with_its_index_first_is_at_its_time(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / name, Plan(container={"movflags": "faststart"}))

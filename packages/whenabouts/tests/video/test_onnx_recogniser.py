@@ -81,6 +81,7 @@ def test_a_model_of_onnx_asr_gives_words_with_times_and_probabilities(model: Pat
     assert languages_of(f"onnx-asr:{model}") == ()
 
 
+@pytest.mark.slow
 def test_sound_without_a_voice_is_not_recognised(model: Path) -> None:
     recogniser = onnx_recogniser.OnnxRecogniser(model)
     hum = (0.1 * np.sin(np.arange(30 * SAMPLE_RATE) / 40)).astype(np.float32)

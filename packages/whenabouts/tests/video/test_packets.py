@@ -41,6 +41,7 @@ def test_what_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
         packet_damage(tmp_path / "text.mp4")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unmeasured")
 def test_damage_is_told_though_no_picture_is_searched(
     broken: Path, corpus_dir: Path, tmp_path: Path, samples: Path

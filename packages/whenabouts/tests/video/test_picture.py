@@ -74,6 +74,7 @@ def test_a_large_picture_is_made_smaller(halves: Image.Image) -> None:
     assert image.shape == (120, 160, 3)
 
 
+@pytest.mark.slow
 def test_an_8k_picture_is_read_and_a_larger_one_refused(halves: Image.Image) -> None:
     assert decode_picture(_bytes(halves.resize((7680, 4320)), "PNG"), "8k.png", 100).shape == (100, 178, 3)
     with pytest.raises(

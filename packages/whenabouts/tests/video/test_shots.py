@@ -46,6 +46,7 @@ def test_a_cross_fade_and_a_cut_are_found(samples: Path, rate: float) -> None:
     assert cut == pytest.approx(8.1, abs=1 / rate)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "rate"),
     [
@@ -62,6 +63,7 @@ def test_one_shot_has_no_borders(samples: Path, name: str, rate: float) -> None:
     assert of_file(samples / name, rate) == []
 
 
+@pytest.mark.slow
 def test_a_camera_that_swings_does_not_cut(samples: Path) -> None:
     assert of_file(samples / "man_green_wall.mp4", 10) == []
 

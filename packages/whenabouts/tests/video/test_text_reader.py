@@ -29,6 +29,7 @@ def reader() -> TextReader:
     return TextReader(threads=2)
 
 
+@pytest.mark.slow
 def test_lines_are_read_from_top_to_bottom_with_their_places(reader: TextReader) -> None:
     empty = np.full((540, 960, 3), 200, np.uint8)
     lines, none = reader.read([picture_with(LINES), empty])
@@ -91,6 +92,7 @@ def test_pictures_of_many_sizes_leave_no_memory_behind() -> None:
     assert max(map(int, sizes)) < 450
 
 
+@pytest.mark.slow
 def test_reading_opens_no_connection() -> None:
     code = (
         "import socket\n"

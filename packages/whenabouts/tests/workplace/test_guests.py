@@ -115,6 +115,7 @@ def test_a_pipe_and_a_missing_file_let_nobody_in(guests: Guests) -> None:
     assert who(guests, token) is None
 
 
+@pytest.mark.slow
 def test_commands_at_the_same_time_lose_no_guest(guests: Guests) -> None:
     command = [sys.executable, "-m", "whenabouts", "guests", str(guests.path), "add"]
     running = [

@@ -114,6 +114,7 @@ def test_what_a_dead_runner_leaves_waits_again_but_not_for_ever(jobs: Jobs) -> N
     assert states(jobs) == ["paused"]
 
 
+@pytest.mark.slow
 def test_the_queue_has_bounds(jobs: Jobs) -> None:
     for _ in range(MOST_KEPT + 3):
         jobs.ask(jobs.plan({"paths": ["/videos"]}).id, "stop")

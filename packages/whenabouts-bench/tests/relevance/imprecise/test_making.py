@@ -112,6 +112,7 @@ def test_a_caption_that_is_none_is_kept_for_a_person_and_spoils_no_other(
     assert [len(sent(request)) for request in requests] == [3, 1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "reply",
     [

@@ -28,6 +28,7 @@ def test_the_papers_example_gives_the_papers_phrases() -> None:
     assert found.clauses == ("man start dancing", "woman start dancing")
 
 
+@pytest.mark.slow
 def test_a_word_without_end_is_a_word_and_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     extractor = open_phrases("chunks")

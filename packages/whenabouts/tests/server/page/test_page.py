@@ -271,6 +271,7 @@ def test_a_copied_link_opens_the_same_moment_again(open_tab: Callable[..., Any],
     expect(other.get_by_role("button", name="Back to the result")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_back_and_forward_go_through_list_and_moments(page: Any, address: str) -> None:
     search(page, address, "space telescope")
     page.locator(".card-link").nth(0).click()
@@ -357,6 +358,7 @@ def test_why_a_moment_was_not_found_is_told_for_a_place_that_is_picked(
     expect(page.locator("#player")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_whole_way_goes_by_the_keyboard_alone(page: Any, address: str) -> None:
     page.goto(address)
     expect(page.locator("#query")).to_be_focused()
@@ -478,6 +480,7 @@ def test_sound_alone_gets_an_audio_player(page: Any, address: str) -> None:
     assert at(page) == pytest.approx(float(parameters_of(page)["s"]), abs=0.05)
 
 
+@pytest.mark.slow
 def test_script_in_names_and_words_is_shown_and_does_nothing(page: Any, address: str) -> None:
     search(page, address, "harbour boats <b>dawn</b> <img src=x onerror=hacked()>")
     card = page.locator(".card-link", has_text="<img src=x onerror=hacked()>").first
@@ -799,6 +802,7 @@ def test_what_is_fetched_at_first_is_what_a_browser_asks_for(page: Any, address:
     expect(page.get_by_role("button", name="Compare")).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_the_page_holds_no_script_or_style_in_its_html() -> None:
     html = (PAGE / "index.html").read_text(encoding="utf-8")
     assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|https?://", html)
