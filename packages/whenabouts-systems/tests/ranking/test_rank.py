@@ -86,6 +86,7 @@ def test_the_answers_of_all_tasks_are_those_of_trying_everything(
     assert len({row for rows in found["VCMR"].values() for row in rows}) > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["borders", "map"])
 def test_batches_blocks_and_copies_do_not_change_an_answer(
     toy: Callable[..., Any], kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any

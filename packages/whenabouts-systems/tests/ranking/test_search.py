@@ -181,6 +181,7 @@ def test_streams_cannot_be_chosen_for_a_trained_system(corpus: Corpus, run: Path
         corpus.search(QUERY, streams="subtitle", model=run)
 
 
+@pytest.mark.slow
 def test_new_changed_and_removed_videos_are_followed(corpus: Corpus, folder: Path, run: Path) -> None:
     corpus.search(QUERY, model=run)
     (info,) = known_systems(corpus.store)
@@ -202,6 +203,7 @@ def test_new_changed_and_removed_videos_are_followed(corpus: Corpus, folder: Pat
     assert gone not in {one.moment.video_id for one in found.moments}
 
 
+@pytest.mark.slow
 def test_what_was_encoded_piece_by_piece_equals_what_was_encoded_at_once(
     corpus: Corpus, folder: Path, run: Path, tmp_path: Path
 ) -> None:
@@ -214,6 +216,7 @@ def test_what_was_encoded_piece_by_piece_equals_what_was_encoded_at_once(
     assert spans_of(corpus.search(QUERY, 20, model=run)) == spans_of(fresh.search(QUERY, 20, model=whole))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writes", [1, 2, 3, 5])
 def test_a_killed_run_leaves_nothing_that_is_used(
     corpus: Corpus, run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, writes: int
@@ -250,6 +253,7 @@ def test_a_killed_run_leaves_nothing_that_is_used(
     assert spans_of(again) == spans_of(corpus.search(QUERY, 20, model=other))
 
 
+@pytest.mark.slow
 def test_a_reader_beside_a_writer_says_what_is_not_searched(corpus: Corpus, folder: Path, run: Path) -> None:
     corpus.search(QUERY, model=run)
     write_talk(folder, 20)
@@ -272,6 +276,7 @@ def test_a_first_use_beside_a_writer_is_told_to_wait(corpus: Corpus, run: Path) 
         reader.search(QUERY, model=run)
 
 
+@pytest.mark.slow
 def test_a_replaced_folder_is_another_system_and_the_old_keys_go(corpus: Corpus, run: Path) -> None:
     first = spans_of(corpus.search(QUERY, 20, model=run))
     small_xml(seed=1).save_pretrained(run)
@@ -317,6 +322,7 @@ def test_what_a_checkpoint_does_not_say_is_noted(corpus: Corpus) -> None:
     )
 
 
+@pytest.mark.slow
 def test_queries_of_an_unnamed_encoder_take_one_of_the_corpus_that_fits(corpus: Corpus) -> None:
     expected = corpus.search(QUERY, 3, model=small_xml())
     found = corpus.search(QUERY, 3, model=small_xml(query=StreamInput(WIDTH)))
@@ -438,6 +444,7 @@ def test_a_system_that_only_chooses_videos_answers_whole_videos(
     assert corpus.search(QUERY, 1, model=trained).moments == everything[:1]
 
 
+@pytest.mark.slow
 def test_threads_share_a_loaded_system(corpus: Corpus, run: Path) -> None:
     expected = corpus.search(QUERY, 5, model=run)
     twin = corpus.beside()
@@ -477,6 +484,7 @@ def calibrate(run: Path, **changes: object) -> TrainedConfidence:
     return kept
 
 
+@pytest.mark.slow
 def test_a_calibrated_system_says_how_sure_its_moments_are(corpus: Corpus, run: Path) -> None:
     plain = corpus.search(QUERY, 6, model=run)
     best = [corpus.search(text, 1, model=run).moments[0].score for text in UNRELATED]
@@ -489,6 +497,7 @@ def test_a_calibrated_system_says_how_sure_its_moments_are(corpus: Corpus, run: 
     assert "confidence was measured on validation, not on this corpus" in found.notes
 
 
+@pytest.mark.slow
 def test_a_calibration_comes_along_from_a_hub(
     corpus: Corpus, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -500,6 +509,7 @@ def test_a_calibration_comes_along_from_a_hub(
     assert all(one.confidence is not None for one in there.moments)
 
 
+@pytest.mark.slow
 def test_moments_that_are_less_sure_are_left_out(corpus: Corpus, run: Path) -> None:
     calibrate(run)
     found = corpus.search(QUERY, 6, model=run)
@@ -512,6 +522,7 @@ def test_moments_that_are_less_sure_are_left_out(corpus: Corpus, run: Path) -> N
     assert not any("uncalibrated" in note for note in none.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("thresholds", "answer"),
     [((0.0, 0.0), "match"), ((1.0, 0.0), "unsure"), ((1.0, 1.0), "no_match")],
@@ -526,6 +537,7 @@ def test_the_answer_is_parted_by_the_thresholds_of_the_calibration(
     assert "has not been measured" not in found.doubt
 
 
+@pytest.mark.slow
 def test_what_chance_scores_is_kept_with_the_corpus_until_its_videos_change(
     corpus: Corpus, folder: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -562,6 +574,7 @@ def test_the_top_score_alone_asks_nothing_else(corpus: Corpus, run: Path) -> Non
     assert [one.confidence for one in found.moments] == pytest.approx(expected.tolist())
 
 
+@pytest.mark.slow
 def test_too_few_sentences_tell_no_confidence_and_say_so(corpus: Corpus, run: Path) -> None:
     calibrate(run, unrelated=UNRELATED[:3])
     found = corpus.search(QUERY, 3, model=run)
@@ -576,6 +589,7 @@ def test_the_calibration_of_another_checkpoint_is_refused_and_named(corpus: Corp
         corpus.search(QUERY, 3, model=run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["xml", "reloclnet"])
 def test_a_video_without_words_is_not_found_by_a_system_that_reads_words_alone_and_that_is_told(
     corpus: Corpus, tmp_path: Path, name: str

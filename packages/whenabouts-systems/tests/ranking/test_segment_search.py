@@ -108,6 +108,7 @@ def pairs_of_systems(name: str) -> tuple[Trained, Trained]:
 # --- what is found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["one system", "prem", "a localizer without keys"])
 def test_the_moments_are_those_of_a_run_by_segments_on_the_exported_features(
     corpus: Corpus, tmp_path: Path, name: str
@@ -122,6 +123,7 @@ def test_the_moments_are_those_of_a_run_by_segments_on_the_exported_features(
     assert len({one[1] for one in expected}) > 1
 
 
+@pytest.mark.slow
 def test_segments_whose_keys_are_nearest_are_scored_and_no_others(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +204,7 @@ def test_the_evidence_of_a_moment_lies_in_it_and_says_what_is_said_there(corpus:
             assert np.isfinite(piece.score)
 
 
+@pytest.mark.slow
 def test_a_staged_run_is_searched_by_segments(corpus: Corpus, tmp_path: Path) -> None:
     place = save_pair(tmp_path / "prem", small_retriever(), small_localizer())
     expected = corpus.search(QUERY, 5, model=small_localizer(), retriever=small_retriever(), segments=4)
@@ -278,6 +281,7 @@ def matcher(**changes: Any) -> Trained:
     return Trained("matcher", Matcher(), inputs(**changes), Decoding(min_clips=2, max_clips=4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("few", [400, 40])
 def test_a_sentence_in_an_hour_is_found_at_its_seconds_and_without_segments_at_the_grain_of_36_seconds(
     hours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
@@ -298,6 +302,7 @@ def test_a_sentence_in_an_hour_is_found_at_its_seconds_and_without_segments_at_t
     )
 
 
+@pytest.mark.slow
 def test_of_a_system_that_cuts_videos_off_it_is_told_where(hours: Path, tmp_path: Path) -> None:
     corpus = Corpus(shutil.copytree(hours, tmp_path / "my.corpus"), encoders=[Letters()])
     whole = corpus.search(QUERY, 1, model=matcher(long_videos="cut"))
@@ -308,6 +313,7 @@ def test_of_a_system_that_cuts_videos_off_it_is_told_where(hours: Path, tmp_path
     assert spans_of(found) == [(first, 2400.0, 2404.0)]
 
 
+@pytest.mark.slow
 def test_videos_that_fit_are_not_told_of(corpus: Corpus, run: Path) -> None:
     assert not corpus.search(QUERY, 1, model=run).notes
 
@@ -315,6 +321,7 @@ def test_videos_that_fit_are_not_told_of(corpus: Corpus, run: Path) -> None:
 # --- what is kept
 
 
+@pytest.mark.slow
 def test_keys_of_segments_and_of_whole_videos_lie_apart(corpus: Corpus, run: Path) -> None:
     whole = spans_of(corpus.search(QUERY, 10, model=run))
     by_segments = spans_of(corpus.search(QUERY, 10, model=run, segments=4))
@@ -331,6 +338,7 @@ def test_keys_of_segments_and_of_whole_videos_lie_apart(corpus: Corpus, run: Pat
     assert spans_of(again.search(QUERY, 10, model=run, segments=4)) == by_segments
 
 
+@pytest.mark.slow
 def test_segments_of_as_many_clips_are_the_same_segments(corpus: Corpus, run: Path) -> None:
     found = [spans_of(corpus.search(QUERY, 5, model=run, segments=seconds)) for seconds in (4, 3.5, 4.9)]
     assert found[0] == found[1] == found[2]
@@ -343,6 +351,7 @@ def test_of_whole_videos_nothing_of_segments_is_written(corpus: Corpus, run: Pat
     assert set(fact) == {"system", "name", "place", "streams", "distance", "ledger", "layout"}
 
 
+@pytest.mark.slow
 def test_what_an_earlier_version_kept_is_made_anew(corpus: Corpus, run: Path) -> None:
     expected = spans_of(corpus.search(QUERY, 5, model=run))
     store = corpus.store
@@ -372,6 +381,7 @@ def test_each_key_is_of_a_segment_and_names_its_seconds(corpus: Corpus, run: Pat
     assert [(one.rows, one.encoding, one.packed) for one in kept] == [(clips, b"", b"")]
 
 
+@pytest.mark.slow
 def test_new_changed_and_removed_videos_are_followed(indexed: Path, folder: Path, tmp_path: Path) -> None:
     corpus = Corpus(shutil.copytree(indexed / "my.corpus", tmp_path / "my.corpus"), encoders=[Letters()])
     run = small_xml().save_pretrained(tmp_path / "run")
@@ -396,6 +406,7 @@ def test_new_changed_and_removed_videos_are_followed(indexed: Path, folder: Path
     )
 
 
+@pytest.mark.slow
 def test_what_was_said_before_a_video_changed_is_not_found_again(
     indexed: Path, folder: Path, tmp_path: Path
 ) -> None:
@@ -416,6 +427,7 @@ def test_what_was_said_before_a_video_changed_is_not_found_again(
     assert found.moments[0].score < best.score
 
 
+@pytest.mark.slow
 def test_a_replaced_folder_drops_its_segments_too(corpus: Corpus, run: Path) -> None:
     corpus.search(QUERY, model=run)
     corpus.search(QUERY, model=run, segments=4)
@@ -445,6 +457,7 @@ def test_a_reader_beside_a_writer_says_what_is_not_searched(
     assert new in {one.moment.video_id for one in reader.search(QUERY, 1000, model=run, segments=4).moments}
 
 
+@pytest.mark.slow
 def test_videos_without_words_are_told_of_and_not_found(corpus: Corpus, tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
     shutil.copy(SILENT, tmp_path / "more" / "silent.webm")
@@ -454,6 +467,7 @@ def test_videos_without_words_are_told_of_and_not_found(corpus: Corpus, tmp_path
     assert corpus.resolve("silent.webm").video_id not in {one.moment.video_id for one in found.moments}
 
 
+@pytest.mark.slow
 def test_confidence_of_whole_videos_is_not_told_of_segments(corpus: Corpus, run: Path) -> None:
     calibrate(run)
     found = corpus.search(QUERY, 3, model=run, segments=4)
@@ -514,6 +528,7 @@ def test_more_segments_than_an_index_should_hold_are_refused(
     assert not known_systems(corpus.store)
 
 
+@pytest.mark.slow
 def test_answers_are_written_as_those_of_other_searches(corpus: Corpus, run: Path) -> None:
     result = corpus.search(QUERY, 2, model=run, segments=4)
     told = json.loads(json.dumps(result.to_json()))

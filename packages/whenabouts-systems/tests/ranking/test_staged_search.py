@@ -63,6 +63,7 @@ def one_by_one(
     return sorted(found, key=lambda one: (-one[0], *one[1:]))
 
 
+@pytest.mark.slow
 def test_the_answer_is_that_of_plain_loops(corpus: Corpus, run: Path, tmp_path: Path) -> None:
     expected = distinct(one_by_one(corpus, small_retriever(), small_localizer(), QUERY, tmp_path / "f"), 5)
     found = corpus.search(QUERY, 5, model=run)
@@ -71,12 +72,14 @@ def test_the_answer_is_that_of_plain_loops(corpus: Corpus, run: Path, tmp_path: 
     assert len({one[1] for one in expected}) > 1
 
 
+@pytest.mark.slow
 def test_a_staged_run_its_two_systems_and_their_folders_answer_alike(corpus: Corpus, run: Path) -> None:
     expected = spans_of(corpus.search(QUERY, 8, model=run))
     assert expected == spans_of(corpus.search(QUERY, 8, model=run / "second", retriever=run / "first"))
     assert expected == spans_of(corpus.search(QUERY, 8, model=small_localizer(), retriever=small_retriever()))
 
 
+@pytest.mark.slow
 def test_a_named_retriever_wins_over_that_of_the_run(corpus: Corpus, run: Path, tmp_path: Path) -> None:
     other = save_pair(tmp_path / "other", small_retriever(seed=5), small_localizer(seed=5))
     expected = spans_of(corpus.search(QUERY, 8, model=small_localizer(), retriever=small_retriever(seed=5)))
@@ -93,6 +96,7 @@ def test_any_retriever_feeds_any_localizer(corpus: Corpus) -> None:
     assert len(chosen) == 3
 
 
+@pytest.mark.slow
 def test_a_localizer_that_chooses_videos_too_leaves_that_to_the_retriever(corpus: Corpus) -> None:
     localizer = small_xml(seed=3)
     alone = corpus.search(QUERY, 8, model=localizer)
@@ -107,6 +111,7 @@ def test_a_localizer_that_chooses_videos_too_leaves_that_to_the_retriever(corpus
     assert paired.moments[0].score == pytest.approx(alone_in.score + weight * (said - own), abs=0.05)
 
 
+@pytest.mark.slow
 def test_many_videos_are_narrowed_by_keys_to_the_same_answer(
     corpus: Corpus, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +128,7 @@ def test_many_videos_are_narrowed_by_keys_to_the_same_answer(
     assert scored == [4]
 
 
+@pytest.mark.slow
 def test_filters_hold_before_videos_are_chosen(corpus: Corpus, run: Path) -> None:
     best = corpus.search(QUERY, 1, model=run).moments[0].moment.video_id
     names = [f"talk_{number:03d}.vtt" for number in (2, 3, 5)]
@@ -131,6 +137,7 @@ def test_filters_hold_before_videos_are_chosen(corpus: Corpus, run: Path) -> Non
     assert {one.moment.video_id for one in found.moments} == ids
 
 
+@pytest.mark.slow
 def test_evidence_is_told_by_the_retrievers_keys(corpus: Corpus, run: Path) -> None:
     found = corpus.search(QUERY, 1, model=run).moments[0]
     piece = found.evidence["subtitle"]
@@ -146,6 +153,7 @@ def test_evidence_is_told_by_the_retrievers_keys(corpus: Corpus, run: Path) -> N
     assert found.moment.start <= piece.start < piece.end <= found.moment.end
 
 
+@pytest.mark.slow
 def test_both_systems_encodings_are_stored_and_followed(corpus: Corpus, run: Path, tmp_path: Path) -> None:
     assert corpus.encode(run) == 9
     kept = {one.system: dict(one.streams) for one in known_systems(corpus.store)}
@@ -188,6 +196,7 @@ def test_streams_that_no_corpus_can_have_are_to_be_called_otherwise(corpus: Corp
         corpus.search(QUERY, model=small_localizer(), retriever=named)
 
 
+@pytest.mark.slow
 def test_words_are_told_by_the_retriever_and_borders_by_the_localizer(corpus: Corpus, run: Path) -> None:
     told = explain(corpus, QUERY, run, k=3)
     (system,) = told.systems
@@ -228,6 +237,7 @@ def test_a_localizer_calibrated_by_itself_is_not_sure_where_another_search_score
     assert any("alone was calibrated alone, but here the untrained" in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_a_pair_has_a_calibration_of_its_own(corpus: Corpus, run: Path) -> None:
     pair = fingerprint_of(small_localizer().fingerprint, small_retriever().fingerprint)
     calibration(pair).save(run)

@@ -54,6 +54,7 @@ def moment(served: Client, rank: int = 1) -> str:
     return f"{found['video_id']}@{found['start']:.3f}-{found['end']:.3f}"
 
 
+@pytest.mark.slow
 def test_a_search_with_a_model_is_that_of_the_corpus(served: Client, place: Path) -> None:
     body = served.json("/api/search", query=QUERY, model="run", k=6)
     corpus = Corpus(place / "c", create=False, encoders=[Letters()])
@@ -65,6 +66,7 @@ def test_a_search_with_a_model_is_that_of_the_corpus(served: Client, place: Path
     assert body["data"] != served.json("/api/search", query=QUERY, k=6)["data"]
 
 
+@pytest.mark.slow
 def test_segments_are_searched_where_the_index_has_them_and_none_are_made(
     served: Client, place: Path
 ) -> None:
@@ -103,6 +105,7 @@ def test_an_export_of_a_models_answer_has_its_moments(served: Client) -> None:
     assert [one["start"] for one in exported["moments"]] == [one["start"] for one in found]
 
 
+@pytest.mark.slow
 def test_highlights_over_http_are_those_of_the_corpus(place: Path, served: Client, tmp_path: Path) -> None:
     """And a system without saliency, or one that is not served, is refused."""
     config = config_of("moment_detr", {"streams": {"subtitle": 16}, "query_width": 16, "hidden": 16})
@@ -121,11 +124,13 @@ def test_highlights_over_http_are_those_of_the_corpus(place: Path, served: Clien
     application.service.close()
 
 
+@pytest.mark.slow
 def test_the_models_that_are_served_are_listed(served: Client, client: Client) -> None:
     assert served.json("/api/stats")["models"] == ["run"]
     assert client.json("/api/stats")["models"] == []
 
 
+@pytest.mark.slow
 def test_a_result_is_explained_by_words_and_probabilities(served: Client, place: Path) -> None:
     body = served.json("/api/explain", query=QUERY, model="run", moment=moment(served, 2))
     assert (body["found"], body["rank"], body["model"]) == (True, 2, "run")
@@ -145,6 +150,7 @@ def test_a_result_is_explained_by_words_and_probabilities(served: Client, place:
     assert body["said"][1].startswith("It ends at 0:")
 
 
+@pytest.mark.slow
 def test_streams_that_are_weighed_clip_by_clip_say_how_much_they_count(tmp_path: Path, samples: Path) -> None:
     corpus = Corpus(tmp_path / "c", encoders=[Letters(), Shades()], create=True)
     with uncalibrated():
@@ -232,6 +238,7 @@ def test_models_are_named_by_their_folders_and_no_two_alike() -> None:
         named_models(["a/xml", "b/xml"])
 
 
+@pytest.mark.slow
 def test_a_staged_run_is_served_words_by_its_retriever_and_borders_by_its_localizer(
     place: Path, tmp_path: Path
 ) -> None:

@@ -82,6 +82,7 @@ def test_a_second_run_has_nothing_to_do_and_a_new_stream_is_added_to_what_is_the
     assert estimate.processor_seconds > 7 and estimate.disk_bytes > 0
 
 
+@pytest.mark.slow
 def test_one_pass_samples_frames_for_all_streams(samples: Path) -> None:
     small, large = FrameSettings(1.0, 32), FrameSettings(0.5, 64)
     alone, both = (
@@ -113,6 +114,7 @@ def test_search_finds_by_it_and_shows_its_evidence(
     assert "brightness" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_rest_and_the_page_take_it(corpus: Corpus, tmp_path: Path) -> None:
     application = Application(corpus, Settings(cache=tmp_path))
     client = Client(application, {})
@@ -138,12 +140,14 @@ def test_doctor_stats_and_why_take_it(
     assert any("brightness" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_calibrate_measures_it(corpus: Corpus) -> None:
     report = measure(corpus.store, corpus.encoders.for_queries(), SENTENCES[:FEWEST_SCORES], made=2)
     assert report.calibration.streams["brightness"].clips >= 10
     assert report.calibration.group("brightness", "").scale is not None
 
 
+@pytest.mark.slow
 def test_a_trained_system_reads_it_and_explains_its_answer(place: Path, corpus: Corpus) -> None:
     settings: dict[str, Any] = {"streams": {"brightness": WIDTH}, "query_width": WIDTH, "hidden": 32}
     made_by = StreamInput(WIDTH, True, Letters.name, Letters.fingerprint)

@@ -34,6 +34,7 @@ def inputs_for(experiment: Experiment) -> Inputs:
     )
 
 
+@pytest.mark.slow
 def test_every_shipped_experiment_and_row_of_a_study_loads_and_fits_its_system() -> None:
     rows = {
         f"{study.name} {system.name}": (system.experiment, system.settings)
@@ -53,6 +54,7 @@ def test_every_shipped_experiment_and_row_of_a_study_loads_and_fits_its_system()
             assert experiment.simulated == ("simulated" in path.parent.name), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("released", [False, True])
 def test_a_model_of_every_system_that_is_shipped_is_built(released: bool) -> None:
     systems: dict[str, Experiment] = {}
@@ -249,6 +251,7 @@ def test_a_file_cannot_extend_itself(tmp_path: Path) -> None:
         load_experiment(written(tmp_path, "extends = 3"))
 
 
+@pytest.mark.slow
 def test_all_settings_written_down_are_the_same_experiment(tmp_path: Path) -> None:
     for path in SHIPPED:
         experiment = load_experiment(path, ["as_released=true"])

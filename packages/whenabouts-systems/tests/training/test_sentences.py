@@ -95,6 +95,7 @@ def test_a_stretch_of_a_video_has_the_sentences_that_are_said_in_it(hero: Any) -
         assert said.words[0, 0].tolist() == [7, 23]
 
 
+@pytest.mark.slow
 def test_hero_trains_is_kept_and_goes_on(hero: Any, tmp_path: Path) -> None:
     experiment = load_experiment(hero.experiment)
     whole = launch(experiment, hero.folder, tmp_path / "whole", open_device("cpu"))
@@ -110,6 +111,7 @@ def test_hero_trains_is_kept_and_goes_on(hero: Any, tmp_path: Path) -> None:
     assert again.score == whole.score
 
 
+@pytest.mark.slow
 def test_a_pre_training_on_sentences_is_gone_on_with(hero: Any, tmp_path: Path) -> None:
     """Videos and their words alone; then queries, from these weights."""
     place = tmp_path / "pretrained"

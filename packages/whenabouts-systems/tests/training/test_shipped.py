@@ -14,6 +14,7 @@ from whenabouts_systems.training.stages import load_stages
 ROOT = Path(__file__).resolve().parents[4]
 
 
+@pytest.mark.slow
 def test_every_shipped_experiment_opens_by_its_name() -> None:
     names = shipped()
     files = {path.relative_to(EXPERIMENTS) for path in (EXPERIMENTS).rglob("*.toml")}

@@ -71,6 +71,7 @@ def shipped() -> Iterator[Any]:
         yield pytest.param(path, id=name, marks=[] if name in QUICK else [pytest.mark.slow])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [*shipped()])
 def test_a_shipped_file_of_stages_trains_to_its_end(path: Path, features: Path, tmp_path: Path) -> None:
     whole = load_stages(path)
@@ -100,6 +101,7 @@ def test_a_row_of_paper_000_is_one_command_on_each_data_set(
     assert (model.uses_pairs, model.confidence_is_one) == ("pr" in row, row.endswith("c1"))
 
 
+@pytest.mark.slow
 def test_localizers_on_didemo_train_on_the_lists_of_heros_head(features: Path, tmp_path: Path) -> None:
     lists = trained_small("didemo/hero", features, tmp_path / "hero")
     ranked = f"data.retrieved.lists={lists}"

@@ -104,6 +104,7 @@ def test_stages_are_trained_in_turn_into_folders_of_their_names(whole: tuple[Pat
     assert outcome.to_json()["stages"]["second"]["folder"] == str(run / "second")
 
 
+@pytest.mark.slow
 def test_stages_give_what_trainings_one_by_one_give(
     whole: tuple[Path, Any, Any], staged: Path, tmp_path: Path
 ) -> None:
@@ -115,6 +116,7 @@ def test_stages_give_what_trainings_one_by_one_give(
     assert_same_tensors(whole[0] / "second", tmp_path / "two", *TENSORS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stage", "step"), [("tiny", 5), ("second", 2)])
 def test_a_training_killed_in_any_stage_goes_on_to_the_same_numbers(
     whole: tuple[Path, Any, Any], staged: Path, tmp_path: Path, stage: str, step: int
@@ -171,6 +173,7 @@ def test_a_title_that_is_set_is_that_of_the_whole(staged: Path) -> None:
         load_stages(staged, ["title"])
 
 
+@pytest.mark.slow
 def test_stages_that_were_broken_off_before_anything_was_written_begin(staged: Path, tmp_path: Path) -> None:
     settings = ("training.epochs=1",)
     with pytest.raises(Killed):
@@ -180,6 +183,7 @@ def test_stages_that_were_broken_off_before_anything_was_written_begin(staged: P
     assert [len(one) for one in outcome.stages.values()] == [1, 1]
 
 
+@pytest.mark.slow
 def test_each_seed_has_all_stages_in_a_folder_of_its_own(staged: Path, tmp_path: Path) -> None:
     told: list[str] = []
     settings = ("training.epochs=1",)

@@ -120,6 +120,7 @@ def test_the_second_stage_draws_for_every_batch_and_no_pair_that_is_known(
         assert not (chosen[query == 4] == 0).any()
 
 
+@pytest.mark.slow
 def test_a_second_stage_that_was_broken_off_goes_on_to_the_same_numbers(crocs: Any, tmp_path: Path) -> None:
     begun(crocs, tmp_path / "one", *FIRST)
     settings = (*SECOND, f"data.first_stage={tmp_path / 'one'}")
@@ -153,6 +154,7 @@ def test_the_first_stage_of_a_seed_is_named_by_it(crocs: Any, tmp_path: Path) ->
     assert outcome.reason == "all 2 epochs"
 
 
+@pytest.mark.slow
 def test_a_first_stage_may_be_the_folder_beside_that_of_the_second(crocs: Any, tmp_path: Path) -> None:
     begun(crocs, tmp_path / "one", *FIRST)
     begun(crocs, tmp_path / "by_path", *SECOND, f"data.first_stage={tmp_path / 'one'}")

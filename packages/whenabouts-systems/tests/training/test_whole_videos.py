@@ -215,6 +215,7 @@ def test_a_text_encoder_is_trained_within_the_system_and_opened_without_its_file
 # --- frozen parts, milestones
 
 
+@pytest.mark.slow
 def test_a_frozen_part_begins_to_learn_in_its_epoch(mmn: Any, bert: Path, tmp_path: Path) -> None:
     weights = load_file(bert / "model.safetensors")
     name = "transformer.layer.0.ffn.lin1.weight"
@@ -249,6 +250,7 @@ def test_the_betas_are_the_optimizers(mmn: Any, tmp_path: Path) -> None:
 # --- MMN from its experiment to its folder
 
 
+@pytest.mark.slow
 def test_a_training_of_mmn_that_is_broken_off_goes_on_to_the_same_numbers(mmn: Any, tmp_path: Path) -> None:
     settings = ["training.schedule=constant", "training.milestones=[1]", 'training.frozen={ "text" = 1 }']
     begun(mmn, tmp_path / "whole", settings)
@@ -267,6 +269,7 @@ def test_a_training_of_mmn_that_is_broken_off_goes_on_to_the_same_numbers(mmn: A
     assert all(torch.equal(value, other[key]) for key, value in one.items())
 
 
+@pytest.mark.slow
 def test_mmn_learns_which_moment_a_sentence_means(mmn: Any, tmp_path: Path) -> None:
     settings = ["training.epochs=40", "training.learning_rate=1e-2", "data.validation=train.jsonl"]
     settings += ["training.evaluate_every=40", "training.metric=SVMR R@1,IoU=0.5"]

@@ -43,6 +43,7 @@ def test_ratings_are_added_up_where_every_query_has_them() -> None:
     assert "saliency" not in labels([rated, {}]).of(np.array([0, 1]), 5)
 
 
+@pytest.mark.slow
 def test_segments_of_one_recording_have_one_source() -> None:
     """Names that only look alike, or are nothing but times, are videos of their own."""
     names = ["x_y_0.0_150.0", "x_y_150_300", "x_y", "x", "x_210.0_360.0", "1_2", "_1_2", "x_a_b"]

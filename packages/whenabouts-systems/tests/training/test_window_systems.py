@@ -69,6 +69,7 @@ def test_a_split_without_public_labels_is_no_training_set(folder: Path, tmp_path
         launch(experiment, folder / "features", tmp_path / "run", open_device("cpu"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.toml")), ids=lambda path: path.stem)
 def test_a_query_of_several_windows_comes_once_in_an_epoch_with_all_of_them(path: Path, folder: Path) -> None:
     experiment = load_experiment(path, [*SMALL, f"data.folder={folder / 'data'}"])
