@@ -4,6 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 
@@ -73,6 +74,33 @@ def test_sound_that_changes_its_rate_on_the_way_is_read_through(tmp_path: Path) 
     (tmp_path / "both.mp3").write_bytes(b"".join(parts))
     samples = np.concatenate([piece.samples for piece in sound_pieces(tmp_path / "both.mp3")])
     assert len(samples) / SAMPLE_RATE == pytest.approx(2.0, abs=0.25)
+
+
+def test_a_frame_in_a_form_that_no_filter_takes_costs_that_frame_only(
+    samples: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = sum(len(piece.samples) for piece in sound_pieces(samples / "friday.mp4"))
+    given: list[object] = []
+
+    class Refusing:
+        """FFmpeg's filter, which fails for good at the twentieth frame, as it did on a damaged film."""
+
+        def __init__(self, **target: Any) -> None:
+            self.filter, self.failed = resampler(**target), False
+
+        def resample(self, frame: Any) -> Any:
+            given.append(frame)
+            if self.failed or len(given) == 20:
+                self.failed = True
+                raise av.error.ArgumentError(22, "Invalid argument")
+            return self.filter.resample(frame)
+
+    resampler = av.AudioResampler
+    monkeypatch.setattr(av, "AudioResampler", Refusing)
+    notes: list[str] = []
+    left = sum(len(piece.samples) for piece in sound_pieces(samples / "friday.mp4", notes=notes))
+    assert 0 < whole - left < 0.2 * SAMPLE_RATE
+    assert notes == ["its sound is damaged: 1 packet could not be decoded"]
 
 
 def test_words_become_one_cue_a_sentence_with_their_times() -> None:

@@ -94,7 +94,13 @@ def _blocks(
                 continue
             for frame in frames:
                 at = None if frame.pts is None else float(frame.pts * frame.time_base - origin)
-                for samples in resampler.resampled(frame):
+                try:
+                    made = list(resampler.resampled(frame))
+                except av.error.FFmpegError as error:  # damage can give a frame a form that no filter takes
+                    _log.info("%s: sound damaged, a frame left out (%s)", printable(path), error.strerror)
+                    lost += 1
+                    continue
+                for samples in made:
                     yield at, samples.reshape(-1)
                     at = None
     except av.error.FFmpegError as error:
@@ -125,7 +131,10 @@ class Resampler:
             yield from self.rest()
             self._kind = kind
             self._resampler = av.AudioResampler(**self._target)
-        for made in self._resampler.resample(frame):
+        resampler, self._resampler = self._resampler, None  # one that has failed is not used again
+        found = resampler.resample(frame)
+        self._resampler = resampler
+        for made in found:
             yield np.asarray(made.to_ndarray(), np.float32)
 
     def rest(self) -> Iterator[NDArray[np.float32]]:
