@@ -86,7 +86,8 @@ def test_a_frame_in_a_form_that_no_filter_takes_costs_that_frame_only(
         """FFmpeg's filter, which fails for good at the twentieth frame, as it did on a damaged film."""
 
         def __init__(self, **target: Any) -> None:
-            self.filter, self.failed = resampler(**target), False
+            self.filter = resampler(**target)
+            self.failed = False
 
         def resample(self, frame: Any) -> Any:
             given.append(frame)

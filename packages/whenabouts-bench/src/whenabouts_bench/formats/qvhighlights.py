@@ -166,12 +166,12 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
                 f"query {query_id!r} is judged in {both}: QVHighlights has one video for a query"
             )
         windows.setdefault(number, []).append([start, end])
-    asked = [number for number, query in enumerate(annotations.queries) if given.get(query.id)]
-    if not asked:
+    with_video = [number for number, query in enumerate(annotations.queries) if given.get(query.id)]
+    if not with_video:
         raise UsageError(f"{path}: no query has a given video, which QVHighlights needs")
-    losses.count("queries without a given video are left out", len(annotations.queries) - len(asked))
+    losses.count("queries without a given video are left out", len(annotations.queries) - len(with_video))
     with write_atomically(path) as stream:
-        for number in asked:
+        for number in with_video:
             query = annotations.queries[number]
             video_id = given[query.id]
             duration = {"duration": seconds[video_id]} if video_id in seconds else {}

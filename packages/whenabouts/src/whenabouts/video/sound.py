@@ -132,9 +132,9 @@ class Resampler:
             self._kind = kind
             self._resampler = av.AudioResampler(**self._target)
         resampler, self._resampler = self._resampler, None  # one that has failed is not used again
-        found = resampler.resample(frame)
+        converted = resampler.resample(frame)
         self._resampler = resampler
-        for made in found:
+        for made in converted:
             yield np.asarray(made.to_ndarray(), np.float32)
 
     def rest(self) -> Iterator[NDArray[np.float32]]:
