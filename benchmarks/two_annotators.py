@@ -63,6 +63,9 @@ CLIP_SECONDS = 4.0
 ENCODER = "minilm"
 MOMENTS = 100
 BASELINE = "XML"
+CONQUER = "CONQUER, videos of PREM's retriever"
+ONCE = (("ReLoCLNet", BASELINE), ("PREM", BASELINE), ("PREM", CONQUER), ("PREM", "PREM, videos of XML"))
+"""Differences of systems that were trained once."""
 METRICS = (
     *(f"VR R@{k}" for k in (1, 5, 10, 100)),
     *(f"SVMR R@{k},IoU={iou}" for iou in (0.5, 0.7) for k in (1, 5)),
@@ -493,7 +496,26 @@ def table(outcomes: Outcomes) -> Iterator[str]:
             yield ""
             pairs = [(system, BASELINE) for system in trained if system != BASELINE]
             yield from differences(pairs, part, trained)
+        if once := [pair for pair in ONCE if {pair[0], pair[1]} <= {*part.systems}]:
+            yield ""
+            yield from of_one_training(once, part)
         yield ""
+
+
+def of_one_training(pairs: Sequence[tuple[str, str]], outcomes: Outcomes) -> Iterator[str]:
+    """Differences of single trainings with the same seed; how much trainings vary is not in the intervals."""
+    clusters = np.unique(outcomes.videos, return_inverse=True)[1]
+    yield f"| difference of one training each | {' | '.join(outcomes.metrics)} |"
+    yield "|" + "---|" * (len(outcomes.metrics) + 1)
+    for system, other in pairs:
+        [seed] = outcomes.seeds(system)
+        values = outcomes.values[system, seed] - outcomes.values[other, seed]
+        ends = bootstrap_intervals(values, clusters)
+        cells = (
+            f"{100 * mean:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
+            for mean, (low, high) in zip(values.mean(axis=0), ends, strict=True)
+        )
+        yield f"| {system} - {other} | {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":
