@@ -6,10 +6,10 @@
         [--tests-of COMMIT]
     python -m benchmarks.mutations --commit 5955fe97 src/whenabouts/times.py:tests/test_times.py
 
-A room is a folder of a package, or a module beside these folders; or SOURCE:TESTS, two paths of the tree,
-for a `--commit` with other folders. The kinds of fault are: a comparison
-reversed, a number increased by one, `and` for `or`, a `not` removed, + for -, * for /, and None in place of a
-returned value. A seed draws the faults from the room's source, so the same source has the same faults.
+A room is a folder of a package, or a module beside these folders. SOURCE:TESTS, two paths, names a room of a
+`--commit` that has other folders. The kinds of fault are: a comparison reversed, a number increased by one,
+`and` for `or`, a `not` removed, + for -, * for /, and None in place of a returned value. A seed draws the
+faults from the room's source, so the same source has the same faults.
 
 Each fault is planted alone in a copy of the committed tree. The room's tests run there until the first
 failure. A run that takes far longer than without a fault counts as noticed. `--tests-of` takes the tests of

@@ -147,14 +147,21 @@ def joined(study: Study, before: Outcomes, more: Outcomes) -> Outcomes:
 
     Ends the program where they answer other queries, or where a training that both have differs.
     """
-    if (before.metrics, before.queries, before.videos) != (more.metrics, more.queries, more.videos):
-        raise SystemExit("the outcomes gathered before are of other metrics, queries or videos")
     for system, seed in before.values.keys() & more.values.keys():
         if not np.array_equal(before.values[system, seed], more.values[system, seed]):
             raise SystemExit(f"{system}-{seed}: answers otherwise than what was gathered before")
+    return updated(before, more, [system.name for system in study.systems])
+
+
+def updated(before: Outcomes, more: Outcomes, systems: Sequence[str]) -> Outcomes:
+    """The trainings of both, in the order of `systems`; `more` wins where both have a training.
+
+    Ends the program if they answer other queries.
+    """
+    if (before.metrics, before.queries, before.videos) != (more.metrics, more.queries, more.videos):
+        raise SystemExit("the outcomes gathered before are of other metrics, queries or videos")
     values = {**before.values, **more.values}
-    order = [system.name for system in study.systems]
-    in_order = sorted(values, key=lambda training: (order.index(training[0]), training[1]))
+    in_order = sorted(values, key=lambda training: (systems.index(training[0]), training[1]))
     return Outcomes(
         before.metrics, before.queries, before.videos, {training: values[training] for training in in_order}
     )

@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.machine import describe_machine
-from benchmarks.study_outcomes import Outcomes, differences, mean_rows, opened, written
+from benchmarks.study_outcomes import Outcomes, differences, mean_rows, opened, updated, written
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 
@@ -424,12 +424,7 @@ def keep(outcomes: Outcomes) -> None:
 def beside(file: Path, outcomes: Outcomes) -> Outcomes:
     """The outcomes with those of a file for trainings that are not among them."""
     before = opened(file) if file.is_file() else replace(outcomes, values={})
-    if (before.queries, before.metrics) != (outcomes.queries, outcomes.metrics):
-        raise SystemExit(f"{file}: is of other queries or metrics; move it away")
-    values = dict(before.values) | dict(outcomes.values)
-    order = list(dict.fromkeys(name for name, _ in values))
-    ordered = sorted(values, key=lambda training: (order.index(training[0]), training[1]))
-    return replace(outcomes, values={training: values[training] for training in ordered})
+    return updated(before, outcomes, list(dict.fromkeys(before.systems + outcomes.systems)))
 
 
 def baselines(truth: Annotations, said: Transcripts) -> dict[str, SentenceRun]:
@@ -496,7 +491,7 @@ def table(outcomes: Outcomes) -> Iterator[str]:
             yield ""
             pairs = [(system, BASELINE) for system in trained if system != BASELINE]
             yield from differences(pairs, part, trained)
-        if once := [pair for pair in ONCE if {pair[0], pair[1]} <= {*part.systems}]:
+        if once := [(one, other) for one, other in ONCE if len(part.seeds(one)) == 1 and part.seeds(other)]:
             yield ""
             yield from of_one_training(once, part)
         yield ""

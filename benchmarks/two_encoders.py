@@ -223,7 +223,9 @@ def ceiling(ranks: Floats, choosing: Sequence[Candidates]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--corpus", type=Path, required=True)
     parser.add_argument("--vectors", type=Path, required=True, help="folder of the second encoder's vectors")
     options = parser.parse_args()

@@ -95,6 +95,10 @@ def test_a_ledger_without_a_column_is_named(tmp_path: Path) -> None:
         ("path", None, "a row lacks its path"),
         ("path", b"a\0b.mp4", "the path of '.*' holds the character NUL"),
         ("state", None, "a row lacks its state"),
+        ("title", None, "a row lacks its title"),
+        ("indexed_at", None, "a row lacks its indexed_at"),
+        ("indexed_at", float("nan"), "'.*' was indexed at no date"),
+        ("indexed_at", 1e308, "'.*' was indexed at no date"),
     ],
 )
 def test_a_row_of_the_ledger_of_another_form_is_named(

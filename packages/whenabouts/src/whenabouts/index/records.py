@@ -413,9 +413,9 @@ def description_schema() -> Any:
     )
 
 
-_ALWAYS_THERE = ("video_id", "path", "size", "modified_ns", "kind", "state", "streams", "metadata")
 _LATE = "stream_times"
 """Ledgers of earlier versions lack this column; the next write adds it, with null in old rows."""
+_MAY_LACK = ("duration", "shots", _LATE)
 
 
 def ledger_schema() -> Any:
@@ -505,7 +505,7 @@ def records_of(table: Any) -> list[VideoRecord]:
         table = table.append_column(_LATE, [["{}"] * table.num_rows])
     for name in ledger_schema().names:
         is_there = name in table.schema.names
-        if not is_there or (name in _ALWAYS_THERE and table.column(name).null_count):
+        if not is_there or (name not in _MAY_LACK and table.column(name).null_count):
             raise StoreError(f"the ledger is damaged: a row lacks its {name}; restore the corpus from a copy")
     columns = table.select(ledger_schema().names).to_pydict()
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
@@ -517,6 +517,11 @@ def _record(row: dict[str, Any]) -> VideoRecord:
     if b"\0" in row["path"]:  # no file has such a name, and no call of the system takes it
         raise StoreError(
             f"the ledger is damaged: the path of {row['video_id']!r:.60} holds the character NUL; "
+            "restore the corpus from a copy"
+        )
+    if not 0 <= row["indexed_at"] < _LAST_DATE:
+        raise StoreError(
+            f"the ledger is damaged: {row['video_id']!r:.60} was indexed at no date; "
             "restore the corpus from a copy"
         )
     row["path"] = os.fsdecode(row["path"])

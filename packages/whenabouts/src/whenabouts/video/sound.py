@@ -94,19 +94,14 @@ def _blocks(
                 continue
             for frame in frames:
                 at = None if frame.pts is None else float(frame.pts * frame.time_base - origin)
-                try:
-                    made = list(resampler.resampled(frame))
-                except av.error.FFmpegError as error:  # damage can give a frame a form that no filter takes
-                    _log.info("%s: sound damaged, a frame left out (%s)", printable(path), error.strerror)
-                    lost += 1
-                    continue
-                for samples in made:
+                for samples in resampler.resampled(frame):
                     yield at, samples.reshape(-1)
                     at = None
     except av.error.FFmpegError as error:
         _log.info("%s: sound cannot be read to its end (%s)", printable(path), error.strerror)
         if notes is not None:
             notes.append(f"its sound cannot be read to its end ({error.strerror})")
+    lost += resampler.lost
     if lost and notes is not None:
         notes.append(f"its sound is damaged: {number_of(lost, 'packet')} could not be decoded")
     for samples in resampler.rest():
@@ -114,11 +109,14 @@ def _blocks(
 
 
 class Resampler:
-    """Converts sound to one format (FFmpeg's name), layout and rate, also if the recording changes its
-    own."""
+    """Converts sound to one format (FFmpeg's name), layout and rate, also if the recording changes its own.
+
+    Damage can give a frame a form that no filter takes. It is left out; `lost` counts such frames.
+    """
 
     def __init__(self, sample_format: str, layout: str, rate: int) -> None:
         self._target: dict[str, Any] = {"format": sample_format, "layout": layout, "rate": rate}
+        self.lost = 0
         self._kind: tuple[Any, ...] | None = None
         self._resampler: AudioResampler | None = None
 
@@ -131,18 +129,28 @@ class Resampler:
             yield from self.rest()
             self._kind = kind
             self._resampler = av.AudioResampler(**self._target)
-        resampler, self._resampler = self._resampler, None  # one that has failed is not used again
-        converted = resampler.resample(frame)
-        self._resampler = resampler
-        for made in converted:
-            yield np.asarray(made.to_ndarray(), np.float32)
+        yield from self._through(frame)
 
     def rest(self) -> Iterator[NDArray[np.float32]]:
         """The samples left in the filter."""
-        if self._resampler is not None:
-            for made in self._resampler.resample(None):
-                yield np.asarray(made.to_ndarray(), np.float32)
-            self._resampler = None
+        yield from self._through(None)
+
+    def _through(self, frame: AudioFrame | None) -> Iterator[NDArray[np.float32]]:
+        """What the filter gives for a frame; None ends the filter. A filter that fails is not used again."""
+        import av
+
+        resampler, self._resampler = self._resampler, None
+        if resampler is None:
+            return
+        try:
+            converted = resampler.resample(frame)
+        except av.error.FFmpegError as error:
+            _log.info("sound damaged, a frame left out (%s)", error.strerror)
+            self.lost += 1
+            return
+        self._resampler = resampler if frame is not None else None
+        for made in converted:
+            yield np.asarray(made.to_ndarray(), np.float32)
 
 
 def _pieces(
