@@ -31,7 +31,7 @@ def commands(corpus: Path) -> dict[str, list[str]]:
         "floor": [sys.executable, "-c", "import numpy"],
         "--help": [*program, "--help"],
         "stats": [*program, "stats", "--corpus", str(corpus)],
-        "search": [*program, "search", "the volcano erupted", "--corpus", str(corpus)],
+        "search": [*program, "search", "the space telescope in the cleanroom", "--corpus", str(corpus)],
     }
 
 
