@@ -64,7 +64,10 @@ ENCODER = "minilm"
 MOMENTS = 100
 BASELINE = "XML"
 CONQUER = "CONQUER, videos of PREM's retriever"
-ONCE = (("ReLoCLNet", BASELINE), ("PREM", BASELINE), ("PREM", CONQUER), ("PREM", "PREM, videos of XML"))
+ONCE = (
+    *(("ReLoCLNet", BASELINE), ("PREM", BASELINE), ("PREM", CONQUER), ("PREM", "PREM, videos of XML")),
+    *((f"XML +SL, {reading}", other) for reading in ("logits", "shift") for other in ("XML +SL", BASELINE)),
+)
 """Differences of systems that were trained once."""
 METRICS = (
     *(f"VR R@{k}" for k in (1, 5, 10, 100)),
