@@ -36,11 +36,11 @@ def folder(tmp_path: Path, samples: Path) -> Path:
 def test_of_subtitles_in_two_languages_the_one_that_is_searched_is_said(folder: Path, tmp_path: Path) -> None:
     corpus = Corpus(tmp_path / "my.corpus", create=True)
     told = corpus.add(folder, processes=1).choices["subtitles"]
-    assert "en (1) searched, de (1) not searched" in told and "--language" in told
+    assert "en searched, de not searched" in told and "--language" in told
     # A run that reads nothing reports it again, and the other language once that is chosen.
     assert corpus.add(folder, processes=1).choices["subtitles"] == told
     told = corpus.add(folder, processes=1, language="de").choices["subtitles"]
-    assert "de (1) searched, en (1) not searched" in told
+    assert "de searched, en not searched" in told
     assert corpus.stats().to_json()["choices"]["subtitles"] == told
     assert any(told in line for line in corpus.stats().lines())
 
@@ -63,16 +63,16 @@ def test_a_second_sound_track_is_said_not_to_be_heard(tmp_path: Path) -> None:
     two_sounds(tmp_path / "talk.mka")
     corpus = Corpus(tmp_path / "my.corpus", create=True)
     told = corpus.add(tmp_path / "talk.mka", processes=1).choices["sound_tracks"]
-    assert "1 video has several sound tracks: eng (1) heard, ger (1) not heard" in told
+    assert "1 video has several sound tracks: eng heard, ger not heard" in told
     assert "--sound-track" in told
     for track in ("de", "2"):
         told = corpus.add(tmp_path / "talk.mka", processes=1, sound_track=track).choices["sound_tracks"]
-        assert "ger (1) heard, eng (1) not heard" in told
+        assert "ger heard, eng not heard" in told
     # The choice is stored until the user resets it.
     assert corpus.add(tmp_path / "talk.mka", processes=1).unchanged == 1
     assert corpus.add(tmp_path / "talk.mka", processes=1).choices["sound_tracks"] == told
     told = corpus.add(tmp_path / "talk.mka", processes=1, sound_track="").choices["sound_tracks"]
-    assert "eng (1) heard" in told
+    assert "eng heard" in told
     with pytest.raises(UsageError, match=r"--sound-track '0'.*number from 1"):
         plan_index(corpus, [tmp_path / "talk.mka"], sound_track="0")
 

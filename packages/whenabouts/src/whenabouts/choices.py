@@ -137,7 +137,9 @@ def _twice(doubles: Sequence[Double]) -> dict[str, str]:
 
 
 def _counted(languages: Mapping[str, int]) -> str:
-    return ", ".join(f"{language} ({count})" for language, count in sorted(languages.items()))
+    return ", ".join(
+        f"{language} ({count})" if count > 1 else language for language, count in sorted(languages.items())
+    )
 
 
 def _name(record: VideoRecord) -> str:

@@ -136,7 +136,7 @@ class Corpus:
         planned: Callable[[Plan], None] | None = None,
         **options: Any,
     ) -> Summary:
-        """Index files and folders, and return a summary; its `left_out` has the paths that could not be read.
+        """Index files and folders, and return a summary; its `failed` has the files that could not be read.
 
         `options` are those of `indexing.plan_index`: shots, transcribe, metadata, metadata_file, retry,
         language, sound_track, exclude, follow, again, prune, or_without, without, and the options of
@@ -467,11 +467,14 @@ class Corpus:
     @property
     def collections(self) -> Collections:
         """The collections of moments. Raises UsageError for a corpus on an object store."""
-        return Collections(Database(self.store.place), self._check_start)
+        return Collections(Database(self.store.place), self._inside_video)
 
-    def _check_start(self, moment: Moment) -> None:
-        if (record := self.store.ledger().by_id.get(moment.video_id)) is not None:
-            record.check_start(moment.start)
+    def _inside_video(self, moment: Moment) -> Moment:
+        record = self.store.ledger().by_id.get(moment.video_id)
+        if record is None or record.duration is None:
+            return moment
+        record.check_start(moment.start)
+        return replace(moment, end=min(moment.end, record.duration))
 
     @property
     def saved_searches(self) -> SavedSearches:
@@ -597,7 +600,9 @@ class Corpus:
 
     def _only(self, name: str, fitting: Sequence[str]) -> str:
         if not fitting:
-            raise UsageError(f"{self.location} has no video {name!r}; `whenabouts show` lists them")
+            near = self.store.ledger().names.beginning(name)[:5]
+            meant = f"did you mean {' or '.join(near)}? " if near else ""
+            raise UsageError(f"{self.location} has no video {name!r}; {meant}`whenabouts show` lists them")
         if len(fitting) > 1:
             ids = ", ".join(fitting[:5])
             raise UsageError(f"{name!r} matches {len(fitting)} videos of {self.location}: {ids}; give the id")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain
@@ -12,7 +12,7 @@ from whenabouts.confidence.rates import Rate
 from whenabouts.index.filters import recorded
 from whenabouts.index.records import StoreStats, VideoRecord, unambiguous
 from whenabouts.index.store import Store
-from whenabouts.search.coverage import Coverage, coverage_of, with_clips
+from whenabouts.search.coverage import Coverage, coverage_of, streams_with_clips, with_clips
 from whenabouts.search.query_language import name_of
 from whenabouts.search.stored_calibration import Calibration
 from whenabouts.streams import stream as stream_named
@@ -53,13 +53,14 @@ class Track:
 class Shown:
     """A video's record, its words (or those in a moment), and its shots.
 
-    `words` are spoken; `texts` are words in the pictures, by stream.
+    `words` are spoken; `texts` are words in the pictures, by stream. `streams` have clips of the video.
     """
 
     record: VideoRecord
     moment: Moment | None
     words: tuple[Line, ...]
     shots: Sequence[float] | None
+    streams: Sequence[str] = ()
     tracks: tuple[Track, ...] = ()
     texts: Mapping[str, tuple[Line, ...]] = field(default_factory=dict)
 
@@ -77,8 +78,8 @@ class Shown:
             "recorded_from": recorded(record)[1],
             "metadata": dict(record.metadata),
             "words_from": record.words,
-            "streams": {name: made for name, made in record.streams.items() if name in self._streams},
-            "streams_indexed_at": {name: record.stream_times.get(name) for name in self._streams},
+            "streams": {name: made for name, made in record.streams.items() if name in self.streams},
+            "streams_indexed_at": indexed_at(record, self.streams),
             "moment": [self.moment.start, self.moment.end] if self.moment else None,
             "words": [asdict(line) for line in self.words],
             "texts": {name: [asdict(line) for line in lines] for name, lines in self.texts.items()},
@@ -96,13 +97,11 @@ class Shown:
         return f" (recognised, {int(100 * sum(sure) / len(sure))} % sure on average)" if sure else ""
 
     @property
-    def _coverage(self) -> Coverage:
-        return coverage_of([self.record], (), list(self.record.streams))
-
-    @property
-    def _streams(self) -> list[str]:
-        """The streams with clips of the video."""
-        return [name for name, count in self._coverage.streams.items() if count]
+    def _source(self) -> str:
+        """Where the words are from, and how sure a recogniser was of them."""
+        if self.words or self.moment or any(stream_named(name).transcript for name in self.streams):
+            return f"{self.record.words or 'none'}{self._sureness}"
+        return f"none ({self.record.words})" if self.record.words else "none"
 
     def lines(self) -> list[str]:
         record = self.record
@@ -111,13 +110,14 @@ class Shown:
         when, source = recorded(record)
         lines.append(f"  recorded  {when:%Y-%m-%d %H:%M} ({_DATE_SOURCES.get(source, source)})")
         lines += [f"  {key:<9} {value}" for key, value in sorted(record.metadata.items())]
-        lines.append(f"  words     {record.words or 'none'}{self._sureness}")
+        lines.append(f"  words     {self._source}")
         for track in self.tracks:
             mark = " (searched)" if track.is_searched else ""
             lines.append(f"  track     {track.language or 'no language named'}: {track.source}{mark}")
-        made = [f"{name} ({_indexed(record, name)})" for name in sorted(self._streams)]
+        made = [f"{name} ({_indexed(record, name)})" for name in self.streams]
         lines.append(f"  streams   {', '.join(made) or 'none'}")
-        lines += [f"  without   {line}" for line in [self._coverage.not_searched] if line]
+        without = coverage_of([record], (), list(record.streams)).not_searched
+        lines += [f"  without   {without}"] if without else []
         if record.is_gone:
             lines.append("  gone      the file is not there any more (`whenabouts index PATH --prune`)")
         if record.error:
@@ -136,10 +136,9 @@ class Shown:
         return [unambiguous(line) for line in lines]
 
 
-def indexed_at(record: VideoRecord) -> dict[str, float | None]:
-    """When each stream of a video was indexed, in seconds since 1970; None: by an earlier version."""
-    names = (name for name in sorted(record.streams) if stream_named(name).holds(record))
-    return {name: record.stream_times.get(name) for name in names}
+def indexed_at(record: VideoRecord, streams: Iterable[str]) -> dict[str, float | None]:
+    """When some streams of a video were indexed, in seconds since 1970; None: by an earlier version."""
+    return {name: record.stream_times.get(name) for name in streams}
 
 
 def _indexed(record: VideoRecord, stream: str) -> str:
@@ -187,7 +186,8 @@ def show(store: Store, record: VideoRecord, moment: Moment | None) -> Shown:
     shots = record.shots
     if shots is not None and moment is not None:
         shots = tuple(border for border in shots if moment.start <= border < moment.end)
-    return Shown(record, moment, tuple(chain(*words.values())), shots, texts=texts)
+    streams = streams_with_clips(store, [record])[record.video_id]
+    return Shown(record, moment, tuple(chain(*words.values())), shots, streams, texts=texts)
 
 
 def lines_of(

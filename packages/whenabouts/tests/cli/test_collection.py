@@ -25,6 +25,9 @@ def test_a_collection_from_empty_to_a_list_for_editors(
     at = ("--corpus", place)
     assert bare("collection", *at).code == 1
     assert bare("collection", "show", "film", *at).code == 2
+    long = bare("collection", "add", "too long", "friday@0:01-99", *at).json
+    assert 5 < long["items"][0]["end"] < 7, "it ends where the video ends"
+    assert bare("collection", "delete", "too long", *at).code == 0
     made = bare("collection", "add", "film", "friday@0:01-0:03.5", "flower@1-2", *at).json
     assert [(item["start"], item["end"]) for item in made["items"]] == [(1.0, 3.5), (1.0, 2.0)]
     moved = bare("collection", "move", "film", "2", "1", *at).json

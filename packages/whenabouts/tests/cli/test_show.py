@@ -97,6 +97,12 @@ def test_a_video_without_words_has_no_stream_of_words(whenabouts: Whenabouts) ->
 
 
 @pytest.mark.slow
+def test_the_beginning_of_a_name_is_offered_as_the_name(whenabouts: Whenabouts) -> None:
+    refused = whenabouts("show", "FRID")
+    assert refused.code == 2
+    assert "has no video 'FRID'; did you mean friday-f6459d1a" in refused.err
+
+
 def test_talks_are_listed_in_the_order_of_their_numbers(bare: Whenabouts, tmp_path: Path) -> None:
     for number in (10, 2, 1):
         said = f"WEBVTT\n\n00:00.000 --> 00:05.000\nThis is talk {number} about beetles.\n"

@@ -10,11 +10,13 @@ import json
 import os
 import re
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import av
+import numpy as np
 import pysubs2
 import pytest
 
@@ -26,7 +28,8 @@ from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts.video.aside import WriteError
-from whenabouts.video.probe import MediaError
+from whenabouts.video.cut import join
+from whenabouts.video.probe import MediaError, probe
 
 Make = Callable[..., FileMoment]
 Film = Any
@@ -215,8 +218,35 @@ def test_vtt_of_several_videos_is_timed_for_the_joined_file(films: dict[str, Fil
     moments = [make(films["25"].path, 3, 4.5), make(films["29.97"].path, 1, 2)]
     data, notes = render(moments, "vtt")
     cues = pysubs2.SSAFile.from_string(data.decode(), format_="vtt")
-    assert [(cue.start, cue.end) for cue in cues] == [(0, 1500), (1500, 2500)]
+    assert [(cue.start, cue.end) for cue in cues] == [(0, 1520), (1520, 2521)]  # 38 and 30 frames
     assert any("a file that joins them" in note for note in notes)
+
+
+def test_vtt_counts_an_unreadable_file_as_asked_and_says_so_once(
+    films: dict[str, Film], make: Make, tmp_path: Path
+) -> None:
+    gone = make(tmp_path / "gone.mp4", 1, 1.51)
+    data, notes = render([gone, gone, make(films["25"].path, 3, 4)], "vtt")
+    assert b"00:00:00.510 --> 00:00:01.020" in data
+    assert len([note for note in notes if "can differ by a frame" in note and "no such file" in note]) == 1
+
+
+@pytest.mark.slow
+def test_vtt_of_several_videos_ends_with_the_film_that_cut_joins(
+    films: dict[str, Film], make: Make, make_film: Any, samples: Path, tmp_path: Path
+) -> None:
+    names = ("friday.mp4", "flower.webm")
+    slides = make_film(tmp_path / "slides.mp4", [0, 1500, 3000, 4500], Fraction(1, 1000))
+    sounding = make_film(tmp_path / "sounding.mp4", range(5), Fraction(1, 25), sound=True)
+    spans = [(films[name].path, at, at + 0.51) for name in films for at in (0.0, 1.013, 3.33, 5.7)]
+    spans += [(slides.path, 0.3, 1.2), (slides.path, 1.0, 2.5), (slides.path, 1.5, 1.53), (slides.path, 4, 9)]
+    spans += [(films["25"].path, 1.001, 1.003), (sounding.path, 0.0, 1.0), (films["varying"].path, 0, 3)]
+    spans += [(samples / name, at, at + 0.51) for name in names for at in (0.2, 1.1)]
+    moments = [make(*span) for span in spans]
+    cues = pysubs2.SSAFile.from_string(render(moments, "vtt")[0].decode(), format_="vtt")
+    ends = np.cumsum([part.duration for part in join(spans, tmp_path / "film.mp4")])
+    assert [cue.end / 1000 for cue in cues] == pytest.approx(ends.tolist(), abs=0.002)
+    assert probe(tmp_path / "film.mp4").duration == pytest.approx(cues[-1].end / 1000, abs=1 / 30)
 
 
 def test_an_ending_behind_the_end_is_clamped_and_told(films: dict[str, Film], make: Make) -> None:

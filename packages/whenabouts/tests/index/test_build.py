@@ -208,6 +208,27 @@ def test_reading_words_again_keeps_what_decoding_found_out(
     assert [text for _, _, text in indexer.clips("subtitle", "flower.webm")] == ["A flower."]
 
 
+def test_the_language_of_words_goes_with_the_words(indexer: Indexer, take: Callable[..., Path]) -> None:
+    take("flower.webm")
+    words = indexer.folder / "flower.de.srt"
+    words.write_text("1\n00:00:00,000 --> 00:00:01,000\nEine Blume.\n")
+    indexer.run()
+    assert indexer.row("flower.webm").language == "de"
+    words.unlink()
+    indexer.run()
+    assert (indexer.row("flower.webm").words, indexer.row("flower.webm").language) == ("", "")
+
+
+def test_a_recording_without_speech_is_listed_when_it_was_heard(
+    indexer: Indexer, take: Callable[..., Path]
+) -> None:
+    path = take("bottle-detection.mp4")
+    assert indexer.run().silent == [path]
+    summary = indexer.run(transcribe="small")
+    assert (indexer.row(path.name).words, summary.silent) == ("no sound", [path])
+    assert not indexer.run(transcribe="small").silent
+
+
 def test_what_a_person_says_outlives_new_subtitles(indexer: Indexer, take: Callable[..., Path]) -> None:
     take("friday.mp4")
     indexer.run(settings=Settings(metadata={"title": "Mine", "year": "1940"}))

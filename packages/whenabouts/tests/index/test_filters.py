@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import glob
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from whenabouts.index.filters import Condition, Filter, make_filter
+from whenabouts.index.filters import Condition, Filter, make_filter, recorded
 from whenabouts.index.records import VideoRecord
 from whenabouts.types import UsageError
 
@@ -74,7 +76,8 @@ def test_what_is_no_condition_is_refused_with_the_form(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["duration>=abc", "duration<1:30", "duration=long", "duration>nan", "duration>"]
+    "text",
+    ["duration>=abc", "duration<1:30", "duration=long", "duration>nan", "duration>", "duration=[6]"],
 )
 def test_a_duration_that_is_no_number_is_refused_with_what_would_be(text: str) -> None:
     with pytest.raises(UsageError, match=r"is not a number; durations are in seconds, such as duration\S+90"):
@@ -96,3 +99,75 @@ def test_of_very_many_known_keys_only_the_first_are_listed() -> None:
     (note,) = make_filter(where=["foo=1"]).notes([many])
     assert "k000" in note and "k049" not in note
     assert note.endswith(" and 23 more")
+
+
+@pytest.mark.parametrize(
+    ("value", "name", "matches"),
+    [
+        ("*[raw]*", "a [RAW] b", True),
+        ("*[raw]*", "arb", False),
+        ("*[!a]", "x[!a]", True),
+        ("*[!a]", "xb", False),
+        ("*?.mp4", "why?.mp4", True),
+        ("*?.mp4", "why.mp4", False),
+        ("[raw", "[raw", True),
+        ("*]", "[raw]", True),
+        ("*", "", True),
+        ("a[*]", "a*", True),
+        ("a[*]", "ab", False),
+        ("[[]raw]*", "[raw] 1", True),
+        ("why[?]", "why?", True),
+        (glob.escape("[*]?[[]"), "[*]?[[]", True),
+    ],
+)
+def test_only_the_star_is_special(value: str, name: str, matches: bool) -> None:
+    assert Condition("name", "=", value).accepts({"name": name}) is matches
+    assert Condition("name", "!=", value).accepts({"name": name}) is not matches
+    assert Condition("name", "=", value).names(name) is matches
+
+
+def test_many_stars_are_matched_in_linear_time() -> None:
+    assert not Condition("name", "=", "*a" * 40 + "*b").names("a" * 2000)
+
+
+@pytest.mark.parametrize(
+    ("where", "fact", "fits"),
+    [
+        ("speaker>=ada", "Ben", True),
+        ("speaker<B", "ada", True),
+        ("speaker>ada", "ADA", False),
+        ("speaker<=Caf\u00c9", "cafe\u0301", True),
+        ("size>5", "large", False),
+        ("size<5", "", False),
+        ("size<5", ["large", 4], True),
+        ("size<5", "4", True),
+        ("size>=5", math.nan, False),
+        ("size>=5", "nan", False),
+        ("size>5", math.inf, False),
+        ("size>5", 10**400, False),
+        ("size>=nan", 5, False),
+        ("size<=nan", "large", False),
+        ("size<inf", 5, False),
+        ("size<x", math.nan, False),
+        ("title>=a", "Infinity", True),
+        ("recorded>=2024", "2024-05-01", True),
+        ("recorded<2024", "2024-05-01", False),
+        ("recorded>=2024-05", "2024-05-01T10:00:00Z", True),
+        ("recorded<2024-05-01", "2023", True),
+    ],
+)
+def test_ranges_compare_finite_numbers_dates_or_folded_texts(where: str, fact: Any, fits: bool) -> None:
+    condition = Condition.parse(where)
+    assert condition.accepts({condition.key: fact}) is fits
+
+
+@pytest.mark.parametrize("value", ["2024", 2024])
+def test_four_digits_are_a_year(value: str | int) -> None:
+    date, key = recorded(row("a", metadata={"recorded": value}))
+    assert (date.isoformat(), key) == ("2024-01-01T00:00:00+00:00", "recorded")
+
+
+@pytest.mark.parametrize("value", ["2024-02-30", "soon", 20240501, 999, 2024.5, True])
+def test_an_unreadable_date_in_a_video_file_is_ignored(value: Any) -> None:
+    date, key = recorded(row("a", metadata={"recorded": value, "date": "2001"}))
+    assert (date.year, key) == (2001, "date")

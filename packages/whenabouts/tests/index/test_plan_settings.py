@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,3 +36,22 @@ def test_faults_name_the_value() -> None:
         parse_metadata(["speaker"])
     with pytest.raises(UsageError, match="missing"):
         read_metadata_file(Path("missing.jsonl"))
+
+
+@pytest.mark.parametrize("key", ["recorded", "creation_time", "date"])
+@pytest.mark.parametrize("value", ["2024-02-30", "", 20240501, ["2024"]])
+def test_a_date_that_cannot_be_read_is_refused(tmp_path: Path, key: str, value: Any) -> None:
+    file = tmp_path / "meta.jsonl"
+    file.write_text('{"path": "a"}\n' + json.dumps({"path": "b", key: value}))
+    with pytest.raises(UsageError, match=rf"^{key}=.* is not a date; write 2024, 2024-05-01 or"):
+        Settings(metadata={key: value})
+    with pytest.raises(UsageError, match=rf"meta.jsonl, line 2: {key}=.* is not a date; write 2024"):
+        read_metadata_file(file)
+
+
+@pytest.mark.parametrize("value", [2024, "2024", "2024-05", "2024-05-01T13:30Z", None])
+def test_a_date_that_can_be_read_is_taken(tmp_path: Path, value: Any) -> None:
+    file = tmp_path / "meta.jsonl"
+    file.write_text(json.dumps({"path": "a", "recorded": value, "filmed": "2024-02-30"}))
+    assert read_metadata_file(file)["a"]["recorded"] == value
+    assert Settings(metadata={"recorded": value}).metadata["recorded"] == value

@@ -17,6 +17,7 @@ from whenabouts.corpus import Corpus
 from whenabouts.index.filters import make_filter, recorded
 from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord, natural_key
 from whenabouts.index.store import Store
+from whenabouts.search.coverage import streams_with_clips
 from whenabouts.search.library import Library, Sort, corpus_names, remedy_of
 from whenabouts.types import UsageError
 from whenabouts.video.files import folded_name
@@ -114,6 +115,8 @@ def test_a_folder_holds_all_below_it_and_nothing_beside_it(store: Store, tmp_pat
     assert listed(store, f"video.folder={tmp_path}/TALKS/*1") == ["gone", "talk_1", "walk"]
     assert listed(store, "video.folder=*/2020") == ["talk_2", "talk_10"]
     assert listed(store, "video.folder=*/2020/") == ["talk_2", "talk_10"]
+    assert listed(store, "video.folder=*/b[1]") == ["walk"]
+    assert listed(store, f"video.folder={talks}/202?") == []
     assert len(listed(store, "video.folder=*")) == 5
     with pytest.raises(UsageError, match=r"video\.folder>a: folders have no order; write ="):
         listed(store, "video.folder>a")
@@ -144,6 +147,17 @@ def test_facets_count_what_is_there(store: Store) -> None:
     }
     assert facet(store, "tags") == {}, "lists of metadata are not counted"
     assert facet(store, "video.corpus") == {}, "there is one"
+
+
+def test_a_stream_that_found_nothing_in_a_video_is_not_counted(store: Store) -> None:
+    heard = VideoRecord("hum", "/no/hum.mp4", words="speech:small", streams={"subtitle": "a"})
+    silent = VideoRecord("mute", "/no/mute.mp4", words="no sound", streams={"subtitle": "a"})
+    store.put_videos((record, {}) for record in (heard, silent))
+    assert facet(store, "video.stream") == {"words": 4}
+    assert not {"hum", "mute"} & {*listed(store, "video.stream=subtitle")}
+    assert streams_with_clips(store, [heard, silent]) == {"hum": [], "mute": []}
+    talk = next(record for record in store.ledger().records if record.video_id == "talk_1")
+    assert streams_with_clips(store, [talk, *600 * [heard]]) == {"talk_1": ["subtitle"], "hum": []}
 
 
 def test_another_value_of_a_key_can_be_chosen_and_other_keys_are_narrowed(store: Store) -> None:

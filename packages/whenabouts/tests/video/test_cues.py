@@ -187,9 +187,31 @@ def test_substation_alpha_is_read_without_comments_drawings_and_overrides(tmp_pa
         assert lines(read(tmp_path, text, name)) == [(2, 3, "First"), (5, 6.5, "Later, bold line")]
 
 
+@pytest.mark.parametrize(
+    ("fields", "event"),
+    [
+        ("Start, End, Text", "0:00:02.00,0:00:03.00,One, two"),
+        ("Text, Start, Style, End,TEXT", "x,0:00:02.00,Default, 0:00:03.00,One, two"),
+        ("Layer, End, Start, Style, Name, Text", "0,0:00:03.00,0:00:02.00,Default,,One, two"),
+        ("Start, Text, End", "0,0:00:02.00,0:00:03.00,Default,,0,0,0,,One, two"),  # unusable
+    ],
+)
+def test_the_format_line_names_the_fields_of_substation_alpha(
+    tmp_path: Path, fields: str, event: str
+) -> None:
+    text = f"[V4+ Styles]\nFormat: Name\n\n[Events]\nFormat: {fields}\nDialogue: {event}\nDialogue: 0\n"
+    assert lines(read(tmp_path, text, "a.ass")) == [(2, 3, "One, two")]
+
+
 def test_youtubes_own_format_is_read(tmp_path: Path) -> None:
     text = "0:00:01.000,0:00:03.500\nHello, world\nsecond line\n\n0:01:00.000,0:01:02.000\nBye\n"
     assert lines(read(tmp_path, text, "a.sbv")) == [(1, 3.5, "Hello, world second line"), (60, 62, "Bye")]
+
+
+def test_a_line_break_of_youtubes_own_format_ends_a_line_and_no_cue(tmp_path: Path) -> None:
+    text = "0:00:01.000,0:00:03.500\nHello,[br][br]world[br]0:00:07.000,0:00:08.000\n"
+    assert lines(read(tmp_path, text, "a.sbv")) == [(1, 3.5, "Hello, world 0:00:07.000,0:00:08.000")]
+    assert read(tmp_path, srt((1, 2, "a[br]b"))).cues[0].text == "a[br]b"
 
 
 @pytest.mark.slow
@@ -234,9 +256,16 @@ def test_a_hostile_file_takes_no_long_time(tmp_path: Path) -> None:
         "<!--" * 50_000,
         "00:" * 100_000,
         "&" * 200_000,
+        "," * 200_000,
+        "0:00:01," * 20_000,
+        " " * 200_000,
     ):
         read(tmp_path, srt((1, 2, evil), (3, 4, "after")))
         read(tmp_path, f"{evil}\n" + srt((1, 2, "a")))
+        event = "Dialogue: 0,0:00:01.00,0:00:02.00,Default,,0,0,0,,a"
+        events = f"Format: {evil},Start,End,Text\nDialogue: {evil}"
+        read(tmp_path, f"[Events]\n{event}\n{events}", "a.ass")
+        last_time(tmp_path / "a.ass")
     assert time.process_time() - began < 20
 
 
@@ -364,6 +393,7 @@ def test_words_alone_never_touch_a_picture(samples: Path, monkeypatch: pytest.Mo
         ("a.srt", srt((1, 2, "One"), (3600, 3605, "Two")), 3605.0),
         ("a.sbv", "0:00:01.000,0:00:02.000\nOne\n\n1:00:00.000,1:00:09.000\nTwo\n", 3609.0),
         ("a.ass", "[Events]\nDialogue: 0,0:00:01.00,1:00:02.50,Default,,0,0,0,,One, two\n", 3602.5),
+        ("a.ass", "[Events]\nFormat: Start, End, Text\nDialogue: 0:00:01.00,1:00:02.50,One\n", 3602.5),
         ("a.srt", "no times at 12:30 --> here\n", 0.0),
     ],
 )
@@ -390,8 +420,14 @@ def test_cues_beyond_100_hours_are_left_out_with_a_note(tmp_path: Path) -> None:
     track = read_cue_file(path)
     assert [cue.text for cue in track.cues] == ["words 0", "words 1"]
     assert "1 cue(s) with times beyond 100 hours" in track.notes
+    assert last_time(path) == track.cues[-1].end
 
 
 def test_the_last_time_of_cues_before_0_is_0(tmp_path: Path) -> None:
     (tmp_path / "a.srt").write_text("1\n-00:00:09,000 --> -00:00:05,000\nearly\n")
     assert last_time(tmp_path / "a.srt") == 0
+
+
+def test_the_last_time_is_not_that_of_a_reversed_cue(tmp_path: Path) -> None:
+    (tmp_path / "a.srt").write_text(srt((1, 2, "kept"), (9, 5, "dropped")))
+    assert last_time(tmp_path / "a.srt") == 2

@@ -94,6 +94,14 @@ def test_what_is_no_name_is_refused(collections: Collections, name: str) -> None
         collections.create(name)
 
 
+def test_no_name_hides_another_collection_behind_its_id(collections: Collections) -> None:
+    first = collections.create("film")
+    with pytest.raises(UsageError, match=f"another collection has the name or id '{first.id}'"):
+        collections.create(first.id)
+    with pytest.raises(UsageError, match="another collection has the name or id"):
+        collections.describe(collections.create("other").id, new_name=first.id)
+
+
 def test_a_change_that_fails_leaves_everything_as_it_was(collections: Collections) -> None:
     collections.add("film", moments(3), create=True)
     item = collections.get("film").items[0]

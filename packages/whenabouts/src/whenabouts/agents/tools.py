@@ -11,7 +11,7 @@ import functools
 import json
 import re
 import tempfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -28,6 +28,7 @@ from whenabouts.export.moments import FileMoment, check_unchanged, moment_of_rec
 from whenabouts.export.options import Options
 from whenabouts.index.records import VideoRecord
 from whenabouts.lines import one_line
+from whenabouts.search.coverage import streams_with_clips
 from whenabouts.search.search_result import SearchResult, percent_beside
 from whenabouts.server.decoding import ClipTask, Decoders, FilmTask, FrameTask
 from whenabouts.server.errors import ServerError
@@ -137,7 +138,7 @@ class CorpusTools:
         moment = corpus.moment(what) if "@" in what else None
         record = corpus.resolve(what if moment is None else moment.video_id)
         words = " ".join(line.text for line in corpus.words(record, moment))
-        facts = _facts(record) | {"said": one_line(words, 8 * LONGEST_TEXT)}
+        facts = _facts(corpus, [record])[0] | {"said": one_line(words, 8 * LONGEST_TEXT)}
         if moment is not None:
             facts |= {"moment": moment.name}
         start, end = (0.0, record.duration or 0.0) if moment is None else (moment.start, moment.end)
@@ -156,13 +157,14 @@ class CorpusTools:
             limit: how many to list, 1 to 200
         """
         letters = contains.casefold()
+        corpus = self._open()
         listed = [
             record
-            for record in self._open().records()
+            for record in corpus.records()
             if record.state != "failed" and letters in f"{record.title} {record.path}".casefold()
         ]
         some = listed[max(0, offset) :][: _count(limit, MOST_VIDEOS)]
-        return {"total": len(listed), "videos": [_facts(record) for record in some]}
+        return {"total": len(listed), "videos": _facts(corpus, some)}
 
     def list_collections(self, name: str | None = None) -> dict[str, Any]:
         """List the collections of moments; with a name, the moments of that one in order.
@@ -256,7 +258,7 @@ class CorpusTools:
         here = not record.is_gone
         if here:
             check_unchanged(record)
-        facts = _facts(record) | {
+        facts = _facts(corpus, [record])[0] | {
             "moment": span.name,
             "start": span.start,
             "end": span.end,
@@ -398,14 +400,18 @@ def _share(percent: int | None) -> float | None:
     return None if percent is None else percent / 100
 
 
-def _facts(record: VideoRecord) -> dict[str, Any]:
-    return {
-        "video_id": record.video_id,
-        "title": one_line(record.title or Path(record.path).name, 200),
-        "seconds": record.duration,
-        "searched_by": sorted(record.streams),
-        "gone": record.is_gone,
-    }
+def _facts(corpus: Corpus, records: Sequence[VideoRecord]) -> list[dict[str, Any]]:
+    streams = streams_with_clips(corpus.store, records)
+    return [
+        {
+            "video_id": record.video_id,
+            "title": one_line(record.title or Path(record.path).name, 200),
+            "seconds": record.duration,
+            "searched_by": streams[record.video_id],
+            "gone": record.is_gone,
+        }
+        for record in records
+    ]
 
 
 def _chosen(

@@ -121,6 +121,7 @@ class Report:
             "queries": sum(outcome.kind != "taken_out" for outcome in outcomes),
             "answered_elsewhere": sum(not outcome.counts for outcome in outcomes),
             **PROBABLE.to_json(),
+            "no_match_below_in_five": LEAST_IN_FIVE,
             **reliability_of(outcomes).to_json(),
             "not_measured": self.not_measured or None,
             "adjustment": self.calibration.adjustment.to_json(),

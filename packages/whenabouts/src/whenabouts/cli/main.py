@@ -51,10 +51,11 @@ for research:
   whenabouts run --checkpoint RUN --features FEATURES --split test --out run.jsonl
   whenabouts evaluate tvr --truth tvr_val_release.jsonl --run submission.json
 
-output: a table on a terminal, JSON in a pipe or a file; --table and --json choose
+output: a table on a terminal, JSON in a pipe or a file; --table and --json choose (export: the list)
 options: the command line, else WHENABOUTS_CORPUS (for --corpus), else whenabouts.toml in this folder, else
   ~/.config/whenabouts/whenabouts.toml (corpus = "my.corpus"; a table for each verb: [search] k = 5)
-exit codes: 0 found, 1 no match or files to read again, 2 wrong use or bad input"""
+exit codes: 0 done or found (index lists broken files), 1 no match, or the next index tries a file again,
+  2 wrong use or bad input"""
 
 
 def build_parser(called: Iterable[str] | None = None) -> argparse.ArgumentParser:

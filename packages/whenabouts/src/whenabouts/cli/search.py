@@ -42,7 +42,7 @@ examples:
   whenabouts search --like my-holiday.mp4@1:02 --corpus my.corpus
   whenabouts search "at night" --like my-holiday.mp4@1:02-1:05 --corpus my.corpus
   whenabouts search "the first time a bell rings in lecture-3" --corpus my.corpus
-  whenabouts search "budget" --after 2024-01-01 --json | jq '.moments[0]'
+  whenabouts search "budget" --after 2024-01-01 --json | jq 'select(.answer == "match").moments[0]'
   whenabouts search "a person opens the door" --corpus my.corpus --model runs/xml
   whenabouts search "a person opens the door" --corpus my.corpus --model runs/prem
   whenabouts search "a person opens the door" --corpus my.corpus --retriever runs/xml --model runs/mmn

@@ -7,6 +7,7 @@ from typing import Any
 
 from whenabouts.cli.options import add_corpus, add_format, add_verb, add_where, open_corpus
 from whenabouts.cli.terminal import print_json, print_lines, wants_json
+from whenabouts.search.coverage import streams_with_clips
 from whenabouts.shown import indexed_at
 from whenabouts.times import format_time
 from whenabouts.types import Video
@@ -54,6 +55,7 @@ def _list(corpus: Any, options: argparse.Namespace) -> int:
     records = {record.video_id: record for record in corpus.records()}
     gone = {name for name, record in records.items() if record.is_gone}
     if wants_json(options):
+        streams = streams_with_clips(corpus.store, list(records.values()))
         print_json(
             [
                 {
@@ -62,7 +64,7 @@ def _list(corpus: Any, options: argparse.Namespace) -> int:
                     "path": v.path,
                     "metadata": dict(v.metadata),
                     "gone": v.id in gone,
-                    "streams_indexed_at": indexed_at(records[v.id]),
+                    "streams_indexed_at": indexed_at(records[v.id], streams[v.id]),
                 }
                 for v in videos
             ]

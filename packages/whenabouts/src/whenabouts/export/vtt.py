@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import IO
 
 from whenabouts.export.moments import FileMoment
@@ -10,6 +11,9 @@ from whenabouts.export.options import Options
 from whenabouts.export.source import shown_path
 from whenabouts.export.text import clock, escaped, number, share
 from whenabouts.lines import one_line
+from whenabouts.types import WhenaboutsError
+from whenabouts.video.spans import HELD_SECONDS
+from whenabouts.video.timecode import exact
 
 NAME = "vtt"
 SUFFIXES = (".vtt",)
@@ -27,15 +31,39 @@ def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> li
     notes = [] if is_one else [_SEVERAL]
     lines = ["WEBVTT", ""]
     lines += _note("chapters: " + ("times of " + shown_path(moments[0].path) if is_one else notes[0]))
-    at = 0.0
+    at = Fraction(0)
     for moment in sorted(moments, key=lambda moment: (moment.start, moment.end)) if is_one else moments:
-        start, end = (moment.start, moment.end) if is_one else (at, at + moment.duration)
-        at += moment.duration
+        start, end = moment.start, moment.end
+        if not is_one:
+            length = _joined_length(moment, options, notes)
+            start, end, at = float(at), float(at + length), at + length
         lines += _note(_facts(moment))
         end = max(end, start + 0.001)  # a cue must not be empty
         lines += [str(moment.rank), f"{clock(start)} --> {clock(end)}", _title(moment), ""]
     out.write("\n".join(lines).encode("utf-8", "backslashreplace"))
-    return notes
+    return list(dict.fromkeys(notes))
+
+
+def _joined_length(moment: FileMoment, options: Options, notes: list[str]) -> Fraction:
+    """The seconds that `cut --join` writes of a moment; its duration, with a note, if the file is unreadable.
+
+    A cut begins and ends at frames, or at the moment's times where frames are rare or end before the sound.
+    """
+    start, end = exact(moment.start), exact(moment.end)
+    try:
+        source = options.sources[moment.path]
+    except WhenaboutsError as error:
+        notes.append(f"no frame times, so the length of a moment can differ by a frame: {error}")
+        return end - start
+    end = min(end, source.duration)
+    if source.times is None:
+        return end - start
+    first, last = source.times.span(start, end)
+    begins, ends = source.times.time(first), source.times.time(last)
+    if first == last or begins - start > HELD_SECONDS:
+        begins = start
+    is_sound_longer = source.sound_rate > 0 and end - ends > HELD_SECONDS
+    return (ends if start < ends <= end + HELD_SECONDS and not is_sound_longer else end) - begins
 
 
 def _note(text: str) -> list[str]:

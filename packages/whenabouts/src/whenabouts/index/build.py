@@ -304,7 +304,7 @@ class _Writer:
         summary.clips += rows
         if record.damage:
             summary.damaged.append((work.task.path, record.damage))
-        if not rows and is_new:
+        if not rows and (is_new or record.streams.keys() <= columns.keys()):
             summary.silent.append(work.task.path)
 
     def write(self) -> None:
@@ -319,11 +319,11 @@ class _Writer:
 
 
 def _with_language(record: VideoRecord, track: CueTrack | None) -> dict[str, Any]:
-    """The metadata with the language of the words; a language that the user gave takes precedence."""
-    if GIVEN_LANGUAGE in record.metadata or track is None or not track.cues:
+    """The metadata with the language of the words, if there are any; one that the user gave stays."""
+    if GIVEN_LANGUAGE in record.metadata:
         return dict(record.metadata)
     others = {key: value for key, value in record.metadata.items() if key != "language"}
-    language = language_of_track(track)
+    language = language_of_track(track) if track is not None and track.cues else ""
     return {**others, "language": language} if language else others
 
 

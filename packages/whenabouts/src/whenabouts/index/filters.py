@@ -11,7 +11,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
+from fnmatch import translate
+from functools import lru_cache
 from typing import Any, Literal
 
 from whenabouts.budget import check_budget
@@ -22,6 +23,8 @@ from whenabouts.video.files import folded_name
 
 Operator = Literal["=", "!=", ">=", "<=", ">", "<"]
 _CONDITION = re.compile(r"\s*+([\w.\- ]++)\s*+(!=|>=|<=|=|>|<)(.*)", re.DOTALL)
+# `[*]`, `[?]` and `[[]`, as `glob.escape` writes them, mean the sign inside.
+_LITERAL = re.compile(r"\[([*?[])\]|[?[]")
 
 # Metadata keys of a recording's date, best first.
 DATE_KEYS = ("recorded", "creation_time", "date")
@@ -50,8 +53,8 @@ class Condition:
         if not match or not match.group(1).strip():
             raise UsageError(f"{text!r} is not a condition; write KEY=VALUE, KEY!=VALUE, KEY>=N or KEY<=N")
         key, operator, value = match.group(1).strip(), match.group(2), match.group(3).strip()
-        is_pattern = operator in ("=", "!=") and any(sign in value for sign in "*?[")
-        if key == "duration" and not is_pattern and not math.isfinite(_number(value)):
+        is_pattern = operator in ("=", "!=") and "*" in value
+        if key == "duration" and not is_pattern and not _is_finite(_number(value)):
             raise UsageError(
                 f"{text!r}: {value!r} is not a number; durations are in seconds, such as duration{operator}90"
             )
@@ -75,28 +78,43 @@ class Condition:
 
 
 def _alike(fact: Any, value: str) -> bool:
-    text, sought = folded_name(str(fact)), folded_name(value)
-    if text == sought or fnmatchcase(text, sought):
+    text, (sought, pattern) = folded_name(str(fact)), _pattern(value)
+    if text == sought or pattern.match(text):
         return True
     return isinstance(fact, int | float) and fact == _number(value)
 
 
-def _number(text: str) -> float:
-    """The text as a number, NaN if it is not one."""
+@lru_cache(maxsize=256)
+def _pattern(value: str) -> tuple[str, re.Pattern[str]]:
+    """The folded value, and its pattern, in which only `*` is special."""
+    folded = folded_name(value)
+    return folded, re.compile(translate(_LITERAL.sub(lambda sign: f"[{sign[1] or sign[0]}]", folded)))
+
+
+def _number(value: Any) -> float | None:
+    """The value as a number, None if it is not one."""
     try:
-        return float(text)
-    except ValueError:
-        return math.nan
+        return float(value)
+    except OverflowError:
+        return math.inf
+    except (TypeError, ValueError):
+        return None
+
+
+def _is_finite(number: float | None) -> bool:
+    return number is not None and math.isfinite(number)
 
 
 def _compare(fact: Any, operator: str, value: str) -> bool:
-    """Compare numbers as numbers, everything else (ISO dates too) as text."""
-    left: Any
-    right: Any
-    try:
-        left, right = float(fact), float(value)
-    except (TypeError, ValueError):
-        left, right = str(fact), value
+    """Compare as folded text if the value is no number or both are dates; else only finite numbers fit."""
+    left: Any = _number(fact)
+    right: Any = _number(value)
+    if isinstance(fact, float) and not math.isfinite(fact):
+        return False
+    if right is None or (left is None and date_of(fact) and date_of(value)):
+        left, right = folded_name(str(fact)), _pattern(value)[0]
+    elif not (_is_finite(left) and _is_finite(right)):
+        return False
     order = (left > right) - (left < right)
     return bool({">": order > 0, "<": order < 0, ">=": order >= 0, "<=": order <= 0}[operator])
 
@@ -172,11 +190,22 @@ def recorded(video: VideoRecord) -> tuple[datetime, str]:
 
 
 def date_of(value: Any) -> datetime | None:
-    """The date that a value of metadata names; None if it names none."""
+    """The date that a value of metadata names; None if it names none. The number 2024 is a year."""
+    if isinstance(value, int) and 1000 <= value <= 9999:
+        value = str(value)
     try:
         return parse_date(value.replace("Z", "+00:00")) if isinstance(value, str) else None
     except UsageError:
         return None
+
+
+def check_dates(facts: Mapping[str, Any], where: str = "") -> None:
+    """Raises UsageError if metadata that a user gives hold an unreadable date of recording."""
+    for key in DATE_KEYS:
+        if (value := facts.get(key)) is not None and date_of(value) is None:
+            raise UsageError(
+                f"{where}{key}={value!r} is not a date; write 2024, 2024-05-01 or 2024-05-01T13:30"
+            )
 
 
 @dataclass(frozen=True)

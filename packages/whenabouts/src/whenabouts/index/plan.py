@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from whenabouts.index.absent import AbsentFiles, RemovedFile, safely_pruned
 from whenabouts.index.estimate import Estimate, estimated
+from whenabouts.index.filters import check_dates
 from whenabouts.index.reading import ReadTask
 from whenabouts.index.records import SHOTS_BY, SOUND_TRACK, SOUND_TRACKS, VideoRecord, unambiguous
 from whenabouts.index.work import WHOLE, Work
@@ -52,6 +53,9 @@ class Settings:
     sound_track: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     metadata_of: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_dates(self.metadata)
 
     def metadata_for(self, path: Path) -> dict[str, Any]:
         """The metadata given for all files, for a file's stem and for ends of its path; longer ends win.
@@ -603,4 +607,5 @@ def _read_line(line: str, where: str) -> tuple[str, dict[str, Any]]:
         raise UsageError(
             f'{where}: each line needs "path" (or "video_id") with a file name; all other keys are metadata'
         )
+    check_dates(facts, f"{where}: ")
     return name, facts

@@ -299,6 +299,8 @@ class Summary:
         counts = (
             f"{self.added} added, {self.updated} updated, {self.renamed} renamed, {self.unchanged} unchanged"
         )
+        if self.described:
+            counts += f", {self.described} with new metadata"
         lines = [
             f"{counts}: {number_of(self.clips, 'clip')} of {self.hours:.2f} hours in {self.seconds:.1f} s"
         ]

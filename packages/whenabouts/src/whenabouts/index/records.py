@@ -386,6 +386,13 @@ class VideoNames:
         folded = (self._folded[way].get(folded_name(key)) for way, key in ways)
         return next((fitting for fitting in itertools.chain(exact, folded) if fitting), [])
 
+    def beginning(self, name: str) -> list[str]:
+        """The ids of the videos whose id or file name begins with a name, case ignored."""
+        start = folded_name(name.strip())
+        ids, _, files, _ = self._folded
+        some = (each for way in (ids, files) for key, each in way.items() if start and key.startswith(start))
+        return list(dict.fromkeys(itertools.chain.from_iterable(some)))
+
 
 def spoken_name(path: Path) -> str:
     """A file's name as words, used if there is no title.

@@ -93,7 +93,8 @@ class Retrieval:
         if spans is not None:
             ids = [video_id for video_id in ids if video_id in spans.by_video]
         if not ids and not notes:
-            notes = [f"none of the {number_of(len(videos), 'video')} of this corpus passes the filters"]
+            count = len(self._store.ledger().listed)
+            notes = [f"none of the {number_of(count, 'video')} of this corpus passes the filters"]
         return Allowed(ids, spans, tuple(notes))
 
     def of_stream(self, name: str, query: EncodedQuery, allowed: Allowed = EVERYWHERE) -> Candidates:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,9 @@ from whenabouts.types import number_of
 
 if TYPE_CHECKING:
     from whenabouts.index.store import Store
+
+_FEW = 500
+"""Up to so many videos, the first clip of each is looked up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +101,27 @@ class Coverage:
         }
 
 
-def with_clips(store: Store, streams: Iterable[str]) -> dict[str, Collection[str]]:
+def with_clips(
+    store: Store, streams: Iterable[str], video_ids: Sequence[str] | None = None
+) -> dict[str, Collection[str]]:
     """Stream -> ids of the videos with clips, for streams that may find nothing in a video they read.
 
-    A picture stream has clips of every video with pictures; one of words or people may have none.
+    A picture stream has clips of every video with pictures; one of words or people may have none. Of a few
+    videos the first clip is looked up; of more, and of all (None), one column is read.
     """
     sparse = (name for name in streams if stream_named(name).has_words or stream_named(name).filter_key)
-    return {name: store.clip_counts(name).keys() for name in sparse}
+    if video_ids is None or len(video_ids) > _FEW:
+        return {name: store.clip_counts(name).keys() for name in sparse}
+    return {name: store.first_texts(name, video_ids).keys() for name in sparse}
+
+
+def streams_with_clips(store: Store, records: Sequence[VideoRecord]) -> dict[str, list[str]]:
+    """Video id -> the streams that have clips of it, sorted: those that can find something there."""
+    names = dict.fromkeys(name for record in records for name in record.streams if name in store.streams)
+    holding = with_clips(store, names, [record.video_id for record in records])
+    return {
+        record.video_id: sorted(name for name in names if _holds(name, record, holding)) for record in records
+    }
 
 
 def coverage_of(

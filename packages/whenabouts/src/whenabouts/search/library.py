@@ -13,7 +13,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +26,7 @@ from whenabouts.index.filters import DATE_KEYS, Condition, Filter, date_of
 from whenabouts.index.plan import GIVEN_LANGUAGE
 from whenabouts.index.records import SHOTS_BY, SOUND_TRACK, SOUND_TRACKS, VideoRecord, natural_key
 from whenabouts.index.store import Store
+from whenabouts.search.coverage import with_clips
 from whenabouts.search.query_language import name_of
 from whenabouts.streams import all_streams
 from whenabouts.streams import stream as stream_named
@@ -50,7 +51,7 @@ STATES = {
 _LOOK_SECONDS = 30.0
 _MOST_VALUES, _MOST_KEYS, _MOST_FOLDERS = 20, 10, 200
 _COLUMNS = (
-    *("video_id", "path", "modified_ns", "kind", "state", "streams", "words", "title", "metadata"),
+    *("video_id", "path", "modified_ns", "kind", "state", "streams", "title", "metadata"),
     *("duration", "damage", "indexed_at"),
 )
 _NOT_COUNTED = {
@@ -121,8 +122,15 @@ class _Coded:
 class Library:
     """The videos of one version of a corpus, by id (2 before 10)."""
 
-    def __init__(self, tables: Sequence[tuple[str, Any]]) -> None:
-        """`tables`: for each corpus its place, and `_COLUMNS` of its ledger as an Arrow table."""
+    def __init__(
+        self,
+        tables: Sequence[tuple[str, Any]],
+        holding: Callable[[], Mapping[str, Collection[str]]] = dict,
+    ) -> None:
+        """`tables`: for each corpus its place, and `_COLUMNS` of its ledger as an Arrow table.
+
+        `holding` gives `coverage.with_clips`, once it is needed.
+        """
         import pyarrow as pa
 
         joined = pa.concat_tables([table.select(_COLUMNS) for _, table in tables])
@@ -133,13 +141,14 @@ class Library:
         sizes = [len(table) for _, table in tables]
         corpus = np.repeat(np.arange(len(tables), dtype=np.int32), sizes)[order]
         self._corpus = _Coded(corpus, corpus_names([place for place, _ in tables]))
+        self._holding = holding
         self._looked: tuple[float, NDArray[np.bool_]] | None = None
         self._orders: dict[tuple[Sort, bool], NDArray[np.int64]] = {}
 
     @classmethod
     def of(cls, store: Store) -> Library:
         """The library of a corpus, or of several side by side, as last read."""
-        return cls(store.ledger_columns(_COLUMNS))
+        return cls(store.ledger_columns(_COLUMNS), lambda: with_clips(store, store.streams))
 
     @property
     def count(self) -> int:
@@ -252,12 +261,21 @@ class Library:
 
     @cached_property
     def _streams(self) -> _Coded:
-        """The streams of each video; transcript streams only for a video with words (`Stream.holds`)."""
+        """The streams of each video that have clips of it."""
         texts, codes = _encoded(self._table["streams"])
         named = [sorted(json.loads(text), key=_order_of_stream) for text in texts]
-        silent = [[name for name in names if not stream_named(name).transcript] for names in named]
-        wordless = self._is("words", "").astype(np.int32)
-        return _Coded((codes + len(texts) * wordless).astype(np.int32), named + silent)
+        holding = self._holding()
+        # A bit for each stream that found nothing in the video.
+        lacking = np.zeros(len(codes), np.int64)
+        for bit, videos in enumerate(holding.values()):
+            lacking |= np.array([video_id not in videos for video_id in self.ids], np.int64) << bit
+        bits = {name: 1 << bit for bit, name in enumerate(holding)}
+        pairs, rows = np.unique(lacking * len(texts) + codes, return_inverse=True)
+        values = [
+            [name for name in named[code] if not bits.get(name, 0) & without]
+            for without, code in (divmod(pair, len(texts)) for pair in pairs.tolist())
+        ]
+        return _Coded(rows.astype(np.int32), values)
 
     @cached_property
     def _metadata(self) -> tuple[NDArray[np.int32], dict[str, tuple[list[int], list[int], list[Any]]]]:
@@ -363,7 +381,7 @@ class Library:
             )
         folder = condition.value.rstrip("/")
         # The star at the end also matches nothing, so the pattern includes the folder itself.
-        pattern = replace(condition, value=f"{folder}/*") if any(sign in folder for sign in "*?[") else None
+        pattern = replace(condition, value=f"{folder}/*") if "*" in folder else None
         held = [
             _is_in(each, folder) or (pattern is not None and pattern.names(f"{each}/"))
             for each in self._folder.values

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Query, Request
 
 from whenabouts.corpus import Corpus
 from whenabouts.index.filters import make_filter
+from whenabouts.search.coverage import streams_with_clips
 from whenabouts.server.errors import ServerError, problems
 from whenabouts.server.schemas import (
     FacetBody,
@@ -71,6 +72,8 @@ async def relocate(
             raise ServerError(403, "not_served", problem + remedy, field="path")
         with corpus.store.holding(video_id).writing(wait=_WAIT_SECONDS):
             corpus.relocate(video_id, place)
-        return VideoBody(**facts_of(service, corpus, record_of(corpus, video_id)))
+        record = record_of(corpus, video_id)
+        streams = streams_with_clips(corpus.store, [record])[video_id]
+        return VideoBody(**facts_of(service, corpus, record, streams))
 
     return await service.read(service.reads, request, write)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path as FilePath
@@ -14,6 +15,7 @@ from whenabouts.corpus import Corpus
 from whenabouts.export.transcript import MEDIA_TYPES, transcript
 from whenabouts.index.filters import make_filter, recorded
 from whenabouts.index.records import VideoRecord
+from whenabouts.search.coverage import streams_with_clips
 from whenabouts.search.library import remedy_of, state_of
 from whenabouts.server.cache import Cache
 from whenabouts.server.decoding import ClipTask, ThumbnailTask
@@ -91,11 +93,12 @@ async def videos(request: Request, parameters: Annotated[VideosParameters, Query
         words = _first_words(
             corpus, [name for name in ids if name in records and not records[name].has_picture]
         )
+        listed = {name: records[name] for name in ids if name in records}
+        streams = streams_with_clips(corpus.store, list(listed.values()))
         return VideosBody(
             data=[
-                VideoBody(**facts_of(service, corpus, records[name], words.get(name, "")))
-                for name in ids
-                if name in records
+                VideoBody(**facts_of(service, corpus, record, streams[name], words.get(name, "")))
+                for name, record in listed.items()
             ],
             total=library.count,
             page_info=PageInfo(
@@ -118,8 +121,10 @@ def _first_words(corpus: Corpus, video_ids: list[str]) -> dict[str, str]:
     }
 
 
-def facts_of(service: Service, corpus: Corpus, record: VideoRecord, words: str = "") -> dict[str, Any]:
-    """The fields of a `VideoBody`."""
+def facts_of(
+    service: Service, corpus: Corpus, record: VideoRecord, streams: Sequence[str], words: str = ""
+) -> dict[str, Any]:
+    """The fields of a `VideoBody`; `streams` have clips of the video."""
     video_url, thumbnail_url = urls_of(record, (record.duration or 0.0) / 2)
     gone = record.is_gone
     state = state_of(record, is_gone=gone)
@@ -132,7 +137,7 @@ def facts_of(service: Service, corpus: Corpus, record: VideoRecord, words: str =
         "kind": record.kind,
         "duration": record.duration,
         "language": printable(record.language),
-        "streams": sorted(name for name in record.streams if stream_named(name).holds(record)),
+        "streams": list(streams),
         "gone": gone,
         "state": state,
         "damage": damage if shows else service.paths.without_folders(damage),
@@ -155,12 +160,15 @@ async def video(request: Request, video_id: VideoId, _: Annotated[NoParameters, 
 
     def read(corpus: Corpus) -> VideoDetails:
         record = record_of(corpus, video_id)
-        return VideoDetails(**facts_of(service, corpus, record), **_details(service, record))
+        streams = streams_with_clips(corpus.store, [record])[video_id]
+        return VideoDetails(
+            **facts_of(service, corpus, record, streams), **_details(service, record, streams)
+        )
 
     return await service.read(service.reads, request, read)
 
 
-def _details(service: Service, record: VideoRecord) -> dict[str, Any]:
+def _details(service: Service, record: VideoRecord, streams: Sequence[str]) -> dict[str, Any]:
     unavailable = None
     try:
         service.folders.open(record).close()
@@ -177,7 +185,7 @@ def _details(service: Service, record: VideoRecord) -> dict[str, Any]:
                 title=stream_named(name).title,
                 since=None if at is None else datetime.fromtimestamp(at, UTC).isoformat(),
             )
-            for name, at in indexed_at(record).items()
+            for name, at in indexed_at(record, streams).items()
         ],
         "shots": None if record.shots is None else list(record.shots),
         "available": unavailable is None,
@@ -193,9 +201,7 @@ def _details(service: Service, record: VideoRecord) -> dict[str, Any]:
             ChapterBody(start=part.start, end=part.end, title=printable(part.title))
             for part in (probed.chapters if probed else ())
         ],
-        "has_texts": any(
-            stream.has_words and not stream.transcript for stream in map(stream_named, record.streams)
-        ),
+        "has_texts": any(stream.has_words and not stream.transcript for stream in map(stream_named, streams)),
     }
 
 

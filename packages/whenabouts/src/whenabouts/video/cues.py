@@ -53,7 +53,7 @@ _ARROW_LINE = re.compile(rf"\s*{_STAMP}\s*-{{1,3}}>\s*{_STAMP}(?:\s.*)?")
 _BROKEN_LINE = re.compile(r"\s*-?\d+:\S*\s*-->")
 _TIME = re.compile(_STAMP)
 _SBV_LINE = re.compile(rf"\s*{_STAMP}\s*,\s*{_STAMP}\s*")
-_ASS_LINE = re.compile(rf"Dialogue:[^,]*,\s*{_STAMP}\s*,\s*{_STAMP}\s*,.*")
+_ASS_LINE = re.compile(rf"Dialogue:(?:[^,]*,)*?\s*{_STAMP}\s*,\s*{_STAMP}\s*,.*")
 _HEADER = 2_000
 _HEADER_LANGUAGE = re.compile(r"Language:\s*([A-Za-z]{2,3}(?:-[A-Za-z0-9]{1,8})*)\s*")
 _VOICE = re.compile(r"<v(?:\.[\w.-]*+)?\s++([^<>]++)>")
@@ -63,8 +63,8 @@ _TAG = re.compile(
     r"strike|strong|style|sub|sup|table|td|tr|tt|u|ul|v|video|iframe)(?:[\s./][^<>]*)?/?>|<[\d:.,]+>",
     re.IGNORECASE,
 )
-# Layer or mark, start, end, style, name, three margins, effect, text.
-_ASS_FIELDS = 10
+# The order of fields in files without a `Format:` line.
+_ASS_FIELDS = ["layer", "start", "end", "style", "name", "marginl", "marginr", "marginv", "effect", "text"]
 _DRAWING = re.compile(r"\\p[1-9]")
 _OVERRIDE = re.compile(r"\{\\[^{}]*\}|\{[YyBbIiUu]:[^{}]*\}")
 # Invisible characters (zero width, byte order and direction marks) keep words from matching.
@@ -128,7 +128,7 @@ def read_cue_file(path: Path) -> CueTrack:
     elif "->" in text:
         raw = _timed_blocks(text, _ARROW_LINE, ends_at_blank=text.lstrip().startswith("WEBVTT"))
     else:
-        raw = _timed_blocks(text, _SBV_LINE, ends_at_blank=True)
+        raw = _sbv_cues(text)
     cues, repairs = _tidied(raw)
     if not cues and not repairs and text.strip() and not text.lstrip().startswith("WEBVTT"):
         raise BrokenSubtitles(
@@ -158,8 +158,8 @@ def last_time(path: Path) -> float:
     # Without zero bytes, UTF-16 has ASCII digits too.
     lines = tail.replace(b"\0", b"").decode("latin-1").splitlines()
     matches = (_ARROW_LINE.fullmatch(x) or _SBV_LINE.fullmatch(x) or _ASS_LINE.fullmatch(x) for x in lines)
-    latest = max((_seconds(*match.groups()[5:]) for match in matches if match), default=0.0)
-    return min(max(0.0, latest), _LATEST_SECONDS)
+    spans = ((_seconds(*x.groups()[:5]), _seconds(*x.groups()[5:])) for x in matches if x)
+    return max((end for start, end in spans if max(start, 0.0) <= end <= _LATEST_SECONDS), default=0.0)
 
 
 @dataclass(slots=True)
@@ -253,6 +253,12 @@ def _timed_blocks(text: str, times: re.Pattern[str], *, ends_at_blank: bool) -> 
         yield cue
 
 
+def _sbv_cues(text: str) -> Iterator[_RawCue]:
+    """Cues of YouTube's SBV, where `[br]` is a line break."""
+    for cue in _timed_blocks(text, _SBV_LINE, ends_at_blank=True):
+        yield _RawCue(cue.start, cue.end, "\n".join(cue.lines).replace("[br]", "\n").split("\n"))
+
+
 def _plain_line_ends(match: re.Match[str]) -> str:
     r"""The line ends of a run of carriage returns: `\r\r\n` is one, `\r\r` are two."""
     return "\n" if match[0].endswith("\n") else "\n" * len(match[0])
@@ -279,16 +285,25 @@ def _without_number(cue: _RawCue) -> _RawCue:
 
 
 def _ass_cues(text: str) -> Iterator[_RawCue]:
-    """Cues of SubStation Alpha, from version 4 on, without comments and drawings."""
+    """Cues of SubStation Alpha, from version 4 on, without comments and drawings.
+
+    The `Format:` line of the events names their fields; the text is always the last one.
+    """
+    names = _ASS_FIELDS
+    start, end = names.index("start"), names.index("end")
     for line in text.splitlines():
         kind, _, event = line.strip().partition(":")
-        fields = event.split(",", _ASS_FIELDS - 1)
-        if kind != "Dialogue" or len(fields) < _ASS_FIELDS:
+        if kind == "Format":
+            named = [name.strip().lower() for name in event.split(",")]
+            if named[-1] == "text" and "start" in named and "end" in named:
+                names, start, end = named, named.index("start"), named.index("end")
+        fields = event.split(",", len(names) - 1)
+        if kind != "Dialogue" or len(fields) < len(names):
             continue
         words, overrides = _without_braces(fields[-1])
         if not any(_DRAWING.search(override) for override in overrides):
             lines = words.replace("\\h", " ").replace("\\N", "\n").replace("\\n", "\n").split("\n")
-            yield _RawCue(_ass_time(fields[1]), _ass_time(fields[2]), lines)
+            yield _RawCue(_ass_time(fields[start]), _ass_time(fields[end]), lines)
 
 
 def _ass_time(text: str) -> float | None:

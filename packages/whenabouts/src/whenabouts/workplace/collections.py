@@ -107,12 +107,12 @@ class Collection:
 class Collections:
     """The collections of a corpus. Each method that changes something does so in one transaction.
 
-    Collections are addressed by name or id. `check` raises UsageError for a moment that cannot be added. All
-    methods raise StoreError if the database file cannot be used.
+    Collections are addressed by name or id. `inside` gives a moment without what is after its video's end, or
+    raises UsageError. All methods raise StoreError if the database file cannot be used.
     """
 
-    def __init__(self, database: Database, check: Callable[[Moment], None] | None = None) -> None:
-        self._database, self._check = database, check
+    def __init__(self, database: Database, inside: Callable[[Moment], Moment] | None = None) -> None:
+        self._database, self._inside = database, inside
 
     def listed(self) -> list[Listed]:
         """All collections, most recently changed first. Invalid ones have a `problem`."""
@@ -168,8 +168,7 @@ class Collections:
                 raise UsageError(
                     f"{row['name']!r} would have {place + len(new)} moments, but at most {MOST_ITEMS} fit"
                 )
-            for moment in new:
-                self._check_new(moment)
+            new = [self._new(moment) for moment in new]
             connection.executemany(
                 "INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, '', '[]', ?)",
                 [
@@ -205,7 +204,7 @@ class Collections:
                 now.video_id, now.start if start is None else start, now.end if end is None else end
             )
             if moment != now.moment:
-                self._check_new(moment)
+                moment = self._new(moment)
             connection.execute(
                 "UPDATE items SET start = ?, end = ?, note = ?, tags = ? WHERE id = ?",
                 (
@@ -255,10 +254,9 @@ class Collections:
             _order(connection, [item.id for item in _items(connection, row)])
             return _changed(connection, row["id"])
 
-    def _check_new(self, moment: Moment) -> None:
+    def _new(self, moment: Moment) -> Moment:
         _check_times(moment)
-        if self._check is not None:
-            self._check(moment)
+        return moment if self._inside is None else self._inside(moment)
 
 
 def checked_name(name: str) -> str:
@@ -297,12 +295,12 @@ def _new_id() -> str:
 
 
 def _find(connection: sqlite3.Connection, name: str) -> sqlite3.Row | None:
-    """The collection with a name or an id, names first, both as they are listed."""
+    """The collection with an id or a name, ids first, both as they are listed."""
     name = name.strip()
     # SQLite does not find text that is not UTF-8 by the text that is shown.
     rows = connection.execute("SELECT rowid, * FROM collections")
     called = [row for row in rows if name in (row["name"], row["id"])]
-    return min(called, key=lambda row: bool(row["name"] != name), default=None)
+    return min(called, key=lambda row: bool(row["id"] != name), default=None)
 
 
 def _listed_row(connection: sqlite3.Connection, name: str) -> sqlite3.Row:
@@ -332,8 +330,9 @@ def _unknown(name: str, names: Sequence[str]) -> NoSuchCollection:
 
 
 def _check_free(connection: sqlite3.Connection, name: str) -> None:
-    if connection.execute("SELECT 1 FROM collections WHERE name = ?", (checked_name(name),)).fetchone():
-        raise NameTaken(f"another collection is called {checked_name(name)!r}; choose another name")
+    name = checked_name(name)
+    if connection.execute("SELECT 1 FROM collections WHERE ? IN (name, id)", (name,)).fetchone():
+        raise NameTaken(f"another collection has the name or id {name!r}; choose another name")
 
 
 def _create(connection: sqlite3.Connection, name: str, note: str) -> str:

@@ -591,6 +591,15 @@ def test_no_match_is_said_honestly_with_the_three_closest_dimmed(page: Any, addr
 
 
 @pytest.mark.slow
+def test_no_match_counts_only_videos_that_could_be_searched(page: Any, address: str) -> None:
+    searched = {"videos": 3, "streams": {"subtitle": 2}, "not_searched": {}, "nothing_to_find": 1, "text": ""}
+    answered(page, error_of("no_match", [0.3], searched=searched))
+    search(page, address, "x")
+    line = "Nothing in the 2 of 3 videos that could be searched is likely to be right. The closest moments:"
+    expect(page.locator("#line")).to_have_text(line)
+
+
+@pytest.mark.slow
 def test_how_often_answers_are_wrong_is_told_where_people_s_questions_measured_it(
     page: Any, address: str
 ) -> None:

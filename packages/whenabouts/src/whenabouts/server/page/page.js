@@ -482,6 +482,9 @@ function showAnswer() {
   const looked = shown.searched ? sentence(term(shown.searched.text)) : "";
   const leftOut = Object.values(shown.searched?.not_searched ?? {}).some(Boolean);
   const coverage = coverageOf(shown.searched, searched, pool.total_count);
+  const without = shown.searched?.nothing_to_find ?? 0;
+  const videos = without && shown.searched.videos > without
+    ? t("the {part} of {n} videos that could be searched", { part: shown.searched.videos - without, n: shown.searched.videos }) : searched;
   if (pool.total_count === 0) {
     showEmpty(t("Put videos in with `whenabouts index FOLDER --corpus DIR`, then search again."));
   } else if (shown.like && data.length) {
@@ -493,9 +496,9 @@ function showAnswer() {
     head(sentence(term(shown.word)).slice(0, -1), coverage, looked);
   } else if (answer === "unsure") {
     head(t("Maybe"), `${sentence(term(doubt) || t("how sure it is has not been measured"))} ${coverage}`.trim(),
-      `${leftOut || !searched ? t("These moments come closest.") : t("These moments come closest in {videos}.", { videos: searched })} ${looked}`.trim());
+      `${leftOut || !searched ? t("These moments come closest.") : t("These moments come closest in {videos}.", { videos })} ${looked}`.trim());
   } else {
-    const where = filtered(state) || narrowed() ? t("what the filters leave") : searched || t("this corpus");
+    const where = filtered(state) || narrowed() ? t("what the filters leave") : videos || t("this corpus");
     const titles = Object.keys(shown.searched?.streams ?? {}).map(streamName).join(` ${t("and")} `);
     head(leftOut && titles ? t("Nothing like it in the {streams}", { streams: titles }) : t("Nothing like it"), data.length
       ? t("Nothing in {where} is likely to be right. The closest moments:", { where })

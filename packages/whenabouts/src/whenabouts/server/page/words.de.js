@@ -183,6 +183,7 @@ export const words = {
   "These moments come closest in {videos}.": "In {videos} kommen diese Momente am nächsten.",
   "what the filters leave": "dem, was die Filter übrig lassen,",
   "this corpus": "diesem Korpus",
+  "the {part} of {n} videos that could be searched": "den {part} von {n} Videos, die durchsucht werden konnten,",
   "Nothing like it": "Nichts dergleichen",
   "Nothing like it in the {streams}": "Nichts dergleichen ({streams})",
   "Nothing in {where} is likely to be right. The closest moments:": "In {where} stimmt wahrscheinlich nichts. Am nächsten kommen:",
