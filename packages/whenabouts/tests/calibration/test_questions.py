@@ -131,10 +131,11 @@ def test_what_ends_behind_the_last_caption_is_cut_off_and_counted_and_the_rest_g
     lines = [LINE, {**LINE, "end": 90}, {**LINE, "start": 10.0, "end": 12}, {**LINE, "end": 20}]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     questions, notes = read_questions(path, lambda name: ("id", 10.0))
-    assert [question.answer.end for question in questions] == [2.5, 10.0, 10.0]
+    assert [question.answer.end for question in questions] == [2.5, 10.0]
     assert notes == [
         "2 questions cut off at the end of the video (line 2, 4)",
         "1 question left out: behind the end of the video (line 3)",
+        "1 question left out: asked before (line 4)",
     ]
 
 

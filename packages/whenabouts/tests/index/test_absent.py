@@ -88,14 +88,24 @@ def test_only_what_was_looked_for_is_gone(corpus: Corpus, videos: Path) -> None:
     assert (summary.renamed, summary.gone) == (1, [videos / "beetles.vtt"])
 
 
+@pytest.mark.parametrize("is_missing", [False, True])
 def test_a_folder_without_any_file_is_not_pruned_for_its_disk_may_not_be_connected(
-    corpus: Corpus, videos: Path
+    corpus: Corpus, videos: Path, is_missing: bool
 ) -> None:
     (videos / "drafts" / "glacier.vtt").unlink()
+    if is_missing:
+        (videos / "drafts").rmdir()
     summary = corpus.add(videos / "drafts", prune=True)
     assert (summary.pruned, summary.gone) == ([], [videos / "drafts" / "glacier.vtt"])
     assert any("may not be connected" in note for note in summary.notes)
     assert len(corpus.videos()) == 3
+
+
+def test_a_file_that_is_gone_is_pruned_by_its_own_name(corpus: Corpus, videos: Path) -> None:
+    (videos / "drafts" / "glacier.vtt").unlink()
+    assert corpus.add(videos / "drafts" / "glacier.vtt", prune=True).pruned == [
+        videos / "drafts" / "glacier.vtt"
+    ]
 
 
 @pytest.mark.slow

@@ -123,8 +123,8 @@ def read_questions(
     """Questions from a file of JSON lines (`query`, `video`, `start`, `end` in seconds), and notes for users.
 
     `resolve` turns a line's video into its id and duration in seconds (None: unknown); its UsageError is
-    raised again with the line. Ends are clipped to the video, and questions that start after its end are left
-    out; the notes count both. Raises UsageError for an unreadable file, a malformed line, or no question
+    raised again with the line. Ends are clipped to the video; questions that start after its end or that came
+    before are left out; the notes count all. Raises UsageError for an unreadable file, a malformed line, or no question
     inside a video.
     """
     try:
@@ -132,7 +132,8 @@ def read_questions(
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}; give a text file of JSON lines") from error
     questions: list[CalibrationQuestion] = []
-    cut, behind = [], []
+    cut, behind, again = [], [], []
+    seen: set[CalibrationQuestion] = set()
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -144,10 +145,15 @@ def read_questions(
         if duration is not None and answer.end > duration:
             cut += [number] if answer.end > duration + _PAST_END_SECONDS else []
             question = replace(question, answer=replace(answer, end=duration))
+        if question in seen:
+            again.append(number)
+            continue
+        seen.add(question)
         questions.append(question)
     notes = [
         *_note(cut, "cut off at the end of the video"),
         *_note(behind, "left out: behind the end of the video"),
+        *_note(again, "left out: asked before"),
     ]
     if not questions:
         why = "".join(f" ({note})" for note in notes)

@@ -12,7 +12,7 @@ from whenabouts.cli.options import add_force, add_format, add_verb
 from whenabouts.cli.terminal import counting_bar, print_either, print_notes
 from whenabouts.export.moments import FileMoment
 from whenabouts.times import format_time
-from whenabouts.types import UsageError
+from whenabouts.types import UsageError, number_of
 from whenabouts.video.aside import check_free, write_error
 from whenabouts.video.cut import Cut, cut, cut_name, join, suffix_for
 from whenabouts.video.encoding import is_written
@@ -138,7 +138,7 @@ def _folder(out: Path) -> Path:
 
 
 def _lines(cut: Cut) -> list[str]:
-    frames = f", {cut.frames} frames" if cut.frames else ""
+    frames = f", {number_of(cut.frames, 'frame')}" if cut.frames else ""
     span = f"{format_time(cut.start)} - {format_time(cut.end)}"
     head = f"{printable(cut.path)}: {printable(cut.source)} {span} ({cut.duration:.3f} s{frames})"
     return [head, *(f"  {note}" for note in cut.notes)]

@@ -147,15 +147,19 @@ class AbsentFiles:
 
 
 def safely_pruned(gone: Sequence[VideoRecord], findings: Findings) -> tuple[list[VideoRecord], list[str]]:
-    """The rows of `gone` that may be removed, and a note on rows of empty folders, whose disk may be away."""
+    """The rows of `gone` that may be removed, and a note on rows of empty folders, whose disk may be away.
+
+    A given path that is missing was a folder if rows are below it.
+    """
     filled = {place for file in findings.files for place in (file.path, *file.path.parents)}
-    empty = {path for path in findings.searched if path not in filled and path.is_dir()}
-    pruned = [record for record in gone if not _is_under(record.path, empty)]
+    empty = {path for path in findings.searched if path not in filled}
+    pruned = [record for record in gone if empty.isdisjoint(source_path(record.path).parents)]
     if len(pruned) == len(gone):
         return pruned, []
-    names = ", ".join(sorted(printable(path) for path in empty))
+    kept = [source_path(record.path) for record in gone if record not in pruned]
+    names = ", ".join(sorted({printable(place) for path in kept for place in empty & {*path.parents}}))
     return pruned, [
-        f"{len(gone) - len(pruned)} videos of {names} were not taken out: there is no file at all, so its "
+        f"{len(kept)} videos of {names} were not taken out: there is no file at all, so its "
         "disk may not be connected; `whenabouts remove` takes them out"
     ]
 
