@@ -124,8 +124,8 @@ def read_questions(
 
     `resolve` turns a line's video into its id and duration in seconds (None: unknown); its UsageError is
     raised again with the line. Ends are clipped to the video; questions that start after its end or that came
-    before are left out; the notes count all. Raises UsageError for an unreadable file, a malformed line, or no
-    question inside a video.
+    before are left out; the notes count all. Raises UsageError for an unreadable file, a malformed line, or
+    no question inside a video.
     """
     try:
         lines = read_regular(path, _MOST_BYTES).decode("utf-8").splitlines()
