@@ -116,7 +116,7 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.enable()
         gc.freeze()
-        gc.set_threshold(50_000, 20)  # by default, a test that reads all sources takes three times as long
+        gc.set_threshold(50_000, 20)  # by default, parsing all sources into memory takes three times as long
 
 
 @pytest.fixture(scope="session")

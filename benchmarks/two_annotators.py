@@ -65,7 +65,10 @@ MOMENTS = 100
 BASELINE = "XML"
 CONQUER = "CONQUER, videos of PREM's retriever"
 ONCE = (
-    *(("ReLoCLNet", BASELINE), ("PREM", BASELINE), ("PREM", CONQUER), ("PREM", "PREM, videos of XML")),
+    ("ReLoCLNet", BASELINE),
+    ("PREM", BASELINE),
+    ("PREM", CONQUER),
+    ("PREM", "PREM, videos of XML"),
     *((f"XML +SL, {reading}", other) for reading in ("logits", "shift") for other in ("XML +SL", BASELINE)),
 )
 """Differences of systems that were trained once."""

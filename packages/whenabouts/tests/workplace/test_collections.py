@@ -94,12 +94,15 @@ def test_what_is_no_name_is_refused(collections: Collections, name: str) -> None
         collections.create(name)
 
 
-def test_no_name_hides_another_collection_behind_its_id(collections: Collections) -> None:
+def test_no_name_hides_another_collection_behind_its_id(collections: Collections, tmp_path: Path) -> None:
     first = collections.create("film")
     with pytest.raises(UsageError, match=f"another collection has the name or id '{first.id}'"):
         collections.create(first.id)
     with pytest.raises(UsageError, match="another collection has the name or id"):
         collections.describe(collections.create("other").id, new_name=first.id)
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as earlier, earlier:
+        earlier.execute("UPDATE collections SET name = ? WHERE name = 'other'", (first.id,))
+    assert collections.get(first.id).id == first.id
 
 
 def test_a_change_that_fails_leaves_everything_as_it_was(collections: Collections) -> None:

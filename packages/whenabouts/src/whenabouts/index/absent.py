@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whenabouts.index.records import VideoRecord
-from whenabouts.types import UsageError
+from whenabouts.types import UsageError, number_of
 from whenabouts.video.files import (
     Findings,
     SourceFile,
@@ -153,14 +153,14 @@ def safely_pruned(gone: Sequence[VideoRecord], findings: Findings) -> tuple[list
     """
     filled = {place for file in findings.files for place in (file.path, *file.path.parents)}
     empty = {path for path in findings.searched if path not in filled}
-    pruned = [record for record in gone if empty.isdisjoint(source_path(record.path).parents)]
+    away = [empty.intersection(source_path(record.path).parents) for record in gone]
+    pruned = [record for record, folders in zip(gone, away, strict=True) if not folders]
     if len(pruned) == len(gone):
         return pruned, []
-    kept = [source_path(record.path) for record in gone if record not in pruned]
-    names = ", ".join(sorted({printable(place) for path in kept for place in empty & {*path.parents}}))
+    names = ", ".join(sorted(printable(path) for path in set().union(*away)))
     return pruned, [
-        f"{len(kept)} videos of {names} were not taken out: there is no file at all, so its "
-        "disk may not be connected; `whenabouts remove` takes them out"
+        f"not taken out, {number_of(len(gone) - len(pruned), 'video')} of {names}: there is no file at all, "
+        "so its disk may not be connected; `whenabouts remove` takes them out"
     ]
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from whenabouts.index.store import Store
 
 _FEW = 500
-"""Up to so many videos, the first clip of each is looked up."""
+"""For more videos than this, `with_clips` reads a whole column in place of the first clip of each."""
 
 
 @dataclass(frozen=True, slots=True)
