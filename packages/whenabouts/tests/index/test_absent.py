@@ -101,6 +101,17 @@ def test_a_folder_without_any_file_is_not_pruned_for_its_disk_may_not_be_connect
     assert len(corpus.videos()) == 3
 
 
+def test_a_folder_that_is_empty_below_the_given_one_is_not_pruned(corpus: Corpus, videos: Path) -> None:
+    """A disk was mounted there."""
+    shutil.rmtree(videos / "drafts")
+    (videos / "drafts").mkdir()
+    summary = corpus.add(videos, prune=True)
+    assert (summary.pruned, summary.gone) == ([], [videos / "drafts" / "glacier.vtt"])
+    assert any("drafts" in note and "may not be connected" in note for note in summary.notes)
+    (videos / "drafts" / "notes.txt").write_text("The disk is connected.")
+    assert corpus.add(videos, prune=True).pruned == [videos / "drafts" / "glacier.vtt"]
+
+
 def test_a_file_that_is_gone_is_pruned_by_its_own_name(corpus: Corpus, videos: Path) -> None:
     (videos / "drafts" / "glacier.vtt").unlink()
     assert corpus.add(videos / "drafts" / "glacier.vtt", prune=True).pruned == [

@@ -12,7 +12,7 @@ from whenabouts.export.source import shown_path
 from whenabouts.export.text import clock, escaped, number, share
 from whenabouts.lines import one_line
 from whenabouts.types import WhenaboutsError
-from whenabouts.video.spans import HELD_SECONDS
+from whenabouts.video.spans import cut_borders
 from whenabouts.video.timecode import exact
 
 NAME = "vtt"
@@ -45,25 +45,17 @@ def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> li
 
 
 def _joined_length(moment: FileMoment, options: Options, notes: list[str]) -> Fraction:
-    """The seconds that `cut --join` writes of a moment; its duration, with a note, if the file is unreadable.
-
-    A cut begins and ends at frames, or at the moment's times where frames are rare or end before the sound.
-    """
+    """The seconds that `cut --join` writes of a moment; its duration, with a note, if no file can be read."""
     start, end = exact(moment.start), exact(moment.end)
     try:
         source = options.sources[moment.path]
     except WhenaboutsError as error:
         notes.append(f"no frame times, so the length of a moment can differ by a frame: {error}")
         return end - start
-    end = min(end, source.duration)
-    if source.times is None:
-        return end - start
-    first, last = source.times.span(start, end)
-    begins, ends = source.times.time(first), source.times.time(last)
-    if first == last or begins - start > HELD_SECONDS:
-        begins = start
-    is_sound_longer = source.sound_rate > 0 and end - ends > HELD_SECONDS
-    return (ends if start < ends <= end + HELD_SECONDS and not is_sound_longer else end) - begins
+    begins, ends = cut_borders(
+        source.times, start, min(end, source.duration), has_sound=source.sound_rate > 0
+    )
+    return ends - begins
 
 
 def _note(text: str) -> list[str]:

@@ -6,6 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,11 +150,18 @@ class AbsentFiles:
 def safely_pruned(gone: Sequence[VideoRecord], findings: Findings) -> tuple[list[VideoRecord], list[str]]:
     """The rows of `gone` that may be removed, and a note on rows of empty folders, whose disk may be away.
 
-    A given path that is missing was a folder if rows are below it.
+    A folder is empty if nothing is in it, a given one also if no file to index is. A given path that is
+    missing was a folder if rows are below it. A file that is itself a given path may be removed.
     """
     filled = {place for file in findings.files for place in (file.path, *file.path.parents)}
     empty = {path for path in findings.searched if path not in filled}
     away = [empty.intersection(source_path(record.path).parents) for record in gone]
+    is_empty = cache(_is_empty)
+    for record, folders in zip(gone, away, strict=True):
+        path = source_path(record.path)
+        nearest = next(filter(Path.is_dir, path.parents))
+        if path not in findings.searched and is_empty(nearest):
+            folders.add(nearest)
     pruned = [record for record, folders in zip(gone, away, strict=True) if not folders]
     if len(pruned) == len(gone):
         return pruned, []
@@ -162,6 +170,14 @@ def safely_pruned(gone: Sequence[VideoRecord], findings: Findings) -> tuple[list
         f"not taken out, {number_of(len(gone) - len(pruned), 'video')} of {names}: there is no file at all, "
         "so its disk may not be connected; `whenabouts remove` takes them out"
     ]
+
+
+def _is_empty(folder: Path) -> bool:
+    """Whether nothing is in a folder, as in one where a disk was mounted."""
+    try:
+        return not any(folder.iterdir())
+    except OSError:  # unreadable, so something may be there
+        return True
 
 
 def _is_under(path: str, places: set[Path]) -> bool:

@@ -22,7 +22,7 @@ from whenabouts.video.frames import FrameGrid, FrameReader, seek_margin
 from whenabouts.video.opened import packets_of
 from whenabouts.video.probe import MediaError, open_media
 from whenabouts.video.sound import Resampler
-from whenabouts.video.timecode import border
+from whenabouts.video.timecode import FrameTimes, border
 
 if TYPE_CHECKING:
     from av.audio.frame import AudioFrame
@@ -115,6 +115,24 @@ class PictureSpan:
                     self.nearest = held
                 self.end = min(natural, self._end) if natural - self._end > HELD_SECONDS else natural
         self.damage = reader.damage
+
+
+def cut_borders(
+    times: FrameTimes | None, start: Fraction, end: Fraction, *, has_sound: bool
+) -> tuple[Fraction, Fraction]:
+    """Where a cut of [start, end) begins and ends, told from the frame times (None: no pictures) alone.
+
+    As a `PictureSpan` finds them, and `cut` if sound goes on: at frames, or at the given times where
+    frames are rare or end before the sound.
+    """
+    if times is None:
+        return start, end
+    first, last = times.span(start, end)
+    begins, ends = times.time(first), times.time(last)
+    if first == last or begins - start > HELD_SECONDS:
+        begins = start
+    goes_on = has_sound and end - ends > HELD_SECONDS
+    return begins, ends if start < ends <= end + HELD_SECONDS and not goes_on else end
 
 
 class _Reader(FrameReader):
