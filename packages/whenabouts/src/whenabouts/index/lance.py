@@ -1,7 +1,8 @@
 """Imports LanceDB quickly, connects to corpora, and turns its errors into readable ones.
 
-`import lancedb` takes 1.07 s of processor time, half of it for a generated REST client that is never used
-here. `import_lancedb` takes 0.55 s, because it runs the client's code only when a name in it is used.
+`import lancedb` takes 2.6 s of processor time on a slow machine, most of it for a generated REST client that
+is never used here, and for comparing signatures of methods. `import_lancedb` takes 0.9 s: it runs the
+client's code only when a name in it is used, and compares nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from whenabouts.lines import one_line
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.files import printable
 
-_DEFERRED = "lance_namespace_urllib3_client"
+_DEFERRED = ("lance_namespace_urllib3_client", "lance_namespace_urllib3_client.models")
 # The types that LanceDB raises for faults of disk or network, except panics (`is_panic`).
 LANCE_ERRORS = (RuntimeError, OSError, ValueError)
 # Other kinds of storage are refused, because LanceDB would ask a cloud service for a token before reading.
@@ -41,27 +42,81 @@ def import_lancedb() -> ModuleType:
         check_files(_FILES)
         # Else LanceDB logs notes on empty partitions to standard error; a library should print nothing.
         os.environ.setdefault("LANCEDB_LOG", "error")
-        _defer(_DEFERRED)
-    return importlib.import_module("lancedb")
+        for name in _DEFERRED:
+            _defer(name)
+        with _signatures_unchecked():
+            importlib.import_module("lancedb")
+    return sys.modules["lancedb"]
+
+
+@contextlib.contextmanager
+def _signatures_unchecked() -> Iterator[None]:
+    """Meanwhile `overrides.override`, which LanceDB uses before Python 3.12, compares nothing."""
+    if sys.version_info >= (3, 12):
+        yield
+        return
+    import overrides
+
+    def marked(method: Any) -> Any:
+        method.__override__ = True
+        return method
+
+    checked, overrides.override = overrides.override, marked  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        overrides.override = checked
 
 
 def _defer(name: str) -> None:
-    """Put package `name` into `sys.modules`, and run its body only when a name in it is used."""
+    """Put package `name` into `sys.modules`, and run its body only when a name imported from it is used."""
     spec = None if name in sys.modules else importlib.util.find_spec(name)
     if spec is None or spec.loader is None:
         return
     loader = spec.loader
     module = importlib.util.module_from_spec(spec)
 
-    def load_and_get(attribute: str) -> Any:
-        if attribute.startswith("__"):
-            raise AttributeError(f"module {name!r} has no attribute {attribute!r}")
-        module.__dict__.pop("__getattr__", None)
-        loader.exec_module(module)
+    def loaded(attribute: str) -> Any:
+        if module.__dict__.pop("__getattr__", None):
+            loader.exec_module(module)
         return getattr(module, attribute)
 
-    module.__dict__["__getattr__"] = load_and_get
+    def promised(attribute: str) -> Any:
+        if attribute.startswith("__"):
+            raise AttributeError(f"module {name!r} has no attribute {attribute!r}")
+        return _Deferred(attribute, loaded)
+
+    module.__dict__["__getattr__"] = promised
     sys.modules[name] = module
+    package, _, last = name.rpartition(".")
+    if package:
+        setattr(sys.modules[package], last, module)
+
+
+class _Deferred:
+    """Stands for a class of a deferred package; importing it runs nothing, any use loads the package."""
+
+    def __init__(self, name: str, loaded: Callable[[str], Any]) -> None:
+        self.__name__ = self.__qualname__ = name
+        self._loaded = loaded
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return self._loaded(self.__name__)(*args, **named)
+
+    def __getattr__(self, attribute: str) -> Any:
+        # Signatures are compared while LanceDB is imported, by attributes that no class of the package has.
+        if attribute.startswith("__") and "pydantic" not in attribute:
+            raise AttributeError(f"{self.__name__} has no attribute {attribute!r}")
+        return getattr(self._loaded(self.__name__), attribute)
+
+    def __instancecheck__(self, instance: object) -> bool:
+        return isinstance(instance, self._loaded(self.__name__))
+
+    def __subclasscheck__(self, cls: type) -> bool:
+        return issubclass(cls, self._loaded(self.__name__))
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type]:
+        return (self._loaded(self.__name__),)
 
 
 def check_scheme(place: str) -> None:
