@@ -96,7 +96,8 @@ def test_a_copy_in_other_cues_is_said_and_a_longer_or_later_one_is_not(tmp_path:
     line = corpus.add(tmp_path / "films", tmp_path / "later.vtt", processes=1).choices["copies"]
     assert told(corpus) == [("copy.flac", "says", "talk.flac")]
     assert (
-        "1 recording is in the corpus twice" in line and "copy.flac, which says the same as talk.flac" in line
+        "1 recording seems to be in the corpus twice" in line
+        and "copy.flac, which says almost the same as" in line
     )
     assert "`whenabouts remove VIDEO`" in line
 
@@ -165,7 +166,10 @@ def test_corpora_side_by_side_say_what_is_twice_in_one_of_them(tmp_path: Path) -
         corpora[-1].add(tmp_path / name, processes=1)
     both = Corpus([corpus.location for corpus in corpora])
     assert sorted(told(both)) == sorted([*told(corpora[0]), *told(corpora[1])])
-    assert len(told(both)) == 2 and "2 recordings are in the corpus twice" in both.stats().choices["copies"]
+    assert (
+        len(told(both)) == 2
+        and "2 recordings seem to be in the corpus twice" in both.stats().choices["copies"]
+    )
 
 
 @pytest.mark.slow

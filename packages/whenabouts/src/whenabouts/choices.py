@@ -126,12 +126,12 @@ def _twice(doubles: Sequence[Double]) -> dict[str, str]:
             "`whenabouts remove TRANSCRIPT`"
         )
     if copies:
-        which = number_of(len(copies), "recording is", "recordings are")
+        which = number_of(len(copies), "recording seems", "recordings seem")
         first = copies[0]
-        example = f"{_name(first.video)}, which {first.by} the same as {_name(first.original)}"
+        example = f"{_name(first.video)}, which {first.by} almost the same as {_name(first.original)}"
         lines["copies"] = (
-            f"{which} in the corpus twice (such as {example}), so answers list both; take one out with "
-            "`whenabouts remove VIDEO`"
+            f"{which} to be in the corpus twice (such as {example}), so answers list both; "
+            "take a copy out with `whenabouts remove VIDEO`"
         )
     return lines
 

@@ -54,7 +54,7 @@ def watch(
     """Index folders, then again after each change; yields a summary of the first run and of others with work.
 
     Ends when `stop` is set. Waits for half-copied files. Videos whose files are deleted are removed, but
-    not while a whole folder is missing or empty, because a disk may be unplugged. Folders that other
+    not while their whole folder is missing or empty, because a disk may be unplugged. Folders that other
     machines may mount are polled every few seconds, because their changes are not announced. `follower`
     gets progress reports; `options` are those of `Corpus.add`. Raises UsageError for a path that is not a
     folder, and ModuleNotFoundError without watchfiles.

@@ -267,3 +267,24 @@ def test_a_file_on_a_store_is_gone_only_where_an_index_run_missed_it(tmp_path: P
     assert VideoRecord("a", str(tmp_path / "none.mp4")).is_gone
     assert not there.is_gone
     assert replace(there, state="gone").is_gone
+
+
+def test_a_file_that_is_added_again_has_the_id_it_had(corpus: Corpus, videos: Path) -> None:
+    video_id = corpus.resolve("beetles").video_id
+    (videos / "beetles.vtt").rename(videos / "bugs.vtt")
+    corpus.add(videos)
+    assert corpus.remove("bugs")
+    assert corpus.add(videos).removed_before == 1
+    assert corpus.add(videos, again=True).added == 1
+    assert corpus.resolve("bugs").video_id == video_id
+
+
+def test_each_content_that_was_removed_at_a_path_stays_out(corpus: Corpus, videos: Path) -> None:
+    path = videos / "beetles.vtt"
+    first = path.read_bytes()
+    corpus.remove("beetles")
+    write(path, "Butterflies are drawn in pencil.")
+    corpus.add(videos)
+    corpus.remove("beetles")
+    path.write_bytes(first)
+    assert corpus.add(videos).removed_before == 1 and names(corpus) == {"glacier.vtt", "friday.mp4"}

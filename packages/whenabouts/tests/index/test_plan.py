@@ -140,6 +140,50 @@ def test_a_rename_is_followed_without_reading(folder: VideoFolder) -> None:
     assert [(r.video_id, r.path) for r in plan.records] == [(folder.ledger[0].video_id, str(new))]
 
 
+def places(plan: Plan) -> dict[str, str]:
+    """The first letter of each id, and the name of its file now."""
+    return {record.video_id[0]: Path(record.path).name for record in plan.records}
+
+
+@pytest.mark.parametrize(
+    "moves",
+    [["c d", "b c", "a b"], ["a x", "b a", "x b"], ["a x", "b a", "c b", "x c"], ["a x", "b a"]],
+    ids=["each to the next", "two exchanged", "three exchanged", "one takes another's old name"],
+)
+def test_names_that_other_videos_had_are_followed(folder: VideoFolder, moves: list[str]) -> None:
+    at = {name: folder.write(f"{name}.mp4") for name in "abc"}
+    folder.index()
+    for move in moves:
+        old, new = (folder.folder / f"{name}.mp4" for name in move.split())
+        old.rename(new)
+        at = {name: new if path == old else path for name, path in at.items()}
+    plan = folder.plan()
+    moved = {name: path.name for name, path in at.items() if path.stem != name}
+    assert not plan.work and places(plan) == moved and len(plan.renamed) == len(moved)
+
+
+def test_a_video_in_the_place_of_one_that_is_lost_keeps_the_id_of_the_place(folder: VideoFolder) -> None:
+    a, b = folder.write("a.mp4"), folder.write("b.mp4")
+    folder.index()
+    a.rename(b)
+    plan = folder.plan()
+    assert reasons(plan) == {"b.mp4": ("changed",)} and not plan.renamed
+    assert [work.record.video_id[0] for work in plan.work if work.record] == ["b"]
+    assert [Path(record.path).name for record in plan.gone] == ["a.mp4"]
+
+
+def test_a_video_that_was_moved_away_keeps_its_id_and_a_new_one_in_its_place_gets_another(
+    folder: VideoFolder,
+) -> None:
+    path = folder.write("a.mp4")
+    folder.index()
+    path.rename(folder.folder / "kept.mp4")
+    folder.write("a.mp4", "another film")
+    plan = folder.plan()
+    assert places(plan) == {"a": "kept.mp4"} and reasons(plan) == {"a.mp4": ("new",)}
+    assert plan.work[0].record is None
+
+
 def test_a_moved_folder_is_followed_and_sidecars_are_not_read_again(folder: VideoFolder) -> None:
     for number in range(5):
         folder.write(f"trip/{number}.mp4")

@@ -141,6 +141,33 @@ def test_a_sound_in_a_list_of_all_streams_is_as_sure_as_by_itself() -> None:
     assert in_all.moments[0].confidence == alone.moments[0].confidence
 
 
+@pytest.mark.parametrize(
+    ("topic", "is_as_sure"), [("cooking with garlic", False), ("growing tomatoes", True)]
+)
+def test_the_same_greeting_before_another_topic_is_not_as_sure(topic: str, is_as_sure: bool) -> None:
+    greeting = "hello and welcome to the weekly show from our small studio where today we talk about"
+    texts = [f"{greeting} growing tomatoes", f"{greeting} {topic}"]
+    starts, rows = np.zeros(2), np.arange(2)
+    block = ClipBlock(
+        ["film", "talk"], np.array([0, 1, 2]), np.zeros(2, np.int32), starts, starts + 4, texts,
+        np.zeros((2, 0), np.float32),
+    )  # fmt: skip
+    answer = StreamAnswer(
+        "subtitle", None, None, block, starts, Moments(rows, starts, starts + 4, starts, rows, rows)
+    )
+    ranked = [
+        replace(scored(video, score, text), chance_percentile=0.99)
+        for video, score, text in zip(block.video_ids, (11.0, 2.0), texts, strict=True)
+    ]
+    rarity = {"subtitle": Rarity.in_texts([*texts, "other words of a long talk"])}
+    first, second = with_probabilities(
+        "growing tomatoes", ranked, [answer], rarity, general(), ENGLISH
+    ).moments
+    assert first.confidence is not None and second.confidence is not None
+    assert (second.confidence == first.confidence) is is_as_sure
+    assert is_as_sure or second.confidence < 0.5 < first.confidence
+
+
 @pytest.mark.slow
 def test_a_query_in_another_language_is_judged_by_what_was_learned_of_such(samples_corpus: Path) -> None:
     corpus = Corpus(samples_corpus)

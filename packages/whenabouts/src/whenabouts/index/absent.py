@@ -34,13 +34,14 @@ class RemovedFile:
     """A file removed from the corpus, as it was then.
 
     A size of -1 marks a file that was already missing. If it comes back it is indexed; until then its
-    subtitles are not indexed alone.
+    subtitles are not indexed alone. `video_id` is its id if it is added again; "": a new one.
     """
 
     path: str
     size: int
     modified_ns: int
     content_hash: str
+    video_id: str = ""
 
 
 def removed_files(store: Store) -> list[RemovedFile]:
@@ -50,21 +51,21 @@ def removed_files(store: Store) -> list[RemovedFile]:
 
 
 def removed_with(store: Store, files: Iterable[RemovedFile]) -> dict[str, Any]:
-    """The facts that add files to the list of removed ones; one entry per path."""
-    merged = {file.path: file for file in [*removed_files(store), *files]}
+    """The facts that add files to the list of removed ones; one entry per path and content."""
+    merged = {(file.path, file.content_hash): file for file in [*removed_files(store), *files]}
     return {_FACT: {"files": [asdict(file) for file in merged.values()]}}
 
 
 def forget_removed(store: Store, files: Iterable[RemovedFile]) -> None:
     """Take files off the list of removed ones, because they are in the corpus again."""
-    paths = {file.path for file in files}
-    kept = [asdict(file) for file in removed_files(store) if file.path not in paths]
+    again = {(file.path, file.content_hash) for file in files}
+    kept = [asdict(file) for file in removed_files(store) if (file.path, file.content_hash) not in again]
     store.put_fact(_FACT, {"files": kept})
 
 
 def as_removed(record: VideoRecord) -> RemovedFile:
     """The entry for a video that its owner removes: `index` leaves its file out from now on."""
-    return RemovedFile(record.path, record.size, record.modified_ns, record.content_hash)
+    return RemovedFile(record.path, record.size, record.modified_ns, record.content_hash, record.video_id)
 
 
 def as_pruned(record: VideoRecord) -> RemovedFile:
@@ -98,6 +99,7 @@ class AbsentFiles:
             )
         ]
         self.readmitted: list[RemovedFile] = []
+        self.readmitted_ids: dict[Path, str] = {}
         self._again = again
         self._removed_by_size: dict[int, list[RemovedFile]] = defaultdict(list)
         self._left_by: dict[Path, set[Path]] = defaultdict(set)
@@ -116,6 +118,7 @@ class AbsentFiles:
                 if not self._again:
                     return True
                 self.readmitted.append(removed)
+                self.readmitted_ids[file.path] = removed.video_id
         return False
 
     def found_elsewhere(self, path: Path) -> None:

@@ -196,9 +196,9 @@ class _Writer:
         if again is not None and again.earlier is None:  # the worker that had it is gone
             self._taken.discard(again.record.video_id)
         earlier = None if work.record is None or _was_never_read(work.record) else work.record
-        video_id = (
-            earlier.video_id if earlier else video_id_for(work.task.path, read.content_hash, self._taken)
-        )
+        video_id = earlier.video_id if earlier else work.video_id
+        if not earlier and (not video_id or video_id in self._taken):
+            video_id = video_id_for(work.task.path, read.content_hash, self._taken)
         self._taken.add(video_id)
         record = _record(work, read, video_id, earlier)
         self._read[work.task.number] = _ReadFile(read, record, earlier)

@@ -193,12 +193,14 @@ def make_plan(
     """The plan for the files that were found, compared with the ledger.
 
     A file is unchanged if its size and modification time equal those of its row, or if the content hash does;
-    a failed row is compared by size and time only. A new path with the content of a row whose file no longer
-    exists is a renamed video. With `retry`, only files whose row is failed are read. Unless `again` is true,
-    files in `removed` and subtitles without their recording are left out. `prune` removes rows of lost files.
+    a failed row is compared by size and time only. A path with the content of a row whose file is no longer
+    there is a renamed video, also if names were exchanged. With `retry`, only files whose row is failed are
+    read. Unless `again` is true, files in `removed` and subtitles without their recording are left out.
+    `prune` removes rows of lost files.
     """
     records = list(ledger)
-    planner = _Planner(records, settings, streams, AbsentFiles(findings, records, removed, again=again))
+    absent = AbsentFiles(findings, records, removed, again=again)
+    planner = _Planner(findings.files, records, settings, streams, absent)
     # Of new copies, one with subtitles beside it comes first. Transcripts come when renames are known.
     for file in sorted(findings.files, key=lambda file: (file.kind == "transcript", not file.sidecars)):
         planner.place(file, retry=retry)
@@ -245,12 +247,16 @@ class _Planner:
 
     def __init__(
         self,
+        files: Iterable[SourceFile],
         ledger: list[VideoRecord],
         settings: Settings,
         streams: Sequence[StreamRun],
         absent: AbsentFiles,
     ) -> None:
         self._settings = settings
+        self._found_by_size: dict[int, list[SourceFile]] = defaultdict(list)
+        for file in files:
+            self._found_by_size[file.size].append(file)
         self.absent = absent
         self._streams = streams
         self._by_path: dict[str, VideoRecord] = {}
@@ -287,11 +293,27 @@ class _Planner:
             _looks_alike(file, record) or self._has_content_of(file.path, record)
         ):
             self._place_same(file, record)
+        elif self._has_moved(record):
+            self._place_new(file)
         else:
             self._read_whole(file, record, "changed")
 
+    def _has_moved(self, record: VideoRecord, asked: frozenset[str] = frozenset()) -> bool:
+        """Whether a row's content, with its old time, is at another path, whose own video moved in turn.
+
+        `asked` are ids on the way here: names that were exchanged lead back to them.
+        """
+        for file in self._found_by_size.get(record.size, ()):
+            own = self._by_path.get(str(file.path))
+            is_candidate = _looks_alike(file, record) and not (own and _looks_alike(file, own))
+            if is_candidate and self._has_content_of(file.path, record):
+                chain = asked | {record.video_id}
+                if own is None or own.video_id in chain or self._has_moved(own, chain):
+                    return True
+        return False
+
     def _place_new(self, file: SourceFile) -> None:
-        """Place a path that is not in the ledger: a new video, a renamed one, or a copy."""
+        """Place a path without a video, or whose video moved away: a new video, a renamed one, or a copy."""
         if self.absent.is_removed(file, self._hash):
             self.removed_before += 1
             return
@@ -313,17 +335,17 @@ class _Planner:
         old = source_path(record.path)
         if record.video_id in self._moved:
             self.duplicates.append((file.path, source_path(self.records[record.video_id].path)))
-        elif not old.exists():
+        elif old.exists() and self._has_content_of(old, record):
+            self.duplicates.append((file.path, old))
+            if file.sidecars and not record.words:
+                self._ignored_subtitles.append((file, old))
+        elif old.exists() and not _looks_alike(file, record):
+            self._read_whole(file, None, "new")
+        else:
             self._moved.add(record.video_id)
             self.renamed.append((old, file.path))
             self.absent.found_elsewhere(old)
             self._place_same(file, record)
-        elif self._has_content_of(old, record):
-            self.duplicates.append((file.path, old))
-            if file.sidecars and not record.words:
-                self._ignored_subtitles.append((file, old))
-        else:
-            self._read_whole(file, None, "new")
 
     def _place_same(self, file: SourceFile, record: VideoRecord) -> None:
         """Place a file with unchanged content; its path, metadata, cues or streams may have changed."""
@@ -509,6 +531,7 @@ class _Planner:
                 streams=tuple(run.name for run in streams),
                 record=record,
                 words_signature=self._signature(file),
+                video_id=self.absent.readmitted_ids.get(file.path, ""),
                 supersedes=tuple(row.video_id for row in beside if row and row.kind == "transcript"),
             )
         )

@@ -18,7 +18,8 @@ class Work:
     """One file to read: the task, the reasons, the streams to make, and its ledger row if it has one.
 
     `words_signature` describes the subtitle files beside the file; `supersedes` are ids of subtitle files
-    that were indexed alone before their recording was found.
+    that were indexed alone before their recording was found; `video_id` is the id that a new video had before
+    its owner removed it, or "".
     """
 
     task: ReadTask
@@ -29,6 +30,7 @@ class Work:
     record: VideoRecord | None = None
     words_signature: str = ""
     supersedes: tuple[str, ...] = ()
+    video_id: str = ""
 
     @property
     def is_whole(self) -> bool:

@@ -138,6 +138,11 @@ def _is_copy(scored: ScoredMoment, other: ScoredMoment) -> bool:
     return says_the_same(scored.text, other.text)
 
 
+def _says_as_much(place: Spoken | None, first: Spoken | None) -> bool:
+    """Whether a place says as much of the query as the first: parts of a series may differ in that alone."""
+    return place is not None and first is not None and place.share >= first.share
+
+
 def says_the_same(text: str, other: str) -> bool:
     """Whether two texts say the same: exactly if they are short, else mostly."""
     pairs, other_pairs = _pairs_of(text), _pairs_of(other)
@@ -307,9 +312,9 @@ def with_probabilities(
     alone = probability.of_later(first, least, later[1:], has_words=has_words)
     moments = []
     for row, scored in enumerate(shown):
-        if row and not _is_copy(scored, ranked[0]):
-            least = min(least, alone[row - 1])
         place = spoken[row] if row < len(spoken) else None
+        if row and not (_says_as_much(place, spoken[0]) and _is_copy(scored, ranked[0])):
+            least = min(least, alone[row - 1])
         says_query = place is not None and place.phrase
         moments.append(replace(scored, confidence=least, says_query=says_query))
     in_five = probability.of_five(first, has_words=has_words)
