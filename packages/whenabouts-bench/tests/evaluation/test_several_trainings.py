@@ -52,7 +52,7 @@ def test_false_alarms_are_as_rare_as_promised_and_videos_alone_would_raise_many(
 
 @pytest.mark.parametrize("trainings", [3, 5])
 @pytest.mark.parametrize("others", [0, 4])
-@pytest.mark.parametrize("ratio", [2.0, 5.0])
+@pytest.mark.parametrize("ratio", [pytest.param(2.0, marks=pytest.mark.slow), 5.0])
 def test_a_small_p_is_as_rare_as_it_says(trainings: int, others: int, ratio: float) -> None:
     """All trials at once: each is a column. With Satterthwaite's degrees 3 to 10 times as many are found."""
     random = np.random.default_rng([trainings, others, int(ratio)])

@@ -24,6 +24,7 @@ from whenabouts.encoder_registry import EncoderRegistry, StreamCheck
 from whenabouts.export.moments import FileMoment, moment_of_record
 from whenabouts.index.absent import RemovedFile, as_removed, relocated, removed_with
 from whenabouts.index.filters import Filter, Scope, make_filter
+from whenabouts.index.lance import folder_of, is_remote
 from whenabouts.index.records import VideoRecord, check_video_id, unambiguous
 from whenabouts.index.side_by_side import SideBySide
 from whenabouts.index.store import Store
@@ -703,7 +704,8 @@ class Corpus:
 
 def _opened(places: Sequence[str], create: bool, storage_options: Mapping[str, str] | None) -> Store:
     """The store of one place, or of several side by side. Raises UsageError for a place given twice."""
-    if not places or len(set(places)) < len(places):
+    distinct = {place if is_remote(place) else folder_of(place) for place in places}
+    if not places or len(distinct) < len(places):
         raise UsageError(f"{', '.join(places) or 'no corpus'}: name at least one corpus, and each only once")
     if len(places) == 1:
         return Store.open(places[0], create=create, storage_options=storage_options)

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from whenabouts.cli.options import add_where, open_corpus
-from whenabouts.cli.terminal import encoding_bar
+from whenabouts.cli.terminal import encoding_bar, print_notes
 from whenabouts.index.lock import CorpusBusy
 from whenabouts.search.options import SearchOptions
 from whenabouts.streams import all_streams
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from whenabouts.checkers import Checker, Reranker, Rewriter
     from whenabouts.corpus import Corpus
     from whenabouts.search.search_result import SearchResult
+
+
+_TOGETHER = (
+    "each command first measures how sure answers of these corpora together are, which takes a while; "
+    "`whenabouts serve` does it once"
+)
 
 
 def searched(options: argparse.Namespace) -> SearchResult:
@@ -52,6 +58,8 @@ def corpus_and_search(options: argparse.Namespace) -> tuple[Corpus, SearchOption
     )
     if model is not None:
         encoded_with(corpus, model, retriever, segments)
+    elif len(corpus.places) > 1 and not options.all:
+        print_notes([_TOGETHER])
     return corpus, search_options
 
 
