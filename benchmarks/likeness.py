@@ -144,9 +144,8 @@ def repeats(
             for other, vectors in originals.items():
                 kept = [run for run in stretches(by[name] @ vectors.T, least) if run[2] >= LEAST_SECONDS]
                 if other == name:
-                    seconds = sum(length for _, _, length in kept)
                     right += len(kept)
-                    covered += min(seconds, len(by[name]))
+                    covered += len({at for first, _, length in kept for at in range(first, first + length)})
                     total += len(by[name])
                 else:
                     wrong += len(kept)

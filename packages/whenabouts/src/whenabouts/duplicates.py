@@ -79,41 +79,51 @@ def _blocks(video_ids: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _between(block: ClipBlock, other: ClipBlock, least: float, *, is_ordered: bool) -> Iterator[Repeat]:
-    """The repeats between the videos of two blocks; `is_ordered`: each pair once."""
+    """The repeats between the videos of two blocks; `is_ordered`: each pair once.
+
+    A pair is always compared in the order of its ids, so that both directions give the same repeats.
+    """
     for place, video_id in enumerate(block.video_ids):
         for again, other_id in enumerate(other.video_ids):
-            if video_id == other_id or (is_ordered and video_id > other_id):
-                continue
-            rows, others = block.rows(place), other.rows(again)
-            cosines = block.vectors[rows] @ other.vectors[others].T
-            for first, second, length in stretches(cosines, least):
-                moment = _span(block, video_id, rows.start + first, length)
-                if moment.duration < LEAST_SECONDS:
-                    continue
-                similarity = float(np.diagonal(cosines[first:, second:])[:length].mean())
-                yield Repeat(moment, _span(other, other_id, others.start + second, length), similarity)
+            if video_id < other_id:
+                yield from _of_pair(block, place, other, again, least)
+            elif video_id > other_id and not is_ordered:
+                for repeat in _of_pair(other, again, block, place, least):
+                    yield Repeat(repeat.again, repeat.moment, repeat.similarity)
 
 
-def _span(block: ClipBlock, video_id: str, first: int, length: int) -> Moment:
-    return Moment(video_id, float(block.start[first]), float(block.end[first + length - 1]))
+def _of_pair(block: ClipBlock, place: int, other: ClipBlock, again: int, least: float) -> Iterator[Repeat]:
+    cosines = block.vectors[block.rows(place)] @ other.vectors[other.rows(again)].T
+    for first, second, length in stretches(cosines, least):
+        moment, seen_again = _span(block, place, first, length), _span(other, again, second, length)
+        # The last frame of a video may be shorter than the frame that it repeats.
+        if max(moment.duration, seen_again.duration) >= LEAST_SECONDS:
+            similarity = float(np.diagonal(cosines[first:, second:])[:length].mean())
+            yield Repeat(moment, seen_again, similarity)
+
+
+def _span(block: ClipBlock, place: int, first: int, length: int) -> Moment:
+    row = block.rows(place).start + first
+    return Moment(block.video_ids[place], float(block.start[row]), float(block.end[row + length - 1]))
 
 
 def stretches(cosines: Floats, least: float) -> list[tuple[int, int, int]]:
     """Segments in which two videos are similar in step: both first frames and the length; longest first.
 
-    `cosines` (A, B) of the frames of both. Each frame of the first video is in at most one segment, because a
-    still video is similar in step at any offset.
+    `cosines` (A, B) of the frames of both. Two segments share frames of at most one video, because a still
+    video is similar in step at any offset.
     """
     alike = cosines >= least
     if not alike.any():
         return []
     runs = [run for step in range(1 - alike.shape[0], alike.shape[1]) for run in _runs(alike, cosines, step)]
     runs.sort(key=lambda run: (-run[2], -run[3], run[0], run[1]))
-    is_covered = np.zeros(alike.shape[0], np.bool_)
+    is_covered, is_covered_again = np.zeros(alike.shape[0], np.bool_), np.zeros(alike.shape[1], np.bool_)
     kept = []
     for first, second, length, _ in runs:
-        if not is_covered[first : first + length].any():
-            is_covered[first : first + length] = True
+        frames, frames_again = slice(first, first + length), slice(second, second + length)
+        if not (is_covered[frames].any() and is_covered_again[frames_again].any()):
+            is_covered[frames] = is_covered_again[frames_again] = True
             kept.append((first, second, length))
     return kept
 

@@ -148,6 +148,24 @@ def test_what_cannot_be_done_is_an_error_that_says_why(place: Path) -> None:
             ("export_list", {"format": "docx", "moments": ["friday@1-2"]}, "not a format"),
             ("reorder", {"collection": "nobody", "order": [1]}, "nobody"),
             ("export_list", {}, "either moments or a collection"),
+            (
+                "search",
+                {"query": "x", "where": ["name=x"]},
+                "search has no argument 'where'; it has query, k",
+            ),
+            ("search", {"query": " "}, "the query is empty"),
+            ("search", {"query": "x", "within": ""}, "within is empty; name a video"),
+            ("search", {"query": "x", "k": 0}, "k is 0; give 1 to 50"),
+            ("search", {"query": "x", "k": 51}, "k is 51; give 1 to 50"),
+            ("places", {"phrase": '""'}, "the phrase is empty; give the words"),
+            ("places", {"phrase": "?"}, "has no words, so it has no places"),
+            ("places", {"phrase": "the", "within": " "}, "within is empty; name a video"),
+            ("places", {"phrase": "the", "k": -3}, "k is -3; give 1 to 50"),
+            ("places", {"phrase": "the", "skip": -1}, "skip is -1; give 0 or more"),
+            ("places", {"phrase": "the", "skip": 1_000_000_000}, "there are only"),
+            ("list_videos", {"limit": 201}, "limit is 201; give 1 to 200"),
+            ("list_videos", {"offset": -1}, "offset is -1; give 0 or more"),
+            ("show", {"what": "friday", "pictures": 7}, "pictures is 7; give 0 to 6"),
         ):
             result = await client.call_tool(name, arguments)
             assert result.is_error
@@ -177,6 +195,26 @@ def test_pictures_of_a_file_that_is_another_one_now_are_not_shown(samples: Path,
     asked_here(place, work)
     with pytest.raises(MediaError, match="has changed since it was indexed"):
         CorpusTools(lambda: Corpus(place)).play("film@1-2")
+
+
+def test_a_list_of_places_is_continued_with_skip(place: Path) -> None:
+    async def work(client: Client) -> None:
+        whole = content(await client.call_tool("places", {"phrase": "the"}))["moments"]
+        first = content(await client.call_tool("places", {"phrase": "the", "k": 2}))
+        assert first["notes"] == [
+            f"{len(whole)} places in all; {len(whole) - 2} more follow (continue with skip 2)"
+        ]
+        later = content(await client.call_tool("places", {"phrase": "the", "k": 50, "skip": 2}))
+        assert [*first["moments"], *later["moments"]] == whole
+
+    asked_here(place, work)
+
+
+def test_the_schema_of_every_tool_says_that_it_takes_no_other_arguments(place: Path) -> None:
+    async def work(client: Client) -> list[Any]:
+        return [tool.input_schema["additionalProperties"] for tool in (await client.list_tools()).tools]
+
+    assert set(asked_here(place, work)) == {False}
 
 
 def test_an_agent_that_may_only_read_has_no_tool_that_writes(place: Path) -> None:

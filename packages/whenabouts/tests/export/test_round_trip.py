@@ -204,8 +204,11 @@ def test_the_time_line_begins_where_it_is_told_to(films: dict[str, Film], make: 
 
 
 def test_an_edl_goes_past_midnight(films: dict[str, Film], make: Make) -> None:
-    data, _ = render([make(films["25"].path, 0, 2)], "edl", Options(start_timecode="23:59:59:00"))
+    data, notes = render([make(films["25"].path, 0, 2)], "edl", Options(start_timecode="23:59:59:00"))
     assert "23:59:59:00 00:00:01:00" in data.decode()
+    assert "time codes begin anew at 00:00:00:00 after 24 hours" in notes
+    _, notes = render([make(films["25"].path, 0, 2)], "edl", Options(start_timecode="23:59:57:24"))
+    assert not notes
 
 
 def test_several_rates_share_a_time_line(films: dict[str, Film], make: Make) -> None:
@@ -226,6 +229,51 @@ def test_the_cameras_own_time_code_counts(tmp_path: Path, make_film: Any, make: 
     root = ElementTree.fromstring(render([make(film.path, 1, 2)], "fcpxml")[0])
     check_fcpxml(root)
     assert fraction(next(root.iter("asset-clip")).attrib["start"]) * 25 == zero + 25
+
+
+@pytest.mark.parametrize(
+    ("rate", "code", "listed", "coded", "seconds"),
+    [
+        (Fraction(12), "01:00:00:00", None, "01:00:01:00", Fraction(3601)),
+        (RATES["29.97"], "00:59:59;28", Fraction(24), "01:00:00:22", Fraction(107920) / RATES["29.97"]),
+        (RATES["29.97"], "00:59:59;28", 2 * RATES["29.97"], "01:00:00;56", Fraction(107920) / RATES["29.97"]),
+        (RATES["23.976"], "01:00:00:00", Fraction(25), "01:00:01:00", Fraction(86424) / RATES["23.976"]),
+        (RATES["23.976"], "00:01:00:01", RATES["29.97"], "00:01:01;02", Fraction(1465) / RATES["23.976"]),
+        (Fraction(50), "00:00:59:49", Fraction(24), "00:01:00:23", Fraction(3049, 50)),
+    ],
+)
+def test_time_codes_of_a_camera_are_kept_in_a_list_of_another_rate(
+    rate: Fraction,
+    code: str,
+    listed: Fraction | None,
+    coded: str,
+    seconds: Fraction,
+    tmp_path: Path,
+    make_film: Any,
+    make: Make,
+) -> None:
+    film = make_film(tmp_path / "tape.mov", range(3 * round(rate)), 1 / rate, timecode=code)
+    moments, options = [make(film.path, float(round(rate) / rate), 2.5)], Options(rate=listed)
+    assert f" C        {coded} " in render(moments, "edl", options)[0].decode()
+    root = ElementTree.fromstring(render(moments, "fcpxml", options)[0])
+    check_fcpxml(root)
+    assert fraction(next(root.iter("asset-clip")).attrib["start"]) == seconds
+    assert fraction(next(root.iter("asset")).attrib["start"]) == seconds - round(rate) / rate
+    (track,) = json.loads(render(moments, "otio", options)[0])["tracks"]["children"]
+    start = track["children"][0]["source_range"]["start_time"]
+    assert start["value"] / start["rate"] == pytest.approx(float(seconds))
+
+
+def test_a_varying_rate_is_counted_anew_from_the_cameras_time_code(
+    tmp_path: Path, make_film: Any, make: Make
+) -> None:
+    ticks = [0, 40, 80, 200, 240, 280, 320, 440, 480, 520, 560]
+    film = make_film(tmp_path / "phone.mov", ticks, Fraction(1, 1000), timecode="01:00:00:00")
+    moments, options = [make(film.path, 0.2, 0.5)], Options(rate=Fraction(50))
+    for name in ("otio", "fcpxml", "edl"):
+        text = render(moments, name, options)[0].decode()
+        wanted = {"otio": '"value": 180010.0', "fcpxml": 'start="18001/5s"', "edl": "01:00:00:10"}
+        assert wanted[name] in text
 
 
 def test_sound_alone_stands_on_a_track_of_sound(samples: Path, make: Make) -> None:

@@ -154,6 +154,13 @@ def test_many_stars_are_matched_in_linear_time() -> None:
         ("recorded<2024", "2024-05-01", False),
         ("recorded>=2024-05", "2024-05-01T10:00:00Z", True),
         ("recorded<2024-05-01", "2023", True),
+        ("recorded<2024-05-01", 2023, True),
+        ("take<abc", 3, False),
+        ("take>!", 3, False),
+        ("take<abc", "3", False),
+        ("take<abc", 2.5, False),
+        ("take<2024-05-01", 3, False),
+        ("take<abc", "3a", True),
     ],
 )
 def test_ranges_compare_finite_numbers_dates_or_folded_texts(where: str, fact: Any, fits: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from whenabouts import Corpus, SearchOptions, SearchResult, UsageError
@@ -134,13 +136,36 @@ def test_a_list_goes_on_where_it_stopped(talks: Corpus) -> None:
     note = f"{len(whole)} places in all; {len(whole) - 2} more follow (continue with skip 2)"
     assert parts[0].notes == (note,)
     assert parts[-1].notes == ()
-    behind = talks.search("the", all=True, skip=100)
-    assert (len(behind), behind.places and behind.places.total) == (0, len(whole))
+    for behind in (len(whole), 9_999):
+        after = talks.search("the", all=True, skip=behind)
+        assert (after.answer, after.word, len(after)) == ("match", "said here", 0)
+        assert after.notes == (f"{len(whole)} places in all, so there is nothing after the first {behind:,}",)
+    assert talks.search("zebra", all=True, skip=1).answer == "no_match"
 
 
 def test_filters_and_streams_narrow_the_places(talks: Corpus) -> None:
     assert {name for name, _, _ in listed(talks.search('"main bus"', within="talk 2"))} == {"talk 2"}
     assert len(talks.search("tank", all=True, within="talk 11", streams="subtitle")) == 1
+
+
+def test_what_only_others_say_is_not_in_what_the_filters_leave(tmp_path: Path) -> None:
+    lines = ("<v Anna>We discuss glaciers and rivers.", "<v Bert>The rivers are long.")
+    times = [f"{clock(GAP * row)} --> {clock(GAP * row + 4)}\n{line}\n" for row, line in enumerate(lines)]
+    (tmp_path / "talk.vtt").write_text("WEBVTT\n\n" + "\n".join(times))
+    corpus = Corpus(tmp_path / "corpus", create=True)
+    corpus.add(tmp_path / "talk.vtt", speakers=True, processes=1)
+    anna, bert = "speaker=Anna", "speaker=Bert"
+    assert len(corpus.search("glaciers", all=True, where=anna)) == 1
+    for query, name in (("glaciers", "glaciers"), ('"glaciers and"', "“glaciers and”")):
+        result = corpus.search(query, all=True, where=bert)
+        assert result.notes[0] == f"nobody says {name} in what the filters leave"
+    assert corpus.search("rivers long", all=True, where=anna).notes[0].startswith("nobody says long in")
+
+
+@pytest.mark.parametrize("query", ['""', "!!!", "\U0001f600"])
+def test_a_query_without_words_has_no_places(talks: Corpus, query: str) -> None:
+    with pytest.raises(UsageError, match="has no words, so it has no places"):
+        talks.search(query, all=True)
 
 
 @pytest.mark.parametrize(

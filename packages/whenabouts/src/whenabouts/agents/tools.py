@@ -23,6 +23,7 @@ from mcp.types import BlobResourceContents, CallToolResult, EmbeddedResource, Te
 from whenabouts import export
 from whenabouts.agents.adding import AddingTools
 from whenabouts.agents.player import LONGEST_FILM, PICTURES, offer_player_where_shown, player, window
+from whenabouts.agents.strict import StrictServer
 from whenabouts.corpus import Corpus
 from whenabouts.export.moments import FileMoment, check_unchanged, moment_of_record
 from whenabouts.export.options import Options
@@ -112,19 +113,28 @@ class CorpusTools:
             literal: interpret nothing; search the words literally
         """
         off = "all" if literal else ()
-        count = _count(k, MOST_MOMENTS)
+        count = _checked("k", k, 1, MOST_MOMENTS)
         return self._answer(self._open().search(query, k=count, within=_names(within), literal=off))
 
-    def places(self, phrase: str, k: int = 20, within: str | None = None) -> dict[str, Any]:
+    def places(self, phrase: str, k: int = 20, within: str | None = None, skip: int = 0) -> dict[str, Any]:
         """List every place where a phrase is said, word for word, in order of time.
 
         Args:
             phrase: the words
             k: how many places, 1 to 50
             within: only in this video, by its id or file name
+            skip: how many places to skip, to continue a list
         """
-        quoted = '"' + phrase.replace('"', " ").strip() + '"'
-        result = self._open().search(quoted, k=_count(k, MOST_MOMENTS), within=_names(within), all=True)
+        words = phrase.replace('"', " ").strip()
+        if not words:
+            raise UsageError("the phrase is empty; give the words that are said")
+        result = self._open().search(
+            f'"{words}"',
+            k=_checked("k", k, 1, MOST_MOMENTS),
+            within=_names(within),
+            all=True,
+            skip=_checked("skip", skip, 0),
+        )
         return self._answer(result)
 
     def show(self, what: str, pictures: int = 1) -> list[Any]:
@@ -134,6 +144,7 @@ class CorpusTools:
             what: a video's id or file name, or VIDEO@START-END in seconds
             pictures: how many pictures, 0 to 6
         """
+        count = _checked("pictures", pictures, 0, MOST_PICTURES)
         corpus = self._open()
         moment = corpus.moment(what) if "@" in what else None
         record = corpus.resolve(what if moment is None else moment.video_id)
@@ -142,7 +153,7 @@ class CorpusTools:
         if moment is not None:
             facts |= {"moment": moment.name}
         start, end = (0.0, record.duration or 0.0) if moment is None else (moment.start, moment.end)
-        count = min(max(pictures, 0), MOST_PICTURES) if record.has_picture and not record.is_gone else 0
+        count = count if record.has_picture and not record.is_gone else 0
         times = [start + (end - start) * (at + 0.5) / count for at in range(count)]
         if count:
             check_unchanged(record)
@@ -156,6 +167,7 @@ class CorpusTools:
             offset: how many to skip
             limit: how many to list, 1 to 200
         """
+        first, count = _checked("offset", offset, 0), _checked("limit", limit, 1, MOST_VIDEOS)
         letters = contains.casefold()
         corpus = self._open()
         listed = [
@@ -163,8 +175,7 @@ class CorpusTools:
             for record in corpus.records()
             if record.state != "failed" and letters in f"{record.title} {record.path}".casefold()
         ]
-        some = listed[max(0, offset) :][: _count(limit, MOST_VIDEOS)]
-        return {"total": len(listed), "videos": _facts(corpus, some)}
+        return {"total": len(listed), "videos": _facts(corpus, listed[first : first + count])}
 
     def list_collections(self, name: str | None = None) -> dict[str, Any]:
         """List the collections of moments; with a name, the moments of that one in order.
@@ -370,7 +381,7 @@ def agent_server(
     permissions (`workplace.guests`): exporting and cutting need `collect`, adding needs `index`.
     """
     tools = CorpusTools(open_corpus, out, page=page, can_collect=COLLECT in scopes)
-    server = MCPServer(
+    server = StrictServer(
         "whenabouts",
         title="whenabouts",
         version=__version__,
@@ -446,8 +457,13 @@ def _free(folder: Path, name: str) -> Path:
 
 
 def _names(within: str | None) -> list[str]:
-    return [within] if within else []
+    if within is not None and not within.strip():
+        raise UsageError("within is empty; name a video by its id or file name, or leave it out")
+    return [] if within is None else [within]
 
 
-def _count(number: int, most: int) -> int:
-    return min(max(number, 1), most)
+def _checked(name: str, number: int, least: int, most: int | None = None) -> int:
+    """The number. Raises UsageError if it is out of range."""
+    if number < least or (most is not None and number > most):
+        raise UsageError(f"{name} is {number}; give {least} {'or more' if most is None else f'to {most}'}")
+    return number

@@ -216,7 +216,7 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
     elif result.answer == "unsure":
         best = " The best are:" if shown else ""
         table.print(for_terminal(f"Maybe: {result.doubt}.{best}"), style="bold", soft_wrap=True)
-    if result.places is not None and shown:
+    if result.places is not None and result.places.total:
         table.print(f"Said in {number_of(result.places.total, 'place')}, in order of time:", style="bold")
     heads = _HEADS[:-1] if result.places is not None or result.like else _HEADS
     rows = [_cells(result, rank, scored)[: len(heads)] for rank, scored in result.numbered[: len(shown)]]

@@ -8,16 +8,17 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import PurePath
 from typing import IO
 
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
-from whenabouts.export.source import Source, shown_path
+from whenabouts.export.source import Source, nearest, shown_path
 from whenabouts.export.text import number, share
 from whenabouts.export.timeline import Event, Timeline, make_timeline
 from whenabouts.lines import one_line
-from whenabouts.times import nominal
+from whenabouts.times import frame_of, nominal
 from whenabouts.types import UsageError
 from whenabouts.video.timecode import timecode
 
@@ -29,6 +30,8 @@ _REEL_LETTERS = 8
 # Reserved names: black, and an unnamed tape.
 _RESERVED_REELS = {"BL", "AX", "BLACK"}
 _HOURS = 24
+# Seconds in which drop-frame skips numbers: the first of each minute but every tenth.
+_SKIPS = re.compile(r"[1-9]:00$")
 _LONGEST_TITLE = 70
 _USUAL_NOMINAL = 30
 
@@ -43,8 +46,12 @@ def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> li
     reels = reel_names([event.source.path for event in timeline.events])
     lines = [f"TITLE: {one_line(timeline.title, _LONGEST_TITLE)}"]
     lines += [f"FCM: {'DROP FRAME' if timeline.drop else 'NON-DROP FRAME'}", ""]
+    latest = 0
     for event_number, event in enumerate(timeline.events, 1):
-        lines += _event(event_number, event, timeline, reels[event.source.path])
+        places = _places(event, timeline)
+        latest = max(latest, *places)
+        codes = " ".join(_code(place, timeline) for place in places)
+        lines += _event(event_number, event, codes, reels[event.source.path])
     out.write("\r\n".join([*lines, ""]).encode())
     notes = list(timeline.notes)
     if nominal(timeline.rate) > _USUAL_NOMINAL:
@@ -52,18 +59,36 @@ def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> li
             f"time codes count {nominal(timeline.rate)} frames a second; "
             "older editors read an EDL at 30 at most"
         )
+    if latest >= _number(f"{_HOURS}:00:00", 0, timeline):
+        notes.append(f"time codes begin anew at 00:00:00:00 after {_HOURS} hours")
     return notes
 
 
-def _event(event_number: int, event: Event, timeline: Timeline, reel: str) -> list[str]:
-    offset = event.source.start_frame
-    places = (
-        event.first + offset,
-        event.first + event.length + offset,
-        event.record,
-        event.record + event.length,
-    )
-    codes = " ".join(_code(place, timeline) for place in places)
+def _places(event: Event, timeline: Timeline) -> tuple[int, int, int, int]:
+    """Start and end in the source and on the time line, as frame numbers at the rate of the time line."""
+    first = event.first + _start_frame(event.source, timeline)
+    return first, first + event.length, event.record, event.record + event.length
+
+
+def _start_frame(source: Source, timeline: Timeline) -> int:
+    """The number of the source's first frame on the scale of the time line's codes."""
+    if not source.start_timecode or source.rate == timeline.rate:
+        return source.start_frame(timeline.rate)
+    # Editors find a frame in the camera's file by its time code, so the code is kept instead of its time:
+    # 01:00:00:00 at 23.976 (3603.6 s) stays 01:00:00:00 at 25. Only its frames are counted anew.
+    clock, _, frame = source.start_timecode.replace(";", ":").replace(".", ":").rpartition(":")
+    base = nominal(timeline.rate)
+    return _number(clock, min(nearest(Fraction(int(frame) * base, nominal(source.rate))), base - 1), timeline)
+
+
+def _number(clock: str, frame: int, timeline: Timeline) -> int:
+    """The number of a frame of the second `clock`; of the next one that exists if drop-frame skips it."""
+    if timeline.drop and _SKIPS.search(clock):
+        frame = max(frame, nominal(timeline.rate) // 15)
+    return frame_of(f"{clock}{';' if timeline.drop else ':'}{frame:02d}", timeline.rate)[0]
+
+
+def _event(event_number: int, event: Event, codes: str, reel: str) -> list[str]:
     moment = event.moment
     lines = [f"{event_number:03d}  {reel:<8} {_track(event.source):<5} C        {codes}"]
     lines.append(f"* FROM CLIP NAME: {one_line(moment.name)}")

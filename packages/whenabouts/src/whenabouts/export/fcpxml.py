@@ -96,7 +96,7 @@ def _asset(resources: ElementTree.Element, name: str, event: Event, formats: _Fo
     facts = {
         "id": name,
         "name": one_line(event.moment.name),
-        "start": _seconds(source.start_frame / event.rate),
+        "start": _seconds(source.start_frame(event.rate) / event.rate),
         "duration": _seconds(source.frames(event.rate) / event.rate),
     }
     if source.times is not None:
@@ -124,7 +124,7 @@ def _asset_clip(
         "ref": asset,
         "name": one_line(moment.name),
         "offset": _seconds(event.record / timeline.rate),
-        "start": _seconds((event.first + source.start_frame) / event.rate),
+        "start": _seconds((event.first + source.start_frame(event.rate)) / event.rate),
         "duration": _seconds(event.length / timeline.rate),
         "tcFormat": "DF" if timeline.drop and can_drop(event.rate) else "NDF",
     }

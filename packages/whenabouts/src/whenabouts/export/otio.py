@@ -73,7 +73,8 @@ def _item(schema: str, name: str, source_range: dict[str, Any] | None = None) ->
 
 
 def _clip(event: Event) -> dict[str, Any]:
-    moment, source, offset = event.moment, event.source, event.source.start_frame
+    moment, source = event.moment, event.source
+    offset = source.start_frame(event.rate)
     facts = {
         "rank": moment.rank,
         "video_id": one_line(moment.video_id),

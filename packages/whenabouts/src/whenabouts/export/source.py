@@ -27,21 +27,27 @@ class Source:
     """A file with moments.
 
     `times`: its frames' times, None for sound alone. `rate`: frames per second, exact if `is_constant`, else
-    the constant rate that the times are mapped to. `start_frame`: the first frame's number by the file's time
-    code. `duration` is in seconds, `width` and `height` in pixels as shown (0: no pictures), `sound_rate` in
-    Hz (0: no sound).
+    the constant rate that the times are mapped to. `start_timecode`: the time code of the first frame, valid
+    at `rate`, or empty. `duration` is in seconds, `width` and `height` in pixels as shown (0: no pictures),
+    `sound_rate` in Hz (0: no sound).
     """
 
     path: str
     times: FrameTimes | None
     rate: Fraction
     is_constant: bool
-    start_frame: int
+    start_timecode: str
     duration: Fraction
     width: int
     height: int
     sound_rate: int
     channels: int
+
+    def start_frame(self, rate: Fraction) -> int:
+        """The first frame's number at a rate, for formats that count time; 0 without a time code."""
+        if not self.start_timecode:
+            return 0
+        return nearest(frame_of(self.start_timecode, self.rate)[0] / self.rate * rate)
 
     @property
     def edit_rate(self) -> Fraction:
@@ -88,7 +94,7 @@ def read_source(path: str) -> Source:
         times=times,
         rate=rate,
         is_constant=constant,
-        start_frame=_start_frame(timing.start_timecode, rate) if timing is not None else 0,
+        start_timecode=_valid(timing.start_timecode, rate) if timing is not None else "",
         duration=length if times is None else max(length, times.end),
         width=probed.picture.width if probed.picture else 0,
         height=probed.picture.height if probed.picture else 0,
@@ -97,12 +103,13 @@ def read_source(path: str) -> Source:
     )
 
 
-def _start_frame(code: str, rate: Fraction) -> int:
-    """The number of the first frame by the file's time code; 0 without a valid one."""
+def _valid(code: str, rate: Fraction) -> str:
+    """A time code if it exists at a rate, else an empty string."""
     try:
-        return frame_of(code, rate)[0] if code else 0
+        frame_of(code, rate)
     except UsageError:
-        return 0
+        return ""
+    return code
 
 
 class Sources(Mapping[str, Source]):

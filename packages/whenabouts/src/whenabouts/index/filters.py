@@ -106,12 +106,13 @@ def _is_finite(number: float | None) -> bool:
 
 
 def _compare(fact: Any, operator: str, value: str) -> bool:
-    """Compare as folded text if the value is no number or both are dates; else only finite numbers fit."""
+    """Compare texts without case, dates as texts, and finite numbers with finite numbers only."""
     left: Any = _number(fact)
     right: Any = _number(value)
-    if isinstance(fact, float) and not math.isfinite(fact):
-        return False
-    if right is None or (left is None and date_of(fact) and date_of(value)):
+    is_number = _is_finite(left) or isinstance(fact, int | float)
+    are_texts = right is None and not is_number
+    are_dates = None in (left, right) and date_of(fact) and date_of(value)
+    if are_texts or are_dates:
         left, right = folded_name(str(fact)), _pattern(value)[0]
     elif not (_is_finite(left) and _is_finite(right)):
         return False

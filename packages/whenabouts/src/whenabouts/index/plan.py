@@ -298,16 +298,16 @@ class _Planner:
         else:
             self._read_whole(file, record, "changed")
 
-    def _has_moved(self, record: VideoRecord, asked: frozenset[str] = frozenset()) -> bool:
+    def _has_moved(self, record: VideoRecord, on_the_way: frozenset[str] = frozenset()) -> bool:
         """Whether a row's content, with its old time, is at another path, whose own video moved in turn.
 
-        `asked` are ids on the way here: names that were exchanged lead back to them.
+        `on_the_way` are ids of videos on the way here: exchanged names lead back to them.
         """
         for file in self._found_by_size.get(record.size, ()):
             own = self._by_path.get(str(file.path))
             is_candidate = _looks_alike(file, record) and not (own and _looks_alike(file, own))
             if is_candidate and self._has_content_of(file.path, record):
-                chain = asked | {record.video_id}
+                chain = on_the_way | {record.video_id}
                 if own is None or own.video_id in chain or self._has_moved(own, chain):
                     return True
         return False

@@ -25,9 +25,9 @@ from whenabouts.search.search_result import Places, SearchResult
 from whenabouts.search.searcher import Searcher
 from whenabouts.search.understand import checked_query
 from whenabouts.search.verdict import doubt_of
-from whenabouts.search.word_units import Rarity
+from whenabouts.search.word_units import Rarity, units_of
 from whenabouts.streams import stream as stream_named
-from whenabouts.types import Answer, Evidence, ScoredMoment, UsageError
+from whenabouts.types import Answer, Evidence, ScoredMoment, UsageError, number_of
 
 # Number of places with the best clips that are reranked.
 _LOOKED_AT_TWICE = 200
@@ -39,13 +39,16 @@ def search_words(
     """The answer to a query with quotations, or to a request for all places; None for other queries.
 
     All quoted phrases must be said; the other words rank the places. If nobody says the phrases, their words
-    are searched, with a note. Raises UsageError for an empty query, and if no searched stream has words.
+    are searched, with a note. Raises UsageError for an empty query, for a list of places of a query without
+    words, and if no searched stream has words.
     """
     most = MOST_PLACES if options.all else MOST_K
     words, notes = checked_query(text, options.count, options.min_confidence, most)
     query = parsed_query(words)
     if not (options.all or query.phrases):
         return None
+    if not query.phrases and not units_of(query.other_words):
+        raise UsageError(f"{text[:50]!r} has no words, so it has no places; give words that are said")
     allowed = searcher.retrieval.allowed(filter)
     request = _Request(searcher, text, query, allowed, _with_words(searcher, options.streams))
     answered = _listed(request, options) if options.all else _ranked(request, options)
@@ -135,6 +138,9 @@ def _listed(request: _Request, options: SearchOptions) -> SearchResult:
         closest = () if request.query.phrases else ("a search without --all ranks the closest moments",)
         notes = (*_not_said(request, request.query), *closest)
         return replace(request.result("no_match", (), *notes), places=places)
+    if not moments:
+        note = f"{number_of(total, 'place')} in all, so there is nothing after the first {options.skip:,}"
+        return replace(request.result("match", (), note), places=places)
     if left:
         note = (
             f"{total:,} places in all; {left:,} more follow (continue with skip {skipped + len(moments):,})"
@@ -236,9 +242,10 @@ def _scored(place: Place, score: float, weights: Weights) -> ScoredMoment:
 
 def _not_said(request: _Request, query: ParsedQuery) -> list[str]:
     """Why there is no place: phrases that are said nowhere, or never together."""
-    store, allowed = request.searcher.store, request.allowed.videos
-    absent = [set(never_said(store, name, query, allowed)) for name in request.streams]
+    store, allowed = request.searcher.store, request.allowed
+    absent = [set(never_said(store, name, query, allowed.videos, allowed.spans)) for name in request.streams]
     nowhere = sorted(set.intersection(*absent))
     if not nowhere:
         return ["each part of that is said, but nowhere all of it within a minute"]
-    return [f"nobody says {' or '.join(nowhere)}"]
+    where = "" if allowed.videos is None else " in what the filters leave"
+    return [f"nobody says {' or '.join(nowhere)}{where}"]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from whenabouts.budget import check_budget
 from whenabouts.index.records import ClipBlock, VideoRecord, natural_key
+from whenabouts.index.spans import Spans
 from whenabouts.index.stemming import has_stems
 from whenabouts.index.store import Store
 from whenabouts.search.phrases import ParsedQuery, mentions_of
@@ -112,17 +113,33 @@ class _Spoken:
         return [set(units_of(text, self._language)) for text in texts]
 
 
-def never_said(store: Store, stream: str, query: ParsedQuery, video_ids: Sequence[str] | None) -> list[str]:
-    """The phrases and words of a query that are said in no place, even alone."""
+def never_said(
+    store: Store, stream: str, query: ParsedQuery, video_ids: Sequence[str] | None, spans: Spans | None
+) -> list[str]:
+    """The phrases and words of a query that are said in no place, even alone.
+
+    Only these videos and time ranges count (None: all).
+    """
     parts = [ParsedQuery((phrase,), "") for phrase in query.phrases]
     parts += [ParsedQuery((), word) for word in dict.fromkeys(query.other_words.split()) if units_of(word)]
     absent = {f"“{part.phrases[0]}”" if part.phrases else part.other_words: part for part in parts}
     for video, block, clips in _videos(store, stream, video_ids):
         spoken = _Spoken(block.text[clips], video.language)
-        absent = {name: part for name, part in absent.items() if not all(_mentions(part, spoken))}
+        is_allowed = np.ones(len(block.text[clips]), np.bool_)
+        if spans is not None:
+            is_allowed = spans.touch_in(video.video_id, block.start[clips], block.end[clips])
+        absent = {name: part for name, part in absent.items() if not _is_said(part, spoken, is_allowed)}
         if not absent:
             break
     return list(absent)
+
+
+def _is_said(query: ParsedQuery, spoken: _Spoken, is_allowed: NDArray[np.bool_]) -> bool:
+    """Whether each part of a query has a mention with an allowed clip."""
+    return all(
+        any(is_allowed[first : last + 1].any() for first, last in mentions)
+        for mentions in _mentions(query, spoken)
+    )
 
 
 def _stretches(query: ParsedQuery, spoken: _Spoken, start: Floats, end: Floats) -> list[tuple[int, int]]:

@@ -222,9 +222,9 @@ class SearchResult:
     @property
     def word(self) -> str:
         """The answer in words."""
-        if self.answer == "no_match" or not self.moments:
-            return NOTHING
-        return self.word_of(self.moments[0])
+        if self.moments and self.answer != "no_match":
+            return self.word_of(self.moments[0])
+        return STANDS_HERE if self.places and self.places.total else NOTHING
 
     def word_of(self, scored: ScoredMoment) -> str:
         """The word for one of the moments."""
