@@ -13,6 +13,7 @@ import pytest
 
 from whenabouts.types import UsageError
 from whenabouts_bench.cli import datasets
+from whenabouts_bench.datasets import declarations
 
 
 def run(*arguments: str) -> int:
@@ -41,6 +42,7 @@ def test_the_known_data_sets_are_listed(word: tuple[str, ...], capsys: pytest.Ca
     assert run(*word, "--table") == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == sorted(line.split()[0] for line in lines)
+    assert [line.split("  ")[0] for line in lines] == [dataset.name for dataset in declarations()]
     assert any(
         line.split() == ["tvr", "TVR", "VCMR/SVMR/VR", "train,", "val,", "test_public"] for line in lines
     )

@@ -277,6 +277,8 @@ def test_few_videos_are_warned_of(runs: list[Evaluation]) -> None:
     compared = compare(runs[:2], {f"q{number}": number % 4 for number in range(120)}, settings=QUICK)
     said = " ".join(compared.notes)
     assert "4 videos are too few" in said
+    one = compare(runs, dict.fromkeys(runs[0].query_ids, 0), settings=QUICK)
+    assert "1 video is too few" in " ".join(one.notes)
     assert "In 3 of the 3 comparisons" in said
     assert {d.p for d in compared.differences} <= {n / 16 for n in range(2, 17)}
     assert all(d.exact for d in compared.differences)

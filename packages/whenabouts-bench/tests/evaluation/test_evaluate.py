@@ -440,6 +440,37 @@ def test_where_nothing_tells_both_tasks_read_the_same_moments(tmp_path: Path) ->
         assert any("whether the videos were given cannot be seen" in note for note in result.notes)
 
 
+def test_a_video_that_a_list_repeats_gains_once(tmp_path: Path) -> None:
+    (tmp_path / "qrels").write_text("q 0 v 1\n")
+    (tmp_path / "run").write_text("q Q0 w 1 3 x\nq Q0 v 2 2 x\nq Q0 v 3 1 x\n")
+    result = evaluate(tmp_path / "qrels", tmp_path / "run", ["VR nDCG@10"], protocol="vcmr")
+    assert result.values[0, 0] == pytest.approx(1 / np.log2(3))
+
+
+def test_the_given_video_is_that_of_the_first_judgement_above_grade_zero(tmp_path: Path) -> None:
+    truth = {q: [Judgement(Moment("x", 0.0, 5.0), 0.0), *judged] for q, judged in TWO.items()}
+    annotations = Annotations.from_qrels(truth)
+    assert annotations.given_videos == {"p": "v", "q": "w"}
+    result = evaluate(annotations, unsaid(tmp_path, answer(p="vv", q="ww")), protocol="vcmr")
+    assert result.means()["SVMR R@1,IoU=0.5"] == 1.0
+    assert Annotations.from_qrels({"q": truth["q"][:1]}).given_videos == {"q": "x"}
+
+
+def test_a_run_of_which_the_protocol_measures_nothing_is_refused() -> None:
+    run = MemoryRun.from_run(answer(p="vv", q="ww"), task="SVMR")
+    with pytest.raises(UsageError, match="it has only SVMR, of which rvmr measures nothing; vcmr does"):
+        evaluate(TWO, run, protocol="rvmr")
+
+
+def test_judgements_of_videos_alone_measure_videos_alone(tmp_path: Path) -> None:
+    (tmp_path / "qrels").write_text("p 0 v 1\nq 0 w 1\n")
+    (tmp_path / "run").write_text("p Q0 v 1 3 x\nq Q0 v 1 2 x\n")
+    result = evaluate(tmp_path / "qrels", tmp_path / "run", protocol="vcmr")
+    assert (result.means()["VR R@1"], result.left_out) == (0.5, {})
+    moments = evaluate(tmp_path / "qrels", answer(p="vw", q="wv"), ["VR R@1", "mIoU"], protocol="vcmr")
+    assert moments.means() == pytest.approx({"VR R@1": 1.0, "mIoU": np.nan}, nan_ok=True)
+
+
 def test_what_python_hands_over_must_be_moments_with_finite_scores() -> None:
     with pytest.raises(UsageError, match=r"'q': .* finite scores"):
         evaluate(ONE, {"q": [ScoredMoment(Moment("v", 0.0, 1.0), float("nan"))]}, ["mIoU"])

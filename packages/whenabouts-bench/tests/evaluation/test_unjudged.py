@@ -113,9 +113,8 @@ def test_the_bounds_are_the_least_and_greatest_value_over_all_grades_of_unjudged
         assert np.isnan(result.unjudged.lower).all() and np.isnan(result.unjudged.unjudged).all()
         return
     # Only what the metric reads may get a grade: SVMR reads one video, R@2 two rows.
-    read = [
-        a for a in answers if not metric.startswith("SVMR") or a.moment.video_id == judged[0].moment.video_id
-    ]
+    given = next((j for j in judged if j.relevance), judged[0]).moment.video_id
+    read = [a for a in answers if not metric.startswith("SVMR") or a.moment.video_id == given]
     depth = 1 if metric.startswith("mIoU") else int(metric.partition("@")[2].partition(",")[0] or len(rows))
     if metric.startswith("VR"):
         first = {a.moment.video_id: a for a in reversed(read)}

@@ -61,8 +61,8 @@ def test_a_folder_takes_all_of_our_json_lines(
     assert done.losses == ()
     again = formats.read_annotations(tmp_path / "new" / "qrels.jsonl")
     assert (again.queries, again.videos) == (annotations.queries, annotations.videos)
-    back = convert(tmp_path / "new", tmp_path / "back", "tvr", from_="jsonl")
-    assert back.kind == "judgements"
+    back = convert(tmp_path / "new", tmp_path / "back", "tvr")
+    assert (back.kind, back.source_format) == ("judgements", "jsonl")
     assert (tmp_path / "back").read_bytes() == (tmp_path / "tvr.read_annotations").read_bytes()
 
 
@@ -109,6 +109,23 @@ def test_losses_are_told(run: MemoryRun, tmp_path: Path, capfd: pytest.CaptureFi
     assert capfd.readouterr().err == ""
     assert done.to_json()["losses"] == list(done.losses)
     assert [line for line in done.lines() if "SVMR" in line]
+
+
+def test_what_the_reader_changes_or_leaves_out_is_told(tmp_path: Path) -> None:
+    line = {"vid_name": "v", "duration": 10.0, "ts": [1, 2], "desc": "a dog", "desc_id": 1}
+    others: list[dict[str, Any]] = [
+        {"desc": "a cat"},
+        {"desc_id": 2, "ts": [5, 3]},
+        {"desc_id": 3, "ts": [8, 12]},
+    ]
+    (tmp_path / "in.jsonl").write_text(
+        "".join(json.dumps(line | other) + "\n" for other in [{}, {}, *others])
+    )
+    assert set(convert(tmp_path / "in.jsonl", tmp_path / "out", "tvr").losses) >= {
+        "query ids come twice: 1",
+        "moments end before they start: 1",
+        "moments end after their video: 1",
+    }
 
 
 def test_a_file_is_not_converted_into_itself(sample: Sample) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from whenabouts_bench import formats
 from whenabouts_bench.formats import keeps_of
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
 from whenabouts_bench.formats.parts import PARTS
-from whenabouts_bench.formats.runs import MemoryRun, RunBlock
+from whenabouts_bench.formats.runs import UNSAID, MemoryRun, RunBlock
 
 MODULES = {module.NAME: module for module in formats.all_formats()}
 TRUTHS = [*formats.format_names("write_annotations"), "jsonl in a folder"]
@@ -126,7 +127,7 @@ def test_what_is_declared_is_known(name: str) -> None:
 
 
 def test_every_part_is_tried_here() -> None:
-    assert {*PARTS} - {*HELD} == {"lists", "saliency"}
+    assert {*PARTS} - {*HELD} == {"confidences", "lists", "saliency"}
 
 
 @pytest.mark.parametrize("name", TRUTHS)
@@ -186,9 +187,10 @@ def truth() -> Annotations:
 def test_rows_of_a_run_come_back_or_their_change_is_told(
     odd: str, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, rows: Callable[..., Any]
 ) -> None:
-    run = MemoryRun("run", {"VCMR": (ODD[odd],)})
+    run = MemoryRun("run", {"VCMR": (ODD[odd],)}, UNSAID)
     formats.write_run(run, tmp_path / "out", name, truth())
-    again = rows(formats.open_run(tmp_path / "out", name))
+    written = formats.open_run(tmp_path / "out", name)
+    again = rows(written, written.tasks[0])
     if odd == "nothing odd":
         assert (again, caplog.messages) == (rows(run), [])
     assert again == rows(run) or caplog.messages
@@ -204,6 +206,29 @@ def test_lists_of_a_run_come_back_or_their_loss_is_told(
     kept = formats.open_run(tmp_path / "out", name).tasks == run.tasks
     assert kept == ("lists" in MODULES[name].KEEPS)
     assert sum("list left out" in message for message in caplog.messages) == (0 if kept else 2)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_task_of_a_run_comes_back_or_its_loss_is_told(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = MemoryRun("run", {"SVMR": (block(("a", 1.0, 2.0, 1.0)),)})
+    formats.write_run(run, tmp_path / "out", name, truth())
+    kept = {*(formats.open_run(tmp_path / "out", name).answered or ())} == {"SVMR"}
+    assert kept == (name not in ("trec", "tvr-ranking"))
+    assert sum("1 task left out: SVMR" in message for message in caplog.messages) == (not kept)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_confidences_come_back_or_their_loss_is_told(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sure = replace(block(("a", 1.0, 2.0, 1.0)), confidence=np.array([0.5, NAN]))
+    formats.write_run(MemoryRun("run", {"SVMR": (sure,)}), tmp_path / "out", name, truth())
+    again = formats.open_run(tmp_path / "out", name)
+    kept = any(part.confidence is not None for part in again.blocks(again.tasks[0]))
+    assert kept == ("confidences" in MODULES[name].KEEPS)
+    assert sum("1 confidences of queries' first" in message for message in caplog.messages) == (not kept)
 
 
 @pytest.mark.parametrize("name", RUNS)

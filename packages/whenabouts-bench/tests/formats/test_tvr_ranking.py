@@ -14,7 +14,7 @@ from whenabouts.intake.files import FormatError
 from whenabouts.types import Moment, ScoredMoment
 from whenabouts_bench import formats
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
-from whenabouts_bench.formats.runs import MemoryRun
+from whenabouts_bench.formats.runs import MemoryRun, answered_by
 
 Rows = Callable[..., Any]
 
@@ -208,6 +208,15 @@ def test_a_video_without_moment_keeps_its_rank(tmp_path: Path, rows: Rows) -> No
     )
     formats.write_run(formats.open_run(path), tmp_path / "out", "tvr-ranking")
     assert rows(formats.open_run(tmp_path / "out"))["q"] == [("v", 0.0, 0.0, 2.0), ("w", 1.0, 2.0, 1.0)]
+
+
+def test_moments_in_given_videos_are_not_taken_for_a_ranking_of_the_corpus(tmp_path: Path) -> None:
+    answers = {
+        query: [ScoredMoment(Moment(video, start, start + 1), -start) for start in (0, 5)]
+        for query, video in (("p", "v"), ("q", "w"))
+    }
+    formats.write_run(MemoryRun.from_run(answers, task="SVMR"), tmp_path / "out", "tvr-ranking")
+    assert answered_by(formats.open_run(tmp_path / "out"), {"p": "v", "q": "w"}) == {"SVMR": "VCMR"}
 
 
 def test_queries_without_judgements_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -141,6 +141,17 @@ def test_moments_of_the_corpus_are_written_and_can_be_evaluated(
     assert bare(*evaluate[1:]).json["queries"] == QUERIES
 
 
+@pytest.mark.parametrize("task", ["svmr", "vr"])
+def test_the_next_command_measures_the_task_also_where_the_protocol_is_of_another(
+    ran: Any, checkpoint: Path, tmp_path: Path, bare: Any, task: str
+) -> None:
+    experiment = checkpoint / "experiment.toml"
+    experiment.write_text(experiment.read_text().replace('"vcmr"', '"rvmr"'))
+    told = ran(tmp_path / "a.jsonl", "--task", task)
+    found = bare(*shlex.split(told["evaluate"])[1:]).json["metrics"]
+    assert {name.split()[0] for name in found} == {task.upper()}
+
+
 def test_a_checkpoint_of_somebody_else_makes_no_folder_here(
     ran: Any, checkpoint: Path, tmp_path: Path
 ) -> None:

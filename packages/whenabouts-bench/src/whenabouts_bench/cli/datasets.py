@@ -56,9 +56,11 @@ def run_list(options: argparse.Namespace) -> int:
     if wants_json(options):
         print_json([dataset.to_json() for dataset in declarations()])
         return 0
-    for dataset in declarations():
-        splits = ", ".join(split.name for split in dataset.splits)
-        print_lines([f"{dataset.name:21}{dataset.title:29}{'/'.join(dataset.tasks):14}{splits}"])
+    rows = [(each.name, each.title, "/".join(each.tasks)) for each in declarations()]
+    wide = [max(map(len, column)) + 2 for column in zip(*rows, strict=True)]
+    for dataset, row in zip(declarations(), rows, strict=True):
+        cells = "".join(f"{cell:{width}}" for cell, width in zip(row, wide, strict=True))
+        print_lines([cells + ", ".join(split.name for split in dataset.splits)])
     return 0
 
 

@@ -26,7 +26,7 @@ protocols:
 metrics:
   R@10,IoU=0.5          recall of moments: a right one among the first 10
   R@1,IoU=0.5,grade>=3  the same, where only grades of 3 and more are right
-  SVMR R@1,IoU=0.7      the same inside the video of the first judgement
+  SVMR R@1,IoU=0.7      the same inside the video of the first positive judgement
   VR R@100              recall of videos
   nDCG@20,IoU=0.7       ranked moments with grades
   mAP                   over IoU 0.5 to 0.95; mAP,IoU=0.5; mAP,length=short

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.types import UsageError
+from whenabouts.types import UsageError, number_of
 from whenabouts_bench.evaluation.compared import (
     Comparison,
     Difference,
@@ -566,8 +566,9 @@ def _warnings(
     if few:
         which = "" if len(few) == len(measured) else f" ({', '.join(few)})"
         yield (
-            f"{min(few.values())} videos are too few{which}: with fewer than {FEW_CLUSTERS} the intervals "
-            "may be too short, and only large differences can be shown. Do not base claims on them."
+            f"{number_of(min(few.values()), 'video is', 'videos are')} too few{which}: with fewer than "
+            f"{FEW_CLUSTERS} the intervals may be too short, and only large differences can be shown. Do not "
+            "base claims on them."
         )
     systems = {name for d in differences for name in (d.system, d.baseline)}
     degrees = (settings.trainings - 1) * len(systems)

@@ -203,7 +203,7 @@ def evaluate(
         run = formats.open_run(run, run_format, annotations)
     elif isinstance(run, Mapping):
         run = MemoryRun.from_run(run)
-    lists = answered_by(run, videos_of_first_judgements(annotations))
+    lists = answered_by(run, annotations.given_videos)
     if chosen.given_video and "VCMR" not in lists and "SVMR" in lists:
         lists = {**lists, "VCMR": lists["SVMR"]}
     chosen_metrics = metrics_of(chosen, metrics)
@@ -211,6 +211,11 @@ def evaluate(
         chosen_metrics = tuple(
             metric for metric in chosen_metrics if _is_shown(metric, lists, annotations, run)
         )
+        if not chosen_metrics:
+            raise UsageError(
+                f"{run.name}: it has only {', '.join(lists)}, of which {chosen.name} measures nothing; vcmr "
+                f"does, and so does --metric{_why(run)}"
+            )
     _refuse_unreached_grade(annotations, chosen_metrics)
     pools = _pools(annotations, judged_iou)
     return _evaluated(annotations, run, lists, chosen_metrics, chosen, strict, pools)
@@ -234,16 +239,6 @@ def _refuse_unreached_grade(annotations: Annotations, metrics: tuple[Metric, ...
             raise UsageError(
                 f"{annotations.name}: {metric.name}: no moment can be right, the highest grade is {most:g}"
             )
-
-
-def videos_of_first_judgements(annotations: Annotations) -> dict[str, str]:
-    """Query id -> the video of its first judgement, which SVMR searches."""
-    queries, first = np.unique(annotations.query, return_index=True)
-    videos = annotations.video[first].tolist()
-    return {
-        annotations.queries[query].id: annotations.videos[video].id
-        for query, video in zip(queries.tolist(), videos, strict=True)
-    }
 
 
 def annotations_of(
@@ -311,7 +306,7 @@ def _evaluated(
                 read = (rows, truth, judged, chosen, protocol, tally.values, block.video_ids)
                 tally.unjudged.fill(*read, listed_videos=listed)
         tally.answered |= seen
-    mark_not_applicable(tally.values, metrics, truth)
+    mark_not_applicable(tally.values, metrics, truth, protocol)
     tally.values[:, [column for column, metric in enumerate(metrics) if _is_not_answered(metric, lists)]] = (
         np.nan
     )
@@ -362,6 +357,10 @@ def _of_grades(metrics: tuple[Metric, ...], truth: Truth) -> Iterator[str]:
             yield f"{NO_MOMENT_OF_GRADE} {grade:g} or more, which count as 0: {lost:,}."
 
 
+def _why(source: RunSource) -> str:
+    return f"; {_SEEMS_GIVEN}" if source.answered is None else ""
+
+
 def _columns_by_list(metrics: tuple[Metric, ...], lists: Lists, source: RunSource) -> dict[Task, list[int]]:
     """List of the run -> columns of the metrics that read it; metrics without a list are skipped."""
     columns: dict[Task, list[int]] = {}
@@ -371,9 +370,10 @@ def _columns_by_list(metrics: tuple[Metric, ...], lists: Lists, source: RunSourc
         if metric.task in lists:
             columns.setdefault(lists[metric.task], []).append(column)
         elif not _ranked_corpus(lists):
-            why = f"; {_SEEMS_GIVEN}" if source.answered is None else ""
             held = ", ".join(task for task in lists if task != "VCMR")
-            raise UsageError(f"{source.name}: it has only {held}, which {metric.name!r} does not read{why}")
+            raise UsageError(
+                f"{source.name}: it has only {held}, which {metric.name!r} does not read{_why(source)}"
+            )
     return columns or {source.tasks[0]: []}
 
 
@@ -480,6 +480,6 @@ def _result(
             *protocol.notes,
             *_of_lists(metrics, protocol, lists, source),
             *_of_grades(metrics, truth),
-            *(f"judgements: {times:,} {rule}" for rule, times in annotations.counts.items()),
+            *(f"judgements: {rule}: {times:,}" for rule, times in annotations.counts.items()),
         ),
     )

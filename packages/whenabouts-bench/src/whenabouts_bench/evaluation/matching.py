@@ -44,7 +44,7 @@ class Truth:
     """(Q,) whether a query counts under the protocol."""
     left_out: Mapping[str, int]
     given_video: Indices
-    """(Q,) the video of the first judgement, which SVMR searches; -1 without one."""
+    """(Q,) the video of its `first_judgements`, which SVMR searches; -1 without one."""
     pool_keys: Indices | None
     """Sorted keys of the (query, video) pairs in pools; None if the protocol has no pools."""
     relevant_from: float | None = None
@@ -90,8 +90,8 @@ def truth_of(annotations: Annotations, protocol: Protocol) -> Truth:
     queries = len(annotations.queries)
     video_codes = {video.id: code for code, video in enumerate(annotations.videos)}
     given_video = np.full(queries, -1, np.int64)
-    judged, first = np.unique(annotations.query, return_index=True)
-    given_video[judged] = annotations.video[first]
+    first = annotations.first_judgements
+    given_video[annotations.query[first]] = annotations.video[first]
     order = np.lexsort((-annotations.relevance, annotations.video, annotations.query))
     if not protocol.zero_grades:
         order = order[annotations.relevance[order] > 0]
@@ -117,7 +117,8 @@ def truth_of(annotations: Annotations, protocol: Protocol) -> Truth:
 
 def _of_annotators(annotations: Annotations, protocol: Protocol) -> Annotations:
     """The judged queries with each annotator's spans, in the video of their first judgement."""
-    judged, first = np.unique(annotations.query, return_index=True)
+    first = annotations.first_judgements
+    judged = annotations.query[first]
     marks = [annotations.queries[number].metadata.get("annotated", ()) for number in judged.tolist()]
     counts = [len(spans) for spans in marks]
     if min(counts, default=protocol.annotators) < protocol.annotators:
@@ -150,8 +151,8 @@ def _counting(annotations: Annotations, protocol: Protocol) -> tuple[Mask, dict[
     demands = [("queries are not judged", have(annotations.query >= 0))]
     if not protocol.zero_grades:
         demands.append(("queries have no relevant moment", have(annotations.relevance > 0)))
-    if not protocol.spanless:
-        demands.append(("queries have no moment with a length", have(annotations.end > annotations.start)))
+    if not protocol.spanless and (with_length := have(annotations.end > annotations.start)).any():
+        demands.append(("queries have no moment with a length", with_length))
     if protocol.full_pools:
         sizes = np.array([len(annotations.pools.get(query.id, ())) for query in annotations.queries])
         demands.append(("queries have no full pool", sizes == sizes.max()))

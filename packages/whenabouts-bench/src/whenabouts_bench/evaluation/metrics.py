@@ -205,6 +205,7 @@ def ndcg_of_videos(listing: Listing, metric: Metric) -> Floats:
     videos = Listing(listing.rows, once, listing.protocol)
     first, behind = judged_moments(videos.rows, once)
     hit = np.flatnonzero(behind > first)
+    hit = hit[np.sort(np.unique(first[hit], return_index=True)[1])]  # a video gains at its first row only
     gained = (videos.rows.query[hit], videos.rows.rank[hit], videos.gains[first[hit]])
     real, best = (
         discounted(*gains, cast(int, metric.k), listing.queries) for gains in (gained, videos.ideal)
@@ -460,9 +461,15 @@ def of_length(seconds: Floats, length: str) -> Mask:
     return (seconds > least) & (seconds <= most)
 
 
-def mark_not_applicable(values: Floats, metrics: Sequence[Metric], truth: Truth) -> None:
-    """Set NaN for metrics of a length if a query has no moment of that length."""
+def mark_not_applicable(values: Floats, metrics: Sequence[Metric], truth: Truth, protocol: Protocol) -> None:
+    """Set NaN for metrics of a length if a query has no moment of that length.
+
+    So are all metrics of moments if the judgements name only videos and the protocol wants moments.
+    """
+    only_videos = not protocol.spanless and not (truth.end > truth.start).any()
     for column, metric in enumerate(metrics):
+        if only_videos and metric.task != "VR":
+            values[:, column] = np.nan
         if metric.length is not None:
             judged = _right_moments(truth, metric)
             values[np.bincount(judged.query, minlength=len(values)) == 0, column] = np.nan

@@ -39,7 +39,7 @@ class Protocol:
     relevant_from: float | None = None
     """The lowest grade of a right moment, as trec_eval's `-l`, for metrics without gains; None: above 0."""
     spanless: bool = True
-    """Whether queries whose judged moments are all empty count (as 0)."""
+    """Whether queries whose judged moments are all empty count (as 0). If all are so, only VR counts."""
     missing: Literal["zero", "left out"] = "zero"
     given_video: bool = False
     """Whether runs that were given each query's video are accepted."""

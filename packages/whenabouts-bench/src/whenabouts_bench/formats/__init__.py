@@ -29,7 +29,7 @@ from whenabouts.plugins import modules_declaring
 from whenabouts.types import UsageError
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.formats.parts import PARTS
-from whenabouts_bench.formats.runs import RunSource
+from whenabouts_bench.formats.runs import CountedRun, RunSource
 from whenabouts_bench.formats.sentence_ids import SentenceRun, with_ids_of
 
 __all__ = ["format_names", "open_run", "read_annotations", "write_annotations", "write_run"]
@@ -126,16 +126,20 @@ def write_annotations(annotations: Annotations, path: str | Path, format: str) -
 
 def write_run(
     source: RunSource, path: str | Path, format: str, annotations: Annotations | None = None
-) -> None:
+) -> tuple[int, int]:
     """Write a run; gzip if the path ends in .gz. Nothing is left behind if writing fails.
 
     `annotations` are the queries that it answers: some formats include their text or order. Parts that the
-    format does not keep are logged.
+    format does not keep are logged. Returns the numbers of queries and rows (of the first list).
     """
     module, path = _named(format, "write_run"), Path(path)
-    losses = losses_of_run(source, module, path)
-    module.write_run(source, path, annotations)
+    losses, counted = losses_of_run(source, module, path), CountedRun(source)
+    module.write_run(counted, path, annotations)
+    queries, rows, confidences = counted.total()
+    if "confidences" not in module.KEEPS:
+        losses.count(f"{PARTS['confidences']} are left out", confidences)
     losses.log()
+    return queries, rows
 
 
 def keeps_of(module: Any, path: Path) -> frozenset[str]:
@@ -191,7 +195,7 @@ def _held(annotations: Annotations) -> Iterator[tuple[str, str, int]]:
 
 
 def losses_of_run(source: RunSource, module: Any, path: Path) -> Losses:
-    """The parts of a run that the format does not keep, except lists, which the format counts."""
+    """The parts of a run that the format does not keep, except those counted while the lists are read."""
     losses = Losses(path)
     if "saliency" not in module.KEEPS and hasattr(source, "saliency"):
         losses.count(f"{PARTS['saliency']} are left out", len(source.saliency()))

@@ -79,6 +79,19 @@ class Annotations:
         return "tvr" if first.get("type") in ("v", "t", "vt") else "vcmr"
 
     @cached_property
+    def first_judgements(self) -> Indices:
+        """(J,) each judged query's first judgement above grade 0, else its first."""
+        order = np.lexsort((self.relevance <= 0, self.query))
+        return np.asarray(order[np.unique(self.query[order], return_index=True)[1]])
+
+    @cached_property
+    def given_videos(self) -> Mapping[str, str]:
+        """Query id -> the video of that judgement, which SVMR searches."""
+        rows = self.first_judgements
+        pairs = zip(self.query[rows].tolist(), self.video[rows].tolist(), strict=True)
+        return {self.queries[query].id: self.videos[video].id for query, video in pairs}
+
+    @cached_property
     def qrels(self) -> Qrels:
         """Query id -> judgements with a usable moment."""
         judged: dict[str, list[Judgement]] = {query.id: [] for query in self.queries}

@@ -15,10 +15,13 @@ from whenabouts.intake.files import FormatError, read_head, refuse_overwriting
 from whenabouts.types import UsageError, number_of
 from whenabouts_bench import formats
 from whenabouts_bench.formats import jsonl
+from whenabouts_bench.formats.annotations import AnnotationBuilder
 from whenabouts_bench.formats.jsonl import FILES, files_of
-from whenabouts_bench.formats.runs import RunBlock, RunSource, Task
 
 Kind = Literal["judgements", "run"]
+
+_KEPT = (AnnotationBuilder.EMPTY, AnnotationBuilder.REPEATED_JUDGEMENT, AnnotationBuilder.SEVERAL_GRADES)
+"""Odd data that readers count and leave as they are."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ def convert(
     with _losses(target) as losses:
         if kind == "judgements":
             annotations = module.read_annotations(Path(source))
+            odd = {rule: times for rule, times in annotations.counts.items() if rule not in _KEPT}
+            losses += [f"{rule}: {times:,}" for rule, times in odd.items()]
             if folder:
                 _make(target)
             elif not len(annotations.queries if to in ("tvr", "qvhighlights") else annotations.query):
@@ -77,9 +82,8 @@ def convert(
             counts = (len(annotations.queries), len(annotations.query))
         else:
             answers = formats.read_annotations(truth) if truth is not None else None
-            counted = _Counted(formats.open_run(source, module.NAME, answers))
-            formats.write_run(counted, target, to, answers)
-            counts = counted.total()
+            run = formats.open_run(source, module.NAME, answers)
+            counts = formats.write_run(run, target, to, answers)
     return Conversion(kind, str(source), str(target), module.NAME, to, *counts, tuple(losses))
 
 
@@ -91,7 +95,7 @@ def _refuse_overwriting(target: Path, folder: bool, source: Path, truth: str | P
 
 
 def _kind_of(source: Path, name: str | None) -> tuple[Any, Kind]:
-    if name == "jsonl" and source.is_dir():
+    if name in (None, "jsonl") and source.is_dir():
         return jsonl, "judgements"
     head = read_head(source)
     for module in formats.all_formats():
@@ -121,31 +125,6 @@ def _make(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FormatError(folder, f"cannot be made: {error.strerror or error}") from None
-
-
-class _Counted:
-    """A run that counts the queries and rows that are read from it."""
-
-    def __init__(self, source: RunSource) -> None:
-        self._source = source
-        self.name = source.name
-        self.tasks = source.tasks
-        self.answered = source.answered
-        self._counts: dict[Task, tuple[int, int]] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
-
-    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
-        queries = rows = 0
-        for block in self._source.blocks(task):
-            queries, rows = queries + len(block), rows + len(block.video)
-            yield block
-        self._counts[task] = (queries, rows)
-
-    def total(self) -> tuple[int, int]:
-        """(queries, rows) of the first list that was read."""
-        return next(iter(self._counts.values()), (0, 0))
 
 
 @contextmanager

@@ -26,14 +26,12 @@ def whole_as_int(number: float) -> int | float:
 
 
 def given_videos(annotations: Annotations | None) -> dict[str, str]:
-    """Query id -> its given video: of its first positive judgement, or the only video of its pool."""
+    """Query id -> its given video: that of the judgements, or the only video of its pool."""
     if annotations is None:
         return {}
     pools = annotations.pools.items()
     given = {query_id: video_ids[0] for query_id, video_ids in pools if len(video_ids) == 1}
-    good = annotations.relevance > 0
-    judged = zip(annotations.query[good].tolist()[::-1], annotations.video[good].tolist()[::-1], strict=True)
-    return given | {annotations.queries[q].id: annotations.videos[v].id for q, v in judged}
+    return given | dict(annotations.given_videos)
 
 
 def query_texts(annotations: Annotations | None) -> dict[str, str]:

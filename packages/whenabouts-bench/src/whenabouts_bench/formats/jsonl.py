@@ -63,12 +63,12 @@ from whenabouts_bench.formats.runs import (
 
 NAME = "jsonl"
 SUMMARY = "our JSON lines: qrels.jsonl (with videos, queries and pools beside it) and run.jsonl"
-KEEPS = frozenset({"grades", "similarities", "captions"})
+KEEPS = frozenset({"grades", "similarities", "captions", "confidences"})
 SIGNS = {
     "open_run": (Sign("query_id moments"),),
     "read_annotations": (Sign("query_id video_id", without="moments timestamp"),),
 }
-KEEPS_IN_FOLDER = frozenset(PARTS) - {"saliency", "lists"}
+KEEPS_IN_FOLDER = frozenset(PARTS) - {"saliency", "lists", "confidences"}
 
 FILES = ("qrels.jsonl", "videos.jsonl", "queries.jsonl", "pools.jsonl")
 """The files of a folder of judgements; with the first one, the others are read."""

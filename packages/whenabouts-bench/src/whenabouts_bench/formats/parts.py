@@ -14,10 +14,11 @@ PARTS = {
     "query metadata": "queries' values of",
     "video metadata": "videos' values of",
     "saliency": "queries' predicted saliency scores",
+    "confidences": "confidences of queries' first answers",
     "lists": "lists",
 }
 """Part -> its name in messages. "query metadata KEY" in KEEPS is one key of a part.
 
 `given videos` belong to queries without judgements whose pool is that one video; `unjudged queries` have
-neither. `lists` and `saliency` are parts of runs.
+neither. `confidences`, `lists` and `saliency` are parts of runs.
 """

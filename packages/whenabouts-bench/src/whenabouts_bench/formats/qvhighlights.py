@@ -190,7 +190,7 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
     these are of several videos. Saliency is written if the source has it; the log says what is left out.
     """
     losses = Losses(path)
-    _, blocks = list_to_write(source, losses, ("SVMR", "VCMR", "VR"))
+    _, blocks = list_to_write(source, losses, ("SVMR", "VCMR", "VR"), says=("SVMR",))
     saliency = source.saliency() if _has_saliency(source) else {}
     sentences, given = query_texts(annotations), given_videos(annotations)
     with write_atomically(path) as stream:

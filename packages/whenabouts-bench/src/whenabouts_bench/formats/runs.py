@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +81,10 @@ RANKED_CORPUS: Mapping[Task, Task] = MappingProxyType({"VCMR": "VCMR", "VR": "VC
 """The tasks of a ranking of a corpus's moments, which ranks videos by their best moment, too."""
 
 
+UNSAID: Mapping[Task, Task] = MappingProxyType({})
+"""The `own_answered` of a run in memory that does not say which task it answers."""
+
+
 def own_lists(tasks: Iterable[Task]) -> Mapping[Task, Task]:
     """Task -> list, if each list answers its own task."""
     return {task: task for task in tasks}
@@ -109,6 +113,32 @@ def answered_by(source: RunSource, given: Mapping[str, str]) -> Mapping[Task, Ta
     if most_rows > 1 and len(set(given.values())) > 1:
         return {"SVMR": "VCMR"}
     return {**RANKED_CORPUS, "SVMR": "VCMR"}
+
+
+class CountedRun:
+    """A run that counts the queries, rows and confidences that are read from it."""
+
+    def __init__(self, source: RunSource) -> None:
+        self._source = source
+        self.name = source.name
+        self.tasks = source.tasks
+        self.answered = source.answered
+        self._counts: dict[Task, tuple[int, int, int]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
+        queries = rows = sure = 0
+        for block in self._source.blocks(task):
+            queries, rows = queries + len(block), rows + len(block.video)
+            sure += 0 if block.confidence is None else int(np.isfinite(block.confidence).sum())
+            yield block
+        self._counts[task] = (queries, rows, sure)
+
+    def total(self) -> tuple[int, int, int]:
+        """(queries, rows, confidences) of the first list that was read."""
+        return next(iter(self._counts.values()), (0, 0, 0))
 
 
 def check_task(source: RunSource, task: Task) -> None:
@@ -169,8 +199,8 @@ class MemoryRun:
         return tuple(self.lists)
 
     @property
-    def answered(self) -> Mapping[Task, Task]:
-        return own_lists(self.tasks) if self.own_answered is None else self.own_answered
+    def answered(self) -> Mapping[Task, Task] | None:
+        return own_lists(self.tasks) if self.own_answered is None else self.own_answered or None
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
         yield from self.lists[task]
@@ -350,11 +380,20 @@ def without_empty_spans(block: RunBlock, losses: Losses) -> RunBlock:
 
 
 def list_to_write(
-    source: RunSource, losses: Losses, preferred: tuple[Task, ...] = ("VCMR", "SVMR", "VR")
+    source: RunSource,
+    losses: Losses,
+    preferred: tuple[Task, ...] = ("VCMR", "SVMR", "VR"),
+    says: tuple[Task, ...] = get_args(Task),
 ) -> tuple[Task, Iterator[RunBlock]]:
-    """The first list of `preferred` that the source holds, for formats with one list, and its blocks."""
+    """The first list of `preferred` that the source holds, for formats with one list, and its blocks.
+
+    `says` are the tasks that a file of the format names; another that the list answers is counted as lost.
+    """
     task = next(task for task in preferred if task in source.tasks)
     for other in source.tasks:
         if other != task:
             losses.count(f"list left out: {other} (this format holds one list, and {task} is written)")
+    for answers, held in (source.answered or {}).items():
+        if held == task and answers not in says:
+            losses.count(f"task left out: {answers} (this format does not say it, so readers infer it)")
     return task, source.blocks(task)

@@ -164,7 +164,7 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
 def write_run(source: RunSource, path: Path, annotations: Annotations | None = None) -> None:
     """Write a run, best first. Of several lists the moments of the corpus are written (VCMR)."""
     losses = Losses(path)
-    _, blocks = list_to_write(source, losses)
+    _, blocks = list_to_write(source, losses, says=("VR",))
     with write_atomically(path) as stream:
         for line in chain.from_iterable(_run_lines(block, losses) for block in blocks):
             stream.write(line.encode())

@@ -52,6 +52,7 @@ from whenabouts_bench.formats.json_writing import ListWriter, id_as_number, vide
 from whenabouts_bench.formats.runs import (
     NO_TIMES,
     RANKED_CORPUS,
+    UNSAID,
     MemoryRun,
     RunBlock,
     RunBlockBuilder,
@@ -192,7 +193,7 @@ def open_run(path: Path) -> RunSource:
     last = builder.block()
     blocks += [last] if len(last) else []
     refuse_empty(path, bool(blocks))
-    return MemoryRun(str(path), {"VCMR": tuple(blocks)}, RANKED_CORPUS)
+    return MemoryRun(str(path), {"VCMR": tuple(blocks)}, RANKED_CORPUS if released else UNSAID)
 
 
 def _by_query(origin: Origin, document: Any) -> Iterator[tuple[str, Iterator[RunRow]]]:
@@ -276,7 +277,7 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
 def write_run(source: RunSource, path: Path, annotations: Annotations | None = None) -> None:
     """Write predictions, best first; a video without moment gets the times 0 and 0, and keeps its rank."""
     losses = Losses(path)
-    _, blocks = list_to_write(source, losses)
+    _, blocks = list_to_write(source, losses, says=())
     with write_atomically(path) as stream:
         stream.write(b"{")
         members = ListWriter(stream)

@@ -363,7 +363,7 @@ def _notes(
             f"{number_of(unknown, 'video has', 'videos have')} no known duration: their time lines end with "
             "the last span drawn, and moments in them have no position."
         )
-    notes += [f"In the judgements, {number:,} {what}." for what, number in annotations.counts.items()]
+    notes += [f"In the judgements, {what}: {number:,}." for what, number in annotations.counts.items()]
     notes += comparison.notes if comparison else ()
     notes.append(
         "Weaker groups are those whose share of found queries lies two standard errors below the others'; "

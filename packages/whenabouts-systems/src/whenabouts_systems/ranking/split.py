@@ -176,11 +176,7 @@ def joined_runs(parts: Sequence[MemoryRun]) -> MemoryRun:
 
 def given_videos(annotations: Annotations) -> Mapping[str, str]:
     """Query id -> its given video in SVMR: that of its first judgement with a relevance above 0."""
-    good = annotations.relevance > 0
-    first: dict[str, str] = {}
-    for query, video in zip(annotations.query[good].tolist(), annotations.video[good].tolist(), strict=True):
-        first.setdefault(annotations.queries[query].id, annotations.videos[video].id)
-    return first
+    return annotations.where(annotations.relevance > 0).given_videos
 
 
 @dataclass(frozen=True)

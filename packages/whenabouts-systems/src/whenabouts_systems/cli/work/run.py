@@ -181,6 +181,7 @@ def _report(
     protocol = experiment.training.protocol or protocol_for(split.annotations).name
     if options.pools:
         truth, protocol = Path(options.pools), protocol_for(split.annotations).name
+    protocol = _measuring(protocol, answers)
     evaluate = ["whenabouts", "evaluate", protocol, "--truth", str(truth), "--run", options.out]
     if answers.tasks == ("SVMR",):  # nothing else is to be read from moments of given videos
         within = [name for name in find_protocol(protocol).metrics if name.startswith("SVMR R@1,")]
@@ -200,6 +201,13 @@ def _report(
         "segments": ranker.segments.settings.seconds if ranker.segments is not None else None,
         "evaluate": shlex.join(evaluate) if truth.exists() else None,
     }
+
+
+def _measuring(protocol: str, answers: SplitRun) -> str:
+    """The protocol, or vcmr if it measures nothing of the run's only task."""
+    chosen, (task, *others) = find_protocol(protocol), answers.tasks
+    reads = task == "VCMR" or (task == "SVMR" and chosen.given_video) or bool(others)
+    return protocol if reads or any(name.startswith(f"{task} ") for name in chosen.metrics) else "vcmr"
 
 
 def _show(options: argparse.Namespace, report: dict[str, Any]) -> None:
