@@ -8,6 +8,7 @@ the best, even if its score changed by the largest possible factor.
 
 from __future__ import annotations
 
+import itertools
 import math
 import unicodedata
 from collections import Counter, defaultdict
@@ -27,6 +28,10 @@ _K1, _B = 1.2, 0.75
 _LONGEST_WORD = 40
 # Factor by which more clips are read of a table, if those read may not include all of the best.
 _WIDER = 4
+# Most clips of a table whose terms stay in memory, about 1 kB each.
+_MOST_KEPT = 50_000
+_NUMBERS: dict[str, int] = {}
+_NEXT = itertools.count()
 
 
 @lru_cache(maxsize=1 << 17)
@@ -39,9 +44,16 @@ def term_of(word: str) -> str:
     return unicodedata.normalize("NFKC", "".join(sign for sign in signs if not unicodedata.combining(sign)))
 
 
-def terms_of(context: str) -> list[str]:
-    """The terms of a clip's context, in order."""
-    return [term_of(word) for word in context.split(" ") if 0 < len(word) <= _LONGEST_WORD]
+@lru_cache(maxsize=1 << 17)
+def _number_of(word: str) -> int:
+    """The number of a word's term, the same in all tables of a process."""
+    # Two threads may take a number each; the first to store its own decides.
+    return _NUMBERS.setdefault(term_of(word), next(_NEXT))
+
+
+def _words(context: str) -> list[str]:
+    """The words of a clip's context that the index stores, in order."""
+    return [word for word in context.split(" ") if 0 < len(word) <= _LONGEST_WORD]
 
 
 @dataclass(eq=False)
@@ -59,6 +71,7 @@ class TableWords:
     hidden_words: int = 0
     _hidden_with: Mapping[str, int] = field(default_factory=dict)
     _counts: dict[str, int] = field(default_factory=dict)
+    _terms: dict[int, NDArray[np.int64]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, table: Any, hidden: Collection[str] = ()) -> TableWords:
@@ -71,7 +84,7 @@ class TableWords:
             return cls(table, len(lengths), sum(lengths))
         names = contexts["video_id"].to_pylist()
         doubles = [
-            terms_of(text)
+            [*map(term_of, _words(text))]
             for text, name in zip(texts, names, strict=True)
             if name in hidden and _length(text)
         ]
@@ -93,16 +106,22 @@ class TableWords:
         if not len(rows):
             return 0
         [terms] = self.terms_at(rows)
-        weight = _saturated(terms.count(term_of(word)), len(terms), self.words / self.clips)
+        weight = _saturated(int((terms == _number_of(word)).sum()), len(terms), self.words / self.clips)
         if weight == 0:  # the index splits this word in another way than `term_of`
             return int(self.table.count_rows())
         return max(1, round((self.clips + 1) / math.exp(float(score[0]) / weight) - 0.5))
 
-    def terms_at(self, rows: NDArray[np.uint64]) -> list[list[str]]:
-        """The terms of some clips, given by row id."""
-        read = self.table.take_row_ids(rows.tolist()).with_row_id().select(["context"]).to_arrow()
-        texts = dict(zip(read["_rowid"].to_pylist(), read["context"].to_pylist(), strict=True))
-        return [terms_of(texts[row]) for row in rows.tolist()]
+    def terms_at(self, rows: NDArray[np.uint64]) -> list[NDArray[np.int64]]:
+        """The terms of some clips, given by row id, as numbers (`_number_of`). Each clip is read once."""
+        wanted = rows.tolist()
+        if missing := [row for row in wanted if row not in self._terms]:
+            if len(self._terms) + len(missing) > _MOST_KEPT:
+                self._terms.clear()
+                missing = wanted
+            read = self.table.take_row_ids(missing).with_row_id().select(["context"]).to_arrow()
+            for row, text in zip(read["_rowid"].to_pylist(), read["context"].to_pylist(), strict=True):
+                self._terms[row] = np.array([*map(_number_of, _words(text))], np.int64)
+        return [self._terms[row] for row in wanted]
 
 
 @dataclass(frozen=True)
@@ -288,7 +307,7 @@ def _nothing() -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
 
 
 def _length(context: str) -> int:
-    return sum(0 < len(word) <= _LONGEST_WORD for word in context.split(" "))
+    return len(_words(context))
 
 
 def _rarity(clips: int, having: int) -> float:
@@ -301,15 +320,17 @@ def _saturated(times: Any, length: Any, mean: float) -> Any:
     return (_K1 + 1) * times / (times + _K1 * (1 - _B + _B * length / mean))
 
 
-def _scores(clips: Sequence[Sequence[str]], weights: dict[str, float], mean: float) -> NDArray[np.float32]:
+def _scores(
+    clips: Sequence[NDArray[np.int64]], weights: dict[str, float], mean: float
+) -> NDArray[np.float32]:
     """The BM25 score of each clip (n,), given its terms; `weights` are by word, `mean` is the mean length."""
-    by_term: dict[str, float] = defaultdict(float)
+    by_term: dict[int, float] = defaultdict(float)
     for word, weight in weights.items():
-        by_term[term_of(word)] += weight
-    scores = []
-    for terms in clips:
-        times = Counter(term for term in terms if term in by_term)
-        scores.append(
-            sum(by_term[term] * _saturated(count, len(terms), mean) for term, count in times.items())
-        )
-    return np.array(scores, np.float32)
+        by_term[_number_of(word)] += weight
+    lengths, terms = np.array([*map(len, clips)]), np.concatenate(clips)
+    clip_of = np.repeat(np.arange(len(clips)), lengths)
+    scores = np.zeros(len(clips))
+    for term, weight in by_term.items():
+        times = np.bincount(clip_of[terms == term], minlength=len(clips))
+        scores += weight * _saturated(times, lengths, mean)
+    return scores.astype(np.float32)
