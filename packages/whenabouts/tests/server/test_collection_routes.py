@@ -89,6 +89,8 @@ def test_what_cannot_be_done_is_refused(desk: Client) -> None:
     for method, path, body, expected in refusals:
         answer = desk(method, path, **({} if body is None else {"json": body}))
         assert error_of(answer)[:2] == expected, (method, path, answer.text)
+    blank = desk("POST", "/api/collections", json={"name": "  "})
+    assert (blank.status_code, "printable characters" in blank.text) == (400, True)
     assert len(desk.json(place)["items"]) == 1
     assert desk.json("/api/collections")["data"][0]["count"] == 1
 

@@ -10,6 +10,7 @@ from tests.server.conftest import Client, Open, error_of, id_of
 
 from whenabouts import export
 from whenabouts.cli.main import main
+from whenabouts.corpus import Corpus
 
 
 @pytest.mark.parametrize("name", export.format_names())
@@ -71,6 +72,30 @@ def test_a_video_that_changed_is_not_exported(opened: Open, copied: tuple[Path, 
     answer = client.get(f"/api/export?moments={video}@1-2")
     assert error_of(answer)[0] == 409
     assert str(copied[1].parent) not in json.dumps(answer.json())
+
+
+def test_a_format_that_needs_a_file_says_which_is_missing(opened: Open, copied: tuple[Path, Path]) -> None:
+    client = opened(copied[0])
+    video = id_of(client, "friday.mp4")
+    made = client("POST", "/api/collections", json={"name": "film"}).json()["id"]
+    client("POST", f"/api/collections/{made}/items", json={"moments": [f"{video}@1-2"]})
+    copied[1].unlink()
+    for format in ("edl", "otio", "fcpxml"):
+        answer = client.get(f"/api/collections/{made}/export", params={"format": format})
+        assert error_of(answer)[:2] == (410, "video_gone")
+        assert video in answer.text and str(copied[1].parent) not in answer.text
+    assert client.get(f"/api/collections/{made}/export?format=csv").status_code == 200
+
+
+def test_a_format_that_needs_a_recording_names_a_transcript(opened: Open, tmp_path: Path) -> None:
+    (tmp_path / "notes.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:02.000\na note\n")
+    Corpus(tmp_path / "c.corpus", create=True).add(tmp_path / "notes.vtt", processes=1)
+    client = opened(tmp_path / "c.corpus")
+    question = {"query": "a note", "all_moments": True}
+    refused = client.get("/api/export", params={**question, "format": "edl"})
+    assert error_of(refused)[:2] == (404, "no_recording")
+    assert "notes-" in refused.text
+    assert len(client.json("/api/export", **question, format="json")["moments"]) == 1
 
 
 def test_what_did_not_match_is_exported_only_when_all_is_asked_for(client: Client) -> None:

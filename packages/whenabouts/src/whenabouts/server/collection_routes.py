@@ -43,7 +43,8 @@ MOST_FILM_SECONDS = 3600.0
 _WORDS = 500
 CollectionId = Annotated[str, Path(max_length=LONGEST_NAME)]
 ItemId = Annotated[str, Path(max_length=40)]
-_Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
+# A blank name is refused where collections and searches are stored, in words for users.
+_Name = Annotated[str, Field(max_length=LONGEST_NAME)]
 _Note = Annotated[str, Field(max_length=LONGEST_NOTE)]
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -15,19 +13,17 @@ from whenabouts import export
 from whenabouts.corpus import Corpus
 from whenabouts.export.moments import FileMoment, moment_of_record, moments_of_result
 from whenabouts.export.options import DEFAULT_TITLE, Options
-from whenabouts.export.source import Sources
+from whenabouts.export.source import Source, Sources
 from whenabouts.server.decoding import SourceTask
 from whenabouts.server.errors import ServerError, problems
 from whenabouts.server.schemas import MOST_MOMENTS, ExportParameters, SearchRequest
 from whenabouts.server.search_routes import moment_of
 from whenabouts.server.service import Service, record_of, service_of
-from whenabouts.video.files import TRANSCRIPT_SUFFIXES
+from whenabouts.types import WhenaboutsError
 
 router = APIRouter(prefix="/api")
 # The number of moments exported for a query if neither `k` nor `all` is given.
 _BEST = 5
-# Replaces the path of a file that is not served. No file has this path, so the export treats it as missing.
-_NOWHERE = "/dev/null/not-served"
 _DOWNLOAD: dict[int | str, dict[str, Any]] = {
     200: {"description": "The list, in the format asked for", "content": {"*/*": {}}}
 }
@@ -78,22 +74,36 @@ def _list(
     return moments, data
 
 
+class _NoRecording(ServerError, WhenaboutsError):
+    """Why a video's file may not be read. Formats that can do without it go on."""
+
+
 def listed_as_shown(
     service: Service, corpus: Corpus, moments: Sequence[FileMoment]
 ) -> tuple[list[FileMoment], Sources]:
-    """(the moments with file names as clients may see them, the files that the export may read)."""
+    """(the moments with file names as clients may see them, the files that the export may read).
+
+    Reading another file raises the ServerError that says why not.
+    """
     records = {moment.video_id: record_of(corpus, moment.video_id) for moment in moments}
     names = {video_id: service.paths.of_file(record) for video_id, record in records.items()}
-    places = {}
+    places: dict[str, str] = {}
+    refused: dict[str, ServerError] = {}
     for video_id, record in records.items():
-        # The list only names transcripts. Recordings are read, so they must open as served files.
-        is_text = Path(record.path).suffix.lower() in TRANSCRIPT_SUFFIXES
-        places[names[video_id]] = record.path if is_text else _NOWHERE
-        with contextlib.suppress(ServerError):
+        try:
             service.folders.open(record).close()
             places[names[video_id]] = record.path
+        except ServerError as error:
+            refused[names[video_id]] = error
+
+    def read(path: str) -> Source:
+        if (error := refused.get(path)) is not None:
+            raise _NoRecording(error.status, error.code, error.message, headers=error.headers)
+        source: Source = service.decoders.run(SourceTask(path))
+        return source
+
     shown = [replace(moment, path=names[moment.video_id]) for moment in moments]
-    return shown, Sources(places, lambda path: service.decoders.run(SourceTask(path)))
+    return shown, Sources(places, read)
 
 
 def _matching_moments(service: Service, corpus: Corpus, parameters: ExportParameters) -> Sequence[FileMoment]:

@@ -235,6 +235,35 @@ def test_a_job_is_paused_by_keys_and_a_phone_does_not_scroll_sideways(
     expect(page.locator(".job.done")).to_be_visible(timeout=SOON)
 
 
+def test_a_plan_is_made_once_and_a_page_that_was_left_stays_left(
+    open_tab: Callable[..., Any], desk: str
+) -> None:
+    page = open_tab(desk)
+    held: list[Any] = []
+
+    def slow(route: Any) -> None:
+        held.append(route) if route.request.method == "POST" else route.continue_()
+
+    page.goto(f"{desk}?a=films")
+    page.route("**/api/jobs", slow)
+    page.get_by_role("button", name="Plan this whole folder").dblclick()
+    expect(page.locator("#plan")).to_be_disabled()
+    page.wait_for_timeout(200)
+    assert len(held) == 1
+    held[0].continue_()
+    expect(page.locator("#plan")).to_be_enabled()
+    expect(page.locator(".job")).to_have_count(1)
+    # Answers that come after the page was left change nothing; an error there would fail this test.
+    page.route("**/api/folders*", lambda route: held.append(route))
+    page.reload()
+    page.get_by_role("link", name="Collections").click()
+    expect(page.locator("#collections-title")).to_be_visible()
+    with page.expect_response("**/api/folders*"):
+        held[-1].continue_()
+    page.wait_for_timeout(200)
+    page.unroute_all(behavior="ignoreErrors")
+
+
 def test_a_server_that_may_read_no_folder_offers_nothing(page: Any, address: str) -> None:
     search(page, address, "space telescope")
     page.locator(".card-link").first.click()

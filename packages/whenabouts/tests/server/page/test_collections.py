@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from tests.server.page.test_page import expect, open_first, search, until
+from tests.server.page.test_page import expect, open_first, search, standing, until
 
 from whenabouts.times import parse_seconds
 
@@ -137,6 +137,166 @@ def test_a_collection_is_taken_away(filled: Any, name: str, button: str, suffix:
     expect(filled.locator("#collection-message")).to_have_text(f"Saved {name}{suffix}.")
 
 
+@pytest.fixture
+def collected(page: Any, address: str, ids: dict[str, str], name: str) -> Iterator[Any]:
+    """The page of a collection with four moments, the second and the fourth alike; deleted afterwards."""
+    friday, nasa = f"{ids['friday.mp4']}@1-2", f"{ids['nasa_13013.mp4']}@1-2"
+    at = f"{address}api/collections"
+    made = page.request.post(at, data={"name": name}).json()["id"]
+    flower = f"{ids['flower.webm']}@0.5-1"
+    page.request.post(f"{at}/{made}/items", data={"moments": [friday, nasa, flower, nasa]})
+    page.goto(f"{address}?c={made}")
+    expect(page.locator(".clip")).to_have_count(4)
+    yield page
+    page.request.delete(f"{at}/{made}")
+
+
+# How many buttons of a collection's lines lie on a field.
+COVERED = """() => {
+  const all = (kind) =>
+    [...document.querySelectorAll(`.clip ${kind}`)].map((each) => each.getBoundingClientRect());
+  const beside = (one, other) => one.right <= other.left || one.bottom <= other.top;
+  const covers = (one, other) => !beside(one, other) && !beside(other, one);
+  return all('input').flatMap((field) => all('button').filter((button) => covers(button, field))).length;
+}"""
+
+
+@pytest.mark.parametrize("width", [1280, 1400, 1920])
+def test_beside_the_player_no_button_lies_on_a_field(collected: Any, width: int) -> None:
+    collected.set_viewport_size({"width": width, "height": 900})
+    collected.locator(".clip-link").first.click()
+    standing(collected)
+    assert collected.evaluate(COVERED) == 0
+    expect(collected.locator(".clip-link[aria-current]")).to_have_count(1)
+
+
+def test_texts_that_were_not_saved_stay_and_are_all_tried_again(collected: Any) -> None:
+    collected.watched.expected.append("ERR_CONNECTION_REFUSED")
+    collected.route("**/items/*", lambda route: route.abort("connectionrefused"))
+    message, notes = collected.locator("#collection-message"), collected.get_by_label("note on moment")
+    for place, text in enumerate(["the theft", "the telescope"]):
+        notes.nth(place).fill(text)
+        with collected.expect_event("requestfailed"):
+            notes.nth(place).press("Enter")
+        expect(message).to_contain_text("The server does not answer")
+    collected.unroute("**/items/*")
+    notes.nth(3).fill("again")
+    notes.nth(3).evaluate("field => field.classList.add('before')")
+    notes.nth(3).press("Enter")
+    expect(collected.locator(".before")).to_have_count(0)
+    expect(notes.nth(0)).to_have_value("the theft")
+    expect(notes.nth(1)).to_have_value("the telescope")
+    message.get_by_role("button", name="Try again").click()
+    expect(message).to_have_text("")
+    collected.reload()
+    for place, text in enumerate(["the theft", "the telescope", "", "again"]):
+        expect(notes.nth(place)).to_have_value(text)
+
+
+def test_a_late_answer_draws_no_collection_over_the_next_page(collected: Any, name: str) -> None:
+    held: list[Any] = []
+    collected.route("**/items/*", lambda route: held.append(route))
+    collected.get_by_label("note on moment 1").fill("late")
+    collected.get_by_label("note on moment 1").press("Enter")
+    until(collected, lambda: len(held) == 1)
+    collected.get_by_role("link", name="all collections").click()
+    expect(collected.locator("#collections-title")).to_have_text("Collections")
+    with collected.expect_response("**/items/*"):
+        held[0].continue_()
+    collected.locator(".shelf", has_text=name).click()
+    expect(collected.get_by_label("note on moment 1")).to_have_value("late")
+    collected.get_by_label("note on moment 1").fill("later")
+    collected.get_by_label("note on moment 1").press("Enter")
+    until(collected, lambda: len(held) == 2)
+    collected.go_back()
+    expect(collected.locator("#collections-title")).to_have_text("Collections")
+    with collected.expect_response("**/items/*"):
+        held[1].continue_()
+    collected.wait_for_timeout(200)
+    expect(collected.locator("#collections-title")).to_have_text("Collections")
+
+
+def test_next_and_previous_go_through_the_moments_of_the_collection(
+    collected: Any, address: str, ids: dict[str, str]
+) -> None:
+    collected.goto(f"{collected.url}&q=crown+jewels")
+    collected.locator(".clip-link").first.click()
+    expect(collected.get_by_role("button", name="Previous result")).to_be_disabled()
+    for place, file in enumerate(["nasa_13013.mp4", "flower.webm", "nasa_13013.mp4"], 1):
+        collected.get_by_role("button", name="Next result").click()
+        expect(collected.locator(".clip-link").nth(place)).to_have_attribute("aria-current", "true")
+        assert f"v={ids[file]}&" in collected.url
+    expect(collected.get_by_role("button", name="Next result")).to_be_disabled()
+    collected.locator("#title").focus()
+    collected.keyboard.press("k")
+    expect(collected.locator(".clip-link").nth(2)).to_have_attribute("aria-current", "true")
+    collected.locator("#export summary").click()
+    expect(collected.locator("#scope-results")).to_be_disabled()
+
+
+def test_what_cannot_be_played_is_told_until_the_next_moment(collected: Any, ids: dict[str, str]) -> None:
+    collected.watched.expected.append("Failed to load resource")
+    collected.route(f"**/{ids['friday.mp4']}/*", lambda route: route.abort())
+    collected.get_by_role("button", name="Play through").click()
+    dialog = collected.get_by_role("dialog")
+    expect(dialog).to_contain_text("Moment 1 cannot be played.")
+    collected.wait_for_timeout(500)
+    expect(dialog).to_contain_text("Moment 1 cannot be played.", timeout=1)
+    expect(dialog).to_contain_text("2 of 4")
+
+
+def test_a_collection_that_was_renamed_is_still_the_last_one(filled: Any, address: str, name: str) -> None:
+    with filled.expect_response(lambda response: response.request.method == "PATCH"):
+        filled.get_by_label("Name of the collection").fill(f"{name} B")
+        filled.get_by_label("Name of the collection").press("Enter")
+    at = filled.url
+    open_first(filled, address, "crown jewels")
+    filled.keyboard.press("b")
+    expect(filled.locator("#message")).to_have_text(f"In “{name} B”, which has 4 moments now.")
+    filled.locator("#collect summary").click()
+    expect(filled.get_by_label("Into the collection")).to_have_value(f"{name} B")
+    filled.goto(at)
+
+
+def test_a_double_press_takes_one_moment_out_and_it_can_be_put_back(collected: Any) -> None:
+    collected.get_by_label("note on moment 2").fill("the telescope")
+    with collected.expect_response("**/items/*"):
+        collected.get_by_label("note on moment 2").press("Enter")
+    collected.get_by_role("button", name="Take moment 2 out").dblclick()
+    message = collected.locator("#collection-message")
+    expect(message).to_contain_text("Moment 2 is taken out.")
+    expect(collected.locator(".clip")).to_have_count(3)
+    message.get_by_role("button", name="Put back").click()
+    expect(collected.locator(".clip")).to_have_count(4)
+    expect(collected.get_by_label("note on moment 2")).to_have_value("the telescope")
+
+
+def test_a_time_may_be_typed_as_a_time_code(collected: Any) -> None:
+    collected.get_by_label("end of moment 1").fill("0:00:02:15")
+    collected.get_by_label("end of moment 1").press("Enter")
+    expect(collected.get_by_label("end of moment 1")).to_have_value(re.compile(r"^0:02\.5"))
+    collected.get_by_label("end of moment 1").fill("later")
+    collected.get_by_label("end of moment 1").press("Enter")
+    expect(collected.locator("#collection-message")).to_contain_text("“later” is no time")
+
+
+def test_without_a_server_a_collection_and_a_link_say_so(page: Any, address: str) -> None:
+    open_first(page, address, "crown jewels")
+    page.watched.expected.append("ERR_CONNECTION_REFUSED")
+    page.route("**/static/*", lambda route: route.abort("connectionrefused"))
+    page.keyboard.press("b")
+    expect(page.locator("#message")).to_contain_text("Not collected: The server does not answer")
+    page.locator("#copy").click()
+    expect(page.locator("#message")).to_have_text(re.compile("^The server does not answer"))
+    page.get_by_role("button", name="Copy search link").click()
+    expect(page.locator("#fault")).to_contain_text("The server does not answer")
+    page.get_by_role("link", name="Collections").click()
+    expect(page.locator("#collections .fault")).to_contain_text("The server does not answer")
+    page.unroute("**/static/*")
+    page.locator("#collections").get_by_role("button", name="Try again").click()
+    expect(page.locator("#collections-title")).to_have_text("Collections")
+
+
 # Records each picture that a visible player shows while it plays, and for a player that becomes visible its
 # state when it is painted (3: it has data to continue from there) and its time.
 NOTE_PICTURES = """() => {
@@ -237,6 +397,42 @@ def test_a_saved_search_says_what_is_new(page: Any, address: str) -> None:
     page.go_back()
     page.get_by_role("button", name="Forget the search space telescope").click()
     expect(shelf).to_have_count(0)
+
+
+def test_searches_that_differ_by_a_filter_are_saved_apart_and_news_ignore_open_filters(
+    page: Any, address: str, ids: dict[str, str]
+) -> None:
+    within = f"&within={ids['nasa_audio_only.mp3']}"
+    for filters in ("", within):
+        page.goto(f"{address}?q=space+telescope{filters}")
+        page.get_by_role("button", name="Save search").click()
+        expect(page.get_by_role("button", name="Saved", exact=True)).to_be_visible()
+    page.get_by_role("link", name="Collections").click()
+    shelves = page.locator("[data-news]")
+    expect(shelves).to_have_text(["nothing new"] * 2)
+    names = [each.get_attribute("data-news") for each in shelves.all()]
+    assert names == ["space telescope", f"space telescope, within: {ids['nasa_audio_only.mp3']}"]
+    # Meanwhile another tab forgets one.
+    page.watched.expected.append("404")
+    page.request.delete(f"{address}api/saved-searches/space telescope")
+    for each in names:
+        page.get_by_role("button", name=f"Forget the search {each}", exact=True).click()
+    expect(shelves).to_have_count(0)
+
+
+def test_a_search_with_an_example_is_not_saved(page: Any, address: str, ids: dict[str, str]) -> None:
+    page.goto(f"{address}?q=flower&like={ids['flower.webm']}@0.5-1")
+    expect(page.locator("#copy-search")).to_be_visible()
+    expect(page.locator("#save-search")).to_be_hidden()
+
+
+def test_a_blank_name_is_refused_in_words(page: Any, address: str) -> None:
+    page.watched.expected.append("400")
+    page.goto(f"{address}?c=all")
+    page.get_by_label("Name of a new collection").fill("  ")
+    page.get_by_role("button", name="Make it").click()
+    field = page.get_by_label("Name of a new collection")
+    until(page, lambda: "is not a name" in field.evaluate("field => field.validationMessage"))
 
 
 def test_an_invalid_collection_is_shown_with_its_fault_and_can_be_deleted(page: Any, address: str) -> None:

@@ -187,6 +187,37 @@ def test_a_collection_on_a_full_disk_loses_nothing(
             assert corpus.collections.get("film").items[0].note.startswith("the theft")
 
 
+def test_what_keeps_a_collection_from_being_taken_away_is_named(
+    own: Path, videos: Path, serving: Any, open_tab: Callable[..., Any]
+) -> None:
+    shutil.copy2(videos / "nasa_audio_only.mp3", own)
+    (own / "notes.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:02.000\na note\n")
+    corpus = Corpus(own / "own.corpus")
+    corpus.add(own, processes=1)
+    names = ("friday@1-2", "rabbits@0-1", "nasa_audio_only@1-2", "notes@0-1")
+    kept = corpus.collections.add("film", [corpus.moment(name) for name in names], create=True)
+    (own / "rabbits.avi").rename(own / "away.avi")
+    with serving(corpus, own / "cache") as at:
+        page = open_tab(at)
+        page.watched.expected += ["410", "404"]
+        page.goto(f"{at}?c={kept.id}")
+        expect(page.locator(".clip").nth(1)).to_contain_text("The file of this video is not there.")
+        message = page.locator("#collection-message")
+        way(page, "Export").click()
+        expect(message).to_contain_text("Moment 2, “rabbits”: the file of rabbits-")
+        expect(message).to_contain_text("is gone or unreadable")
+        way(page, "One film (mp4)").click()
+        expect(message).to_contain_text("Moment 3, “nasa audio only”, has only sound.")
+        way(page, "Take moment 2 out").click()
+        expect(page.locator(".clip")).to_have_count(3)
+        way(page, "Export").click()
+        expect(message).to_contain_text("Moment 3, “notes”: notes-")
+        expect(message).to_contain_text("is a transcript without a recording")
+        page.get_by_label("Format", exact=True).select_option("csv")
+        way(page, "Export").click()
+        expect(message).to_have_text("Saved film.csv.")
+
+
 def test_a_missing_model_is_told_and_what_is_left_can_be_searched(
     own: Path, serving: Any, open_tab: Callable[..., Any]
 ) -> None:

@@ -516,7 +516,15 @@ def test_filters_narrow_the_search_and_stand_in_the_address(
     expect(page.locator("#filters-on")).to_have_text("1")
     expect(page.locator(".card-link").first).to_contain_text("friday")
     assert parameters_of(page)["within"] == ids["friday.mp4"]
-    page.get_by_role("button", name="Clear filters").click()
+    expect(page.locator("#videos option")).not_to_have_count(0)
+    page.get_by_label("In one video").fill("nasa audio only")
+    page.get_by_label("In one video").press("Enter")
+    expect(page.get_by_label("In one video")).to_have_value(ids["nasa_audio_only.mp3"])
+    page.watched.expected.append("404")
+    page.get_by_label("In one video").fill("nobody")
+    page.get_by_label("In one video").press("Enter")
+    expect(page.locator("#fault")).to_contain_text("No video here is called “nobody”.")
+    page.locator("#filters").get_by_role("button", name="Clear filters").click()
     expect(page.locator(".card-link").first).to_contain_text("nasa")
     page.get_by_label("Recorded before").fill("1990-01-01")
     page.get_by_label("Recorded before").press("Enter")
@@ -754,8 +762,9 @@ def test_an_empty_corpus_says_how_to_fill_it(page: Any, address: str) -> None:
     expect(page.locator("#line")).to_contain_text("whenabouts index")
 
 
-# Most bytes of the first load, and of all files of the page.
-FIRST_LOAD, WHOLE_PAGE = 214_000, 354_000
+# Most bytes of the first load, and of all files of the page. Last raised for faults that nobody was
+# told of (scripts that do not load, texts that are not saved, files that are missing), with their German.
+FIRST_LOAD, WHOLE_PAGE = 216_000, 363_000
 
 
 def first_load() -> set[Path]:

@@ -105,9 +105,11 @@ export class Adding {
       this.open = open;
       message.textContent = "";
     } catch (error) {
+      if (wanted !== this.place) return;
       message.textContent = error.message;
       this.open = { place: "", data: [], left_out: 0, watched: false };
     }
+    if (!message.isConnected) return;
     this.#crumbs();
     const { place, data, left_out: left, watched } = this.open;
     byId("watch-line").hidden = !place;
@@ -169,13 +171,15 @@ export class Adding {
     const chosen = this.#chosen();
     const body = { places: chosen.length ? chosen : [this.open.place] };
     for (const id of ["transcribe", "pictures"]) if (byId(id)?.value) body[id] = byId(id).value;
+    byId("plan").disabled = true;
     const job = await this.#do(() => sent("POST", "jobs", body));
+    if (byId("plan")) this.#count();
     if (job) this.cards.get(job.id)?.card.scrollIntoView({ block: "nearest" });
   }
 
   async #watch(place, watched) {
     const done = await this.#do(() => sent("POST", "watched", { place, watched }));
-    if (place === this.open.place) byId("watch").checked = done ? watched : !watched;
+    if (place === this.open.place && byId("watch")) byId("watch").checked = done ? watched : !watched;
   }
 
   // The queue
@@ -189,13 +193,20 @@ export class Adding {
     let done;
     try {
       done = await work();
-      byId("folder-message").textContent = "";
+      byId("folder-message")?.replaceChildren();
     } catch (error) {
-      byId("folder-message").textContent = error.message;
+      byId("folder-message")?.replaceChildren(error.message);
       this.hooks.say(error.message);
     }
     await this.#poll();
     return done;
+  }
+
+  /** A job's button may be pressed again when the answer is there. */
+  async #press({ currentTarget: button }, method, job, body) {
+    button.disabled = true;
+    await this.#do(() => sent(method, `jobs/${job.id}`, body));
+    button.disabled = false;
   }
 
   async #poll() {
@@ -255,10 +266,10 @@ export class Adding {
   #card(job, before) {
     const focused = before?.contains(document.activeElement) ? document.activeElement.dataset.do : undefined;
     const wish = (what, text) => make("button", { type: "button", "data-do": what, class: what === "start" ? "strong" : null, disabled: Boolean(job.wish),
-      click: () => void this.#do(() => sent("POST", `jobs/${job.id}`, { do: what })) }, text);
+      click: (event) => void this.#press(event, "POST", job, { do: what }) }, text);
     const buttons = OFFERED[job.state].map((what) => wish(what, BUTTONS[what]));
     if (!["waiting", "running", "planning"].includes(job.state)) {
-      buttons.push(make("button", { type: "button", "data-do": "forget", click: () => void this.#do(() => sent("DELETE", `jobs/${job.id}`)) },
+      buttons.push(make("button", { type: "button", "data-do": "forget", click: (event) => void this.#press(event, "DELETE", job) },
         job.state === "planned" ? t("Drop it") : t("Off the list")));
     }
     const again = job.failed.some((each) => each.again);

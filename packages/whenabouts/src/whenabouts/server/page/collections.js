@@ -3,11 +3,14 @@
 import { may } from "./access.js";
 import { faultParts, isPassing, toldOf } from "./errors.js";
 import { faultText, t } from "./language.js";
-import { address, ask, download, own, sent } from "./server.js";
+import { rateOf } from "./player.js";
+import { keyOf } from "./results.js";
+import { address, ask, download, Fault, ofVideo, own, sent } from "./server.js";
 import { clock, counted, length, make, noTime, readClock } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
-const LAST = "whenabouts collection";
+// The last used collection's name, and its id, which stays when it is renamed.
+const [LAST, LAST_ID] = ["whenabouts collection", "whenabouts collection id"];
 const FORMATS = {
   edl: t("Edit list (EDL)"), otio: "OpenTimelineIO", fcpxml: "Final Cut Pro (FCPXML)",
   premiere: t("Markers (Premiere, TSV)"), csv: t("Table (CSV)"),
@@ -21,28 +24,44 @@ const of = (id, part = "") => `collections/${encodeURIComponent(id)}${part}`;
 /** All collections, most recently changed first. */
 export const listed = async (signal) => (await ask("collections", {}, { signal })).data;
 
-/** The collection to use if none is chosen: the last one used. */
-export const lastUsed = () => localStorage.getItem(LAST) ?? t("My collection");
+/** The name that the last used collection had then. */
+export const lastName = () => localStorage.getItem(LAST) ?? t("My collection");
 
-/** Append moments ("VIDEO@START-END") to a collection, created if missing; returns it. */
+/** The last used of all collections, if it is still there. */
+export const lastUsed = (all) => all.find(({ id }) => id === localStorage.getItem(LAST_ID)) ?? all.find(({ name }) => name === lastName());
+
+/** Append moments ("VIDEO@START-END") to a collection, created if missing; returns it. Without a name: the last used. */
 export async function collect(name, moments, query = "") {
-  const known = (await listed()).find((each) => each.name === name || each.id === name);
-  const { id } = known ?? (await sent("POST", "collections", { name }));
+  const all = await listed();
+  const known = name ? all.find((each) => each.name === name || each.id === name) : lastUsed(all);
+  const { id } = known ?? (await sent("POST", "collections", { name: name || lastName() }));
   const collection = await sent("POST", of(id, "/items"), { moments, query });
   localStorage.setItem(LAST, collection.name);
+  localStorage.setItem(LAST_ID, collection.id);
   return collection;
 }
 
-/** Save a question; `moments` are those it finds now. */
-export const saveSearch = (name, question, moments) => sent("POST", "saved-searches", { name, question, moments });
+/** Save a question under a name, with a number if another question has it; `moments` are those it finds now. */
+export async function saveSearch(name, question, moments) {
+  const { data } = await ask("saved-searches");
+  const isTaken = (name) => data.some((each) => each.name === name && JSON.stringify(each.question) !== JSON.stringify(question));
+  const short = name.slice(0, 190).trim();
+  let free = short;
+  for (let n = 2; isTaken(free); n++) free = `${short} (${n})`;
+  return sent("POST", "saved-searches", { name: free, question, moments });
+}
 
 export class Collections {
-  /** `hooks`: go(changes), linkTo(state), search(question), say(text). */
+  /** `hooks`: go(changes), linkTo(state), search(question), say(text), drawn(). */
   constructor(hooks) {
     this.hooks = hooks;
     this.root = byId("collections");
     this.moves = this.changes = Promise.resolve();
     this.waiting = 0;
+    this.shown = null;
+    /** Changes that failed and may be tried again, by field. */
+    this.failed = new Map();
+    this.missing = new Set();
     this.root.addEventListener("change", (event) => {
       // Browsers report a change as well if a field is removed while it is typed in.
       if (this.isRendering || event.target.value === event.target.defaultValue) event.stopImmediatePropagation();
@@ -50,7 +69,10 @@ export class Collections {
       else event.target.defaultValue = event.target.value;
     }, true);
     // Of a draft that was shown again they report no change unless it is typed in once more.
-    const send = ({ target }) => { if (target.dataset.field && target.value !== target.defaultValue) target.dispatchEvent(new Event("change")); };
+    const send = ({ target, type }) => {
+      const waits = () => type === "focusout" && this.failed.has(this.#keyOf(target));
+      if (target.dataset.field && target.value !== target.defaultValue && !waits()) target.dispatchEvent(new Event("change"));
+    };
     this.root.addEventListener("focusout", send);
     this.root.addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.isComposing) send(event); });
   }
@@ -60,9 +82,14 @@ export class Collections {
     this.leaving?.abort();
     this.leaving = new AbortController();
     const { signal } = this.leaving;
+    if (id !== this.shown) this.failed.clear();
+    this.shown = id;
     try {
       if (id === "all") await this.#list(signal);
-      else this.#one(await ask(of(id), {}, { signal }));
+      else {
+        this.#one(await ask(of(id), {}, { signal }));
+        void this.#look(signal);
+      }
     } catch (error) {
       if (error.name !== "AbortError") this.#fault(error, () => this.show(id));
     }
@@ -70,6 +97,8 @@ export class Collections {
 
   leave() {
     this.leaving?.abort();
+    this.shown = null;
+    this.failed.clear();
     this.root.replaceChildren();
   }
 
@@ -79,23 +108,56 @@ export class Collections {
       ...faultParts(error, { [t("Try again")]: again, [t("All collections")]: back, [t("Back to the videos")]: () => this.hooks.go({ c: "" }) }, { headed: true })));
   }
 
-  /** Change a collection after the changes before, then show its state; an error is shown above it. */
-  #do(work) {
+  /**
+   * Change a collection after the changes before, then show its state unless another page is open by then; an error is
+   * shown above it. A change replaces a failed one of the same key.
+   */
+  #do(work, key = work) {
     this.waiting++;
-    this.changes = this.changes.then(() => this.#done(work));
+    const { shown } = this;
+    this.changes = this.changes.then(() => this.#done(work, key, shown));
     return this.changes;
   }
 
-  async #done(work) {
+  async #done(work, key, shown) {
+    this.failed.delete(key);
     try {
       const collection = await work().finally(() => { this.waiting--; });
-      if (collection?.items && !this.waiting) this.#one(collection);
+      if (shown === this.shown && collection?.items && !this.waiting) this.#one(collection);
     } catch (error) {
-      // After an error the field keeps its text, so that it can be sent again.
-      if (!isPassing(error)) await this.show(this.open.id);
-      byId("collection-message")?.replaceChildren(toldOf(error),
-        isPassing(error) ? make("button", { type: "button", click: () => void this.#do(work) }, t("Try again")) : "");
       this.hooks.say(toldOf(error));
+      if (shown !== this.shown) return;
+      if (isPassing(error)) this.failed.set(key, work);
+      else await this.show(shown);
+      this.#tell(error);
+    }
+  }
+
+  /** Show an error. Fields with failed changes keep their texts, so that they can be sent again. */
+  #tell(error) {
+    this.error = error;
+    for (const [key, field] of this.#fields()) if (this.failed.has(key)) field.defaultValue = field.stored;
+    const again = () => { for (const [key, work] of [...this.failed]) void this.#do(work, key); };
+    byId("collection-message")?.replaceChildren(toldOf(error), this.failed.size ? make("button", { type: "button", click: again }, t("Try again")) : "");
+  }
+
+  /** Find out which files are missing. */
+  async #look(signal) {
+    try {
+      const { data } = await ask("videos", { where: "video.state=missing", page_limit: 50 }, { signal });
+      this.missing = new Set(data.map((video) => video.video_id));
+      this.#mark();
+    } catch { /* exports and the player say it, too */ }
+  }
+
+  #mark() {
+    for (const item of this.open.items) {
+      const line = this.root.querySelector(`[data-id="${item.id}"]`);
+      if (!line || item.gone) continue;
+      const isMissing = this.missing.has(item.video_id);
+      line.classList.toggle("gone", isMissing);
+      line.querySelector(".thumb").classList.toggle("bare", isMissing);
+      line.querySelector(".evidence").textContent = isMissing ? t("The file of this video is not there.") : item.text;
     }
   }
 
@@ -133,7 +195,8 @@ export class Collections {
 
   #eraser(path, label) {
     return make("button", { type: "button", class: "round", "data-needs": "collect", "aria-label": label,
-      click: () => void sent("DELETE", path).then(() => this.show("all")) }, "×");
+      click: () => void sent("DELETE", path).catch((error) => { if (error.status !== 404) throw error; })
+        .then(() => this.show("all"), (error) => this.#fault(error, () => this.show("all"))) }, "×");
   }
 
   #link(to, kind, ...children) {
@@ -167,9 +230,12 @@ export class Collections {
 
   // One collection
 
+  #keyOf(field) {
+    return `${field.closest(".clip")?.dataset.id ?? this.open.id} ${field.dataset.field}`;
+  }
+
   #fields() {
-    return new Map([...this.root.querySelectorAll("[data-field]")].map((field) =>
-      [`${field.closest(".clip")?.dataset.id ?? this.open.id} ${field.dataset.field}`, field]));
+    return new Map([...this.root.querySelectorAll("[data-field]")].map((field) => [this.#keyOf(field), field]));
   }
 
   /** Show a collection. What is being typed stays, and where. */
@@ -183,6 +249,7 @@ export class Collections {
       this.isRendering = false;
     }
     for (const [key, field] of this.#fields()) {
+      field.stored = field.defaultValue;
       const draft = drafts.get(key);
       if (!draft) continue;
       if (draft.value !== draft.defaultValue) field.value = draft.value;
@@ -190,6 +257,9 @@ export class Collections {
       field.focus({ preventScroll: true });
       field.setSelectionRange(draft.selectionStart, draft.selectionEnd);
     }
+    if (this.failed.size) this.#tell(this.error);
+    this.#mark();
+    this.hooks.drawn();
   }
 
   #render(collection) {
@@ -198,7 +268,7 @@ export class Collections {
     document.title = `${collection.name} – whenabouts`;
     const format = make("select", { "aria-label": t("Format") }, ...Object.entries(FORMATS).map(([value, text]) => make("option", { value }, text)));
     const name = make("input", { class: "name", "data-field": "name", value: collection.name, maxlength: 200, "aria-label": t("Name of the collection"),
-      change: () => void this.#do(() => sent("PATCH", of(collection.id), { name: name.value })) });
+      change: () => { const { value } = name; void this.#do(() => sent("PATCH", of(collection.id), { name: value }), this.#keyOf(name)); } });
     const has = items.some((item) => !item.gone);
     const button = (text, click, more = {}) => make("button", { type: "button", click, disabled: !has, ...more }, text);
     this.root.replaceChildren(
@@ -207,8 +277,8 @@ export class Collections {
         make("p", { class: "status" }, `${counted(items.length, "moment")} · ${length(items.reduce((sum, item) => sum + item.end - item.start, 0)) || "0 s"}`)),
       make("div", { class: "actions" },
         button(`▶ ${t("Play through")}`, () => void this.#play(), { class: "strong" }),
-        format, button(t("Export"), () => void this.#take(address(of(collection.id, "/export"), { format: format.value }), `${collection.name}.${format.value}`)),
-        button(t("One film (mp4)"), () => void this.#take(address(of(collection.id, "/film")), `${collection.name}.mp4`)),
+        format, button(t("Export"), (event) => void this.#take(event, address(of(collection.id, "/export"), { format: format.value }), `${collection.name}.${format.value}`)),
+        button(t("One film (mp4)"), (event) => void this.#film(event)),
         button(t("Copy link"), (event) => void this.hooks.copy(this.hooks.linkTo({ c: collection.id }), event.target), { disabled: false, "aria-keyshortcuts": "c" }),
         button(t("Delete…"), () => void this.#delete(), { disabled: false, "data-needs": "collect" })),
       make("p", { class: "message", role: "status", id: "collection-message" }),
@@ -222,19 +292,15 @@ export class Collections {
 
   #item(item, place) {
     const { id } = this.open;
-    const change = (what) => void this.#do(() => sent("PATCH", of(id, `/items/${item.id}`), what));
+    const change = (field, what) => void this.#do(() => sent("PATCH", of(id, `/items/${item.id}`), what), this.#keyOf(field));
     const time = (side) => {
       const field = make("input", { class: "time-field", "data-field": side, value: clock(item[side], 3), "aria-label": side === "start" ? t("start of moment {n}", { n: place + 1 }) : t("end of moment {n}", { n: place + 1 }), spellcheck: "false",
-        change: () => {
-          const seconds = readClock(field.value);
-          if (seconds === null) byId("collection-message").textContent = noTime(field.value);
-          else change({ [side]: seconds });
-        } });
+        change: () => this.#typed(item, side, field) });
       return field;
     };
-    const note = make("input", { class: "note-field", "data-field": "note", value: item.note, maxlength: 2000, placeholder: t("note"), "aria-label": t("note on moment {n}", { n: place + 1 }), change: () => change({ note: note.value }) });
+    const note = make("input", { class: "note-field", "data-field": "note", value: item.note, maxlength: 2000, placeholder: t("note"), "aria-label": t("note on moment {n}", { n: place + 1 }), change: () => change(note, { note: note.value }) });
     const tags = make("input", { class: "tags-field", "data-field": "tags", value: item.tags.join(", "), placeholder: t("tags"), "aria-label": t("tags of moment {n}, with commas between", { n: place + 1 }),
-      change: () => change({ tags: tags.value.split(",").map((tag) => tag.trim()).filter(Boolean) }) });
+      change: () => change(tags, { tags: tags.value.split(",").map((tag) => tag.trim()).filter(Boolean) }) });
     const handle = make("button", { type: "button", class: "handle", "data-needs": "collect", "aria-label": t("Moment {n}: move with Alt and the arrow keys, or drag", { n: place + 1 }), keydown: (event) => {
       const by = { ArrowUp: -1, ArrowDown: 1 }[event.key];
       if (!by || !event.altKey) return;
@@ -243,16 +309,58 @@ export class Collections {
     } }, "⠿");
     const picture = item.thumbnail_url ? make("img", { src: own(item.thumbnail_url), alt: "", loading: "lazy", width: 160, height: 90 }) : null;
     const title = make("span", { class: "card-title" }, `${place + 1}. ${item.title}`);
+    const link = item.gone ? title : this.#link({ v: item.video_id, s: item.start, e: item.end, i: item.id }, "clip-link", title);
+    link.dataset.key = item.id;
     const line = make("li", { class: item.gone ? "clip gone" : "clip", "data-id": item.id, draggable: "true" },
       handle,
       make("span", { class: "thumb" }, picture ?? make("span", { class: "quote" }, item.text || "♪")),
       make("div", { class: "clip-body" },
-        item.gone ? title : this.#link({ v: item.video_id, s: item.start, e: item.end }, "clip-link", title),
+        link,
         make("span", { class: "evidence" }, item.gone ? t("Its video is not in the corpus any more.") : item.text),
         make("div", { class: "clip-fields" }, time("start"), "–", time("end"), note, tags)),
-      make("button", { type: "button", class: "round", "data-needs": "collect", "aria-label": t("Take moment {n} out", { n: place + 1 }), click: () => void this.#do(() => sent("DELETE", of(id, `/items/${item.id}`))) }, "×"));
+      make("button", { type: "button", class: "round", "data-needs": "collect", "aria-label": t("Take moment {n} out", { n: place + 1 }), click: (event) => void this.#takeOut(event, item, place) }, "×"));
     this.#draggable(line, place);
     return line;
+  }
+
+  /** A time may be typed as a time code, which is read at the video's rate. */
+  #typed(item, side, field) {
+    const { value } = field;
+    if (readClock(value.replace(";", ":"), 1000) === null) {
+      byId("collection-message").textContent = noTime(value);
+      field.defaultValue = field.stored;
+      return;
+    }
+    const { id } = this.open;
+    void this.#do(async () => {
+      const seconds = readClock(value) ?? readClock(value, rateOf(await ask(ofVideo(item.video_id))));
+      if (seconds === null) throw new Fault(400, noTime(value));
+      return sent("PATCH", of(id, `/items/${item.id}`), { [side]: seconds });
+    }, this.#keyOf(field));
+  }
+
+  /** The second press of a double click may hit the next moment. */
+  async #takeOut(event, item, place) {
+    if (event.detail > 1) return;
+    const button = event.currentTarget;
+    const { id, items } = this.open;
+    button.disabled = true;
+    await this.#do(() => sent("DELETE", of(id, `/items/${item.id}`)), item.id);
+    button.disabled = false;
+    const isOut = this.shown && this.open.id === id && !this.open.items.some((each) => each.id === item.id);
+    if (!isOut || item.gone || this.failed.size) return;
+    const back = make("button", { type: "button", click: () => { back.disabled = true; this.#putBack(item, items[place + 1]?.id ?? null); } }, t("Put back"));
+    byId("collection-message").replaceChildren(t("Moment {n} is taken out.", { n: place + 1 }), back);
+  }
+
+  #putBack(item, before) {
+    const { id } = this.open;
+    let made;
+    void this.#do(async () => {
+      made ??= (await sent("POST", of(id, "/items"), { moments: [keyOf(item)], query: item.query })).items.at(-1).id;
+      await sent("PATCH", of(id, `/items/${made}`), { note: item.note, tags: item.tags });
+      return sent("POST", of(id, `/items/${made}/move`), { before });
+    });
   }
 
   #draggable(line, place) {
@@ -296,22 +404,39 @@ export class Collections {
     this.hooks.say(t("Moment {n} of {all}", { n: to + 1, all: items.length }));
   }
 
-  async #take(url, name) {
+  async #take({ currentTarget: button }, url, name) {
     const message = byId("collection-message");
+    const { items } = this.open;
+    button.disabled = true;
     message.textContent = t("Writing…");
     try {
       message.textContent = t("Saved {name}.", { name: await download(url, name) });
     } catch (error) {
-      message.textContent = toldOf(error);
+      const place = items.findIndex((item) => error.message.includes(item.video_id));
+      message.textContent = (place < 0 ? "" : t("Moment {n}, “{title}”: ", { n: place + 1, title: items[place].title })) + toldOf(error);
+    } finally {
+      button.disabled = false;
+    }
+  }
+
+  async #film(event) {
+    const { id, name, items } = this.open;
+    const films = items.filter((item) => item.video_url);
+    const sound = films.find((item) => !item.thumbnail_url);
+    if (sound && films.some((item) => item.thumbnail_url)) {
+      byId("collection-message").textContent = t("Moment {n}, “{title}”, has only sound. Take it out: a film has pictures throughout, or sound alone.", { n: items.indexOf(sound) + 1, title: sound.title });
+    } else {
+      await this.#take(event, address(of(id, "/film")), `${name}.mp4`);
     }
   }
 
   async #delete() {
     const { id, name, items } = this.open;
     if (!confirm(t("Delete the collection “{name}” with {n} moment? The videos stay.|Delete the collection “{name}” with {n} moments? The videos stay.", { name, n: items.length }))) return;
+    const { shown } = this;
     await this.#do(async () => {
       await sent("DELETE", of(id));
-      this.hooks.go({ c: "all" });
+      if (shown === this.shown) this.hooks.go({ c: "all" });
     });
   }
 

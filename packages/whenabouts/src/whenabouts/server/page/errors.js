@@ -19,6 +19,7 @@ const REMEDIES = {
   model_missing: [t("A model is missing"), t("Install it where the server runs (`whenabouts doctor` says how) and start the server again; or search what is left.")],
   not_installed: [t("A part is not installed"), ""],
   no_such_video: [t("Not in this corpus any more"), `${t("It was taken out, or another corpus stands in its place.")} ${ASK_AGAIN}`],
+  no_recording: [t("There is nothing to play"), t("Take the moment out; tables, cues and JSON need no recording.")],
   no_such_collection: [t("No such collection"), t("Somebody deleted it, or another corpus stands in its place.")],
   invalid_page_token: [t("The corpus has changed"), ASK_AGAIN],
   corpus_empty: [t("Nothing is in this corpus"), t("Put videos in with `whenabouts index`.")],

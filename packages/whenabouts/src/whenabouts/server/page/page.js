@@ -2,12 +2,12 @@
 
 import { learnAccess, may } from "./access.js";
 import { showChips } from "./chips.js";
-import { faultParts, headingOf, isPassing } from "./errors.js";
+import { faultParts, headingOf, isPassing, toldOf } from "./errors.js";
 import { exampleOf, pictureIn } from "./example.js";
 import { Past } from "./history.js";
 import { offerLanguages, t, term } from "./language.js";
 import { conditionsOf, Library, showScope, TOGETHER } from "./library.js";
-import { ask } from "./server.js";
+import { ask, Fault, loaded } from "./server.js";
 import { Player } from "./player.js";
 import { previewOn, toggleLook } from "./preview.js";
 import { folded, keyOf, momentCard, waiting } from "./results.js";
@@ -30,8 +30,8 @@ const QUESTION = ["q", ...EXAMPLES, ...FILTERS, "literal"];
 
 /**
  * The query and the open things; `v`, `s`, `e` are the open video and moment, `vs` two compared systems, `by` is "video"
- * if results are grouped by video, `c` is the open collection ("all": the list of collections), `a` the folder open for
- * adding videos. `like` is the example moment, `picture` the key of an example picture, which the address cannot hold.
+ * if results are grouped by video, `c` is the open collection ("all": the list of collections) and `i` its moment, `a` the
+ * folder open for adding videos. `like` is the example moment, `picture` the key of an example picture, which the address cannot hold.
  */
 let state = { q: "", like: "", picture: "", in: "", sort: "", within: "", v: "", s: null, e: null, vs: null, by: "", c: "", a: "" };
 /** Pictures chosen since the page was opened, by key. */
@@ -53,8 +53,8 @@ const player = new Player({
   say,
   back: () => go({ v: "", s: null, e: null }),
   searchAnew: () => { shown = null; go({ v: "", s: null, e: null }); },
-  results: () => (shown?.isSearch ? shown.data : []),
-  question: () => (state.like || state.picture
+  results: () => (shown?.isSearch && !state.c ? shown.data : []),
+  question: () => (state.c ? {} : state.like || state.picture
     ? { moments: (shown?.data ?? []).map(keyOf).join(",") }
     : { ...parametersOf(state), k: state.all ? "" : shown?.data.length ?? "" }),
 });
@@ -155,15 +155,29 @@ async function showCollection({ c, v }, focus) {
     collections?.leave();
     return;
   }
-  const { Collections } = await import("./collections.js");
-  collections ??= new Collections({
-    go, say, linkTo: (to) => addressOf({ ...state, q: "", v: "", s: null, e: null, ...to }), copy,
+  const script = await scriptFor(byId("collections"), import("./collections.js"), () => showCollection(state, true));
+  if (!script || c !== state.c) return;
+  collections ??= new script.Collections({
+    go, say, drawn: markOpen, linkTo: (to) => addressOf({ ...state, q: "", v: "", s: null, e: null, ...to }), copy,
     blank: Object.fromEntries(QUESTION.map((name) => [name, ""])),
     search: async (question, signal) =>
-      ((await ask("search", listOf({ ...state, ...question }), { signal })).data ?? []).map(keyOf),
+      ((await ask("search", listOf({ ...blank(), ...question }), { signal })).data ?? []).map(keyOf),
   });
   await collections.show(c);
   if (focus && !v) byId("collections-title")?.focus();
+}
+
+/** A script that shows a panel; null if it cannot be fetched, which the panel then says. */
+async function scriptFor(panel, script, again) {
+  try {
+    const module = await loaded(script);
+    panel.querySelector(":scope > .fault")?.remove();
+    return module;
+  } catch (error) {
+    panel.replaceChildren(make("div", { class: "fault", role: "alert" },
+      ...faultParts(error, { [t("Try again")]: again, [t("Back to the videos")]: () => go({ c: "", a: "" }) }, { headed: true })));
+    return null;
+  }
 }
 
 /** Adding videos, shown instead of results; a script for servers that may read folders. */
@@ -176,8 +190,9 @@ async function showAdding({ a, v }, focus) {
     return;
   }
   document.title = `${t("Add videos")} – whenabouts`;
-  const { Adding } = await import("./adding.js");
-  adding ??= new Adding({ go, say, changed, linkTo: (to) => addressOf({ ...state, q: "", v: "", s: null, e: null, ...to }) });
+  const script = await scriptFor(byId("adding"), import("./adding.js"), () => showAdding(state, true));
+  if (!script || a !== state.a) return;
+  adding ??= new script.Adding({ go, say, changed, linkTo: (to) => addressOf({ ...state, q: "", v: "", s: null, e: null, ...to }) });
   await adding.show(a);
   if (focus && !v && !byId("adding").contains(document.activeElement)) byId("adding-title")?.focus();
 }
@@ -197,7 +212,7 @@ async function removeOpen() {
   byId("remove").disabled = true;
   message.textContent = t("Removing…");
   try {
-    const { removeVideo } = await import("./adding.js");
+    const { removeVideo } = await loaded(import("./adding.js"));
     await removeVideo(v);
     changed();
     say(t("The video is removed from the corpus; its file stays."));
@@ -216,8 +231,14 @@ async function offerAdding() {
 }
 
 async function copy(link, button) {
-  const { copyLink } = await import("./link.js");
-  await copyLink(link, button, say);
+  try {
+    const { copyLink } = await loaded(import("./link.js"));
+    await copyLink(link, button, say);
+  } catch (error) {
+    const place = byId("collection-message");
+    if (place) place.textContent = toldOf(error);
+    else showFault(error, () => copy(link, button));
+  }
 }
 
 /** Copy a link to what is open: the moment, the collection, or the search. */
@@ -227,11 +248,13 @@ function copyThis() {
   else void copy(addressOf(state), state.c ? document.querySelector("#collections [aria-keyshortcuts=c]") : byId("copy-search"));
 }
 
-/** Save the answered question under its own words. */
+/** Save the answered question under its own words and filters. */
 async function saveThis() {
-  const { saveSearch } = await import("./collections.js");
+  const { q, ...filters } = questionAsked();
+  const name = [q.trim(), ...Object.entries(filters).map(([name, value]) => `${name}: ${value}`)].join(", ").replaceAll("\n", ", ");
   try {
-    await saveSearch(state.q.trim().slice(0, 200), questionAsked(), shown.data.map(keyOf));
+    const { saveSearch } = await loaded(import("./collections.js"));
+    await saveSearch(name, questionAsked(), shown.data.map(keyOf));
     byId("save-search").textContent = t("Saved");
     say(t("The search is saved; Collections lists it."));
   } catch (error) {
@@ -264,7 +287,7 @@ const literalOf = (of) => (of.literal ? of.literal.split(",") : []);
 
 /** The result of the open moment: the same video, most of the time shared. */
 function resultOf(of) {
-  if (!shown?.isSearch || of.s === null) return null;
+  if (!shown?.isSearch || of.s === null || state.c) return null;
   let [best, most] = [null, 0];
   for (const result of shown.data) {
     if (result.video_id !== of.v) continue;
@@ -513,7 +536,7 @@ function showAnswer() {
   ].filter(Boolean);
   byId("checked").hidden = !looks.length;
   byId("checked").textContent = looks.join(" ");
-  byId("save-search").hidden = !state.q.trim();
+  byId("save-search").hidden = !state.q.trim() || Boolean(state.like || state.picture);
   byId("copy-search").hidden = Boolean(state.picture);
   showChips(byId("understood"), shown.understood ?? [], literalOf(state), (literal) => {
     wantsChip = [...byId("understood").querySelectorAll("button")].indexOf(document.activeElement);
@@ -577,6 +600,7 @@ function showMore() {
 }
 
 function showFault(fault, again = search) {
+  if (fault.field === "within") fault = new Fault(fault.status, t("No video here is called “{name}”. Choose one of the list, or clear the filter.", { name: state.within }));
   byId("results").dataset.answer = "fault";
   if (again === search) {
     byId("cards").replaceChildren();
@@ -586,7 +610,7 @@ function showFault(fault, again = search) {
   }
   const isStale = fault.code === "invalid_page_token";
   byId("fault").replaceChildren(...faultParts(fault, {
-    [isStale ? t("Search again") : t("Try again")]: isStale ? search : again,
+    [isStale ? t("Search again") : t("Try again")]: isStale ? search : () => { byId("fault").hidden = true; return again(); },
     [t("Search what is left")]: fault.code === "model_missing" && state.stream ? () => go({ stream: "" }) : null,
     [t("Clear filters")]: fault.status === 404 && filtered(state) ? () => byId("filters-clear").click() : null,
   }));
@@ -676,7 +700,8 @@ function showMin() {
 
 // Results: which is open, and going from one to the next
 
-const links = () => [...document.querySelectorAll("#results .card-link:not(.double)")].filter((link) => link.offsetParent !== null || isWatchingNarrow());
+const CLIPS = "#collections .clip-link";
+const links = () => [...document.querySelectorAll(state.c ? CLIPS : "#results .card-link:not(.double)")].filter((link) => link.offsetParent !== null || isWatchingNarrow());
 const isWatchingNarrow = () => document.body.classList.contains("watching") && byId("results").offsetParent === null;
 
 function linkOf(id, start) {
@@ -687,13 +712,17 @@ function linkOf(id, start) {
 
 function openKey() {
   if (!state.v) return null;
+  if (state.c) {
+    const isOpen = (item) => state.s !== null && keyOf(item) === keyOf({ video_id: state.v, start: state.s, end: state.e });
+    return state.i ?? collections?.open?.items.find(isOpen)?.id ?? null;
+  }
   const result = resultOf(state);
   return result ? keyOf(result) : state.v;
 }
 
 function markOpen() {
   const key = openKey();
-  for (const link of document.querySelectorAll("#results .card-link")) {
+  for (const link of document.querySelectorAll(`#results .card-link, ${CLIPS}`)) {
     if (link.dataset.key === key) link.setAttribute("aria-current", "true");
     else link.removeAttribute("aria-current");
   }
@@ -709,7 +738,7 @@ function step(by) {
   if (!all.length) return;
   const now = player.isOpen
     ? all.findIndex((link) => link.dataset.key === openKey())
-    : all.indexOf(document.activeElement?.closest?.(".card-link"));
+    : all.indexOf(document.activeElement?.closest?.(".card-link, .clip-link"));
   const to = now < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(all.length - 1, Math.max(0, now + by));
   const link = all[to];
   if (player.isOpen && to !== now) openLink(link, { replace: false });
@@ -720,7 +749,7 @@ function step(by) {
 function openLink(link, options) {
   const given = new URL(link.href).searchParams;
   const seconds = (name) => (given.has(name) ? Number(given.get(name)) : null);
-  go({ v: given.get("v"), s: seconds("s"), e: seconds("e"), model: given.get("model") ?? "" }, options);
+  go({ v: given.get("v"), s: seconds("s"), e: seconds("e"), i: link.dataset.key, model: given.get("model") ?? "" }, options);
 }
 
 // Wiring
@@ -730,6 +759,8 @@ function submit(event) {
   const changes = { q: byId("query").value.trim(), v: "", s: null, e: null, c: "", a: "" };
   for (const name of FILTERS) changes[name] = byId(name).value.trim();
   if (changes.min === "0") changes.min = "";
+  // The list shows titles, so one may be typed instead of an id.
+  changes.within = [...byId("videos").options].find(({ label }) => label === changes.within)?.value ?? changes.within;
   if (!changes.q) changes.vs = null;
   if (changes.q !== state.q) changes.literal = "";
   past.close();

@@ -2,7 +2,7 @@
 
 import { faultParts, toldOf } from "./errors.js";
 import { language, number, t, term } from "./language.js";
-import { address, ask, clipOf, download, Fault, fetched, ofVideo } from "./server.js";
+import { address, ask, clipOf, download, Fault, fetched, loaded, ofVideo } from "./server.js";
 import { Lanes } from "./lanes.js";
 import { Overview } from "./overview.js";
 import { Beat, Timeline, curvesOf } from "./timeline.js";
@@ -496,8 +496,12 @@ export class Player {
   }
 
   async #who(name) {
-    const script = await import("./people.js");
-    await script.askWho(name, () => void this.#people(this.opening.signal));
+    try {
+      const script = await loaded(import("./people.js"));
+      await script.askWho(name, () => void this.#people(this.opening.signal));
+    } catch (error) {
+      this.#tell(toldOf(error), true);
+    }
   }
 
   async #people(signal) {
@@ -527,7 +531,7 @@ export class Player {
   async #marks(signal) {
     if (!this.info.chapters?.length && !this.info.has_texts) return;
     try {
-      const { opened } = await import("./marks.js");
+      const { opened } = await loaded(import("./marks.js"));
       this.marks ??= await opened(this);
       await this.marks.open(signal);
     } catch (error) {
@@ -542,17 +546,21 @@ export class Player {
   // Taking away
 
   async copyLink() {
-    const { copyLink } = await import("./link.js");
     const link = this.hooks.linkTo({ video_id: this.opened.id, start: this.start, end: this.end });
-    await copyLink(link, null, (text) => { this.#tell(text); this.hooks.say(text); });
+    try {
+      const { copyLink } = await loaded(import("./link.js"));
+      await copyLink(link, null, (text) => { this.#tell(text); this.hooks.say(text); });
+    } catch (error) {
+      this.#tell(toldOf(error), true);
+    }
   }
 
   /** Add the moment to a collection, by default the last one used. */
   async collect(name = "") {
-    const { collect, lastUsed } = await import("./collections.js");
     const moment = this.#name;
     try {
-      const { name: into, items } = await collect(name || lastUsed(), [moment], this.opened.query ?? "");
+      const { collect } = await loaded(import("./collections.js"));
+      const { name: into, items } = await collect(name, [moment], this.opened.query ?? "");
       this.#tell(t("In “{name}”, which has {n} moment now.|In “{name}”, which has {n} moments now.", { name: into, n: items.length }));
       this.hooks.say(byId("message").textContent);
     } catch (error) {
@@ -567,13 +575,15 @@ export class Player {
       return;
     }
     field.focus();
-    const { lastUsed, listed } = await import("./collections.js");
-    if (!field.value) {
-      field.value = lastUsed();
-      field.select();
-    }
-    const all = await listed().catch(() => []);
-    byId("collect-names").replaceChildren(...all.map(({ name }) => make("option", { value: name })));
+    try {
+      const { lastName, lastUsed, listed } = await loaded(import("./collections.js"));
+      const all = await listed();
+      if (!field.value) {
+        field.value = lastUsed(all)?.name ?? lastName();
+        field.select();
+      }
+      byId("collect-names").replaceChildren(...all.map(({ name }) => make("option", { value: name })));
+    } catch { /* adding the moment says what is wrong */ }
   }
 
   async cut() {
@@ -612,7 +622,7 @@ export class Player {
     this.#tell(t("Looking for the reason…"));
     try {
       const reasons = await this.#reasons(this.opening.signal);
-      const { explained } = await import("./why.js");
+      const { explained } = await loaded(import("./why.js"));
       const reasonsShown = explained(reasons, this.hooks.linkTo);
       this.#tell("");
       byId("why-title").textContent = reasonsShown.title;
@@ -686,4 +696,4 @@ export class Player {
 }
 
 /** Frames per second; sound moves in steps of 1/25 s. */
-const rateOf = ({ frame_rate: rate }) => (rate >= 1 && rate <= 1000 ? rate : 25);
+export const rateOf = ({ frame_rate: rate }) => (rate >= 1 && rate <= 1000 ? rate : 25);

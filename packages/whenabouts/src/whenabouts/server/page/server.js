@@ -57,6 +57,13 @@ export async function ask(path, parameters = {}, { signal, onWait } = {}) {
   }
 }
 
+/** A script that is fetched when needed: its `import()`. Throws Fault if the server does not give it. */
+export const loaded = (script) => script.catch(() => { throw unanswered(); });
+
+const unanswered = () => new Fault(0, navigator.onLine === false
+  ? t("This browser is offline.")
+  : t("The server does not answer. Is `whenabouts serve` still running?"));
+
 /** The JSON of a route that changes something. Throws Fault. */
 export async function sent(method, path, body) {
   return (await fetched(address(path), undefined, body === undefined ? undefined : JSON.stringify(body), method)).json();
@@ -79,9 +86,7 @@ export async function fetched(url, signal, body, method = body === undefined ? "
     response = await fetch(url, { signal, headers, ...posted });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Fault(0, navigator.onLine === false
-      ? t("This browser is offline.")
-      : t("The server does not answer. Is `whenabouts serve` still running?"));
+    throw unanswered();
   }
   if (response.ok) return response;
   throw await faultOf(response);

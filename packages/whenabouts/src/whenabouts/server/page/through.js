@@ -131,7 +131,8 @@ class Through {
 
   #ready() {
     const { front } = this;
-    this.note.textContent = front.isReady || front.isBroken ? "" : t("Loading…");
+    if (front.isBroken) return;
+    this.note.textContent = front.isReady ? "" : t("Loading…");
     if (front.isReady && this.wants && front.video.paused) front.play();
   }
 
