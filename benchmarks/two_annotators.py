@@ -64,14 +64,14 @@ ENCODER = "minilm"
 MOMENTS = 100
 BASELINE = "XML"
 CONQUER = "CONQUER, videos of PREM's retriever"
-ONCE = (
+PAIRS = (
     ("ReLoCLNet", BASELINE),
     ("PREM", BASELINE),
     ("PREM", CONQUER),
     ("PREM", "PREM, videos of XML"),
     *((f"XML +SL, {reading}", other) for reading in ("logits", "shift") for other in ("XML +SL", BASELINE)),
 )
-"""Differences of systems that were trained once."""
+"""Differences beside those from XML; pairs with one training in common get intervals over videos only."""
 METRICS = (
     *(f"VR R@{k}" for k in (1, 5, 10, 100)),
     *(f"SVMR R@{k},IoU={iou}" for iou in (0.5, 0.7) for k in (1, 5)),
@@ -496,8 +496,9 @@ def table(outcomes: Outcomes) -> Iterator[str]:
         if BASELINE in trained and len(trained) > 1:
             yield ""
             pairs = [(system, BASELINE) for system in trained if system != BASELINE]
+            pairs += [pair for pair in PAIRS if BASELINE not in pair and {*pair} <= {*trained}]
             yield from differences(pairs, part, trained)
-        if once := [(one, other) for one, other in ONCE if len(part.seeds(one)) == 1 and part.seeds(other)]:
+        if once := [pair for pair in PAIRS if len(set.intersection(*map(set, map(part.seeds, pair)))) == 1]:
             yield ""
             yield from of_one_training(once, part)
         yield ""
@@ -509,7 +510,7 @@ def of_one_training(pairs: Sequence[tuple[str, str]], outcomes: Outcomes) -> Ite
     yield f"| difference of one training each | {' | '.join(outcomes.metrics)} |"
     yield "|" + "---|" * (len(outcomes.metrics) + 1)
     for system, other in pairs:
-        [seed] = outcomes.seeds(system)
+        [seed] = {*outcomes.seeds(system)} & {*outcomes.seeds(other)}
         values = outcomes.values[system, seed] - outcomes.values[other, seed]
         ends = bootstrap_intervals(values, clusters)
         cells = (
