@@ -113,15 +113,15 @@ class TableWords:
 
     def terms_at(self, rows: NDArray[np.uint64]) -> list[NDArray[np.int64]]:
         """The terms of some clips, given by row id, as numbers (`_number_of`). Each clip is read once."""
-        wanted = rows.tolist()
-        if missing := [row for row in wanted if row not in self._terms]:
-            if len(self._terms) + len(missing) > _MOST_KEPT:
-                self._terms.clear()
-                missing = wanted
+        numbers, terms = rows.tolist(), self._terms
+        if missing := [row for row in numbers if row not in terms]:
+            if len(terms) + len(missing) > _MOST_KEPT:  # another thread may still use the dictionary
+                self._terms = terms = {}
+                missing = numbers
             read = self.table.take_row_ids(missing).with_row_id().select(["context"]).to_arrow()
             for row, text in zip(read["_rowid"].to_pylist(), read["context"].to_pylist(), strict=True):
-                self._terms[row] = np.array([*map(_number_of, _words(text))], np.int64)
-        return [self._terms[row] for row in wanted]
+                terms[row] = np.array([*map(_number_of, _words(text))], np.int64)
+        return [terms[row] for row in numbers]
 
 
 @dataclass(frozen=True)
