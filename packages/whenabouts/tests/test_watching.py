@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,18 +137,23 @@ def test_another_film_does_not_have_a_half_copied_one_read(
     assert (summary.added, summary.failed) == (2, [])
 
 
-def test_a_folder_that_may_not_be_read_for_a_moment_counts_as_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_folder_that_may_not_be_read_for_a_moment_or_is_away_loses_nothing(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "a.vtt").write_text("")
-    assert watching._has_entries(tmp_path)
-    assert not watching._has_entries(tmp_path / "gone")
+    corpus, real = Corpus(tmp_path / "c.corpus", create=True), os.scandir
+    assert watching._indexed(corpus, [folder], {"processes": 1}).added == 1
 
-    def refused(folder: Path) -> Iterator[Path]:
-        raise PermissionError(13, "Permission denied", str(folder))
+    def refused(path: Any = ".") -> Any:
+        if Path(path) == folder:
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
 
-    monkeypatch.setattr(Path, "iterdir", refused)
-    assert not watching._has_entries(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", refused)
+        assert watching._indexed(corpus, [folder], {"processes": 1}).pruned == []
+    folder.rename(tmp_path / "away")
+    assert watching._indexed(corpus, [folder], {"processes": 1}).pruned == []
+    assert len(corpus.videos()) == 1
 
 
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:

@@ -458,7 +458,9 @@ def test_the_given_video_is_that_of_the_first_judgement_above_grade_zero(tmp_pat
 
 def test_a_run_of_which_the_protocol_measures_nothing_is_refused() -> None:
     run = MemoryRun.from_run(answer(p="vv", q="ww"), task="SVMR")
-    with pytest.raises(UsageError, match="it has only SVMR, of which rvmr measures nothing; vcmr does"):
+    with pytest.raises(
+        UsageError, match="it has only SVMR, and rvmr has no metric of that; use the protocol vcmr"
+    ):
         evaluate(TWO, run, protocol="rvmr")
 
 

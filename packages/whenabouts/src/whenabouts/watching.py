@@ -109,14 +109,7 @@ def _may_matter(path: Path) -> bool:
 
 
 def _indexed(corpus: Corpus, folders: Sequence[Path], options: dict[str, Any]) -> Summary:
-    return corpus.add(*folders, wait=True, prune=all(map(_has_entries, folders)), **options)
-
-
-def _has_entries(folder: Path) -> bool:
-    try:
-        return any(folder.iterdir())
-    except OSError:  # gone or unreadable, perhaps for a moment
-        return False
+    return corpus.add(*folders, wait=True, prune=True, **options)
 
 
 class _Arriving:

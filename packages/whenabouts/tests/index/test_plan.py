@@ -162,6 +162,21 @@ def test_names_that_other_videos_had_are_followed(folder: VideoFolder, moves: li
     assert not plan.work and places(plan) == moved and len(plan.renamed) == len(moved)
 
 
+@pytest.mark.slow
+def test_thousands_of_names_that_move_up_by_one_are_followed(folder: VideoFolder) -> None:
+    names = [f"{number:04}.mp4" for number in range(1500)]
+    for name in names:
+        folder.write(name)
+    folder.index()
+    for old, new in zip(reversed(names), reversed([*names[1:], "1500.mp4"]), strict=True):
+        (folder.folder / old).rename(folder.folder / new)
+    plan = folder.plan()
+    assert not plan.work and len(plan.renamed) == len(names)
+    (folder.folder / "1500.mp4").unlink()
+    lost = folder.plan()
+    assert not lost.renamed and len(lost.work) == len(names) - 1, "each name keeps its id if one is lost"
+
+
 def test_a_video_in_the_place_of_one_that_is_lost_keeps_the_id_of_the_place(folder: VideoFolder) -> None:
     a, b = folder.write("a.mp4"), folder.write("b.mp4")
     folder.index()

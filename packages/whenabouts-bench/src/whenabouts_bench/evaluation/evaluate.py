@@ -203,22 +203,28 @@ def evaluate(
         run = formats.open_run(run, run_format, annotations)
     elif isinstance(run, Mapping):
         run = MemoryRun.from_run(run)
-    lists = answered_by(run, annotations.given_videos)
+    lists = answered_by(run, annotations.first_videos)
     if chosen.given_video and "VCMR" not in lists and "SVMR" in lists:
         lists = {**lists, "VCMR": lists["SVMR"]}
     chosen_metrics = metrics_of(chosen, metrics)
     if not metrics:
-        chosen_metrics = tuple(
-            metric for metric in chosen_metrics if _is_shown(metric, lists, annotations, run)
-        )
-        if not chosen_metrics:
-            raise UsageError(
-                f"{run.name}: it has only {', '.join(lists)}, of which {chosen.name} measures nothing; vcmr "
-                f"does, and so does --metric{_why(run)}"
-            )
+        chosen_metrics = _shown(chosen_metrics, chosen, lists, annotations, run)
     _refuse_unreached_grade(annotations, chosen_metrics)
     pools = _pools(annotations, judged_iou)
     return _evaluated(annotations, run, lists, chosen_metrics, chosen, strict, pools)
+
+
+def _shown(
+    metrics: tuple[Metric, ...], protocol: Protocol, lists: Lists, annotations: Annotations, run: RunSource
+) -> tuple[Metric, ...]:
+    """The metrics of a protocol that a run's lists answer. Raises UsageError if there are none."""
+    shown = tuple(metric for metric in metrics if _is_shown(metric, lists, annotations, run))
+    if not shown:
+        raise UsageError(
+            f"{run.name}: it has only {', '.join(lists)}, and {protocol.name} has no metric of that; use the "
+            f"protocol vcmr, or name metrics (--metric){_seems_given(run)}"
+        )
+    return shown
 
 
 def _pools(annotations: Annotations, judged_iou: float | None) -> tuple[float, float] | None:
@@ -357,8 +363,9 @@ def _of_grades(metrics: tuple[Metric, ...], truth: Truth) -> Iterator[str]:
             yield f"{NO_MOMENT_OF_GRADE} {grade:g} or more, which count as 0: {lost:,}."
 
 
-def _why(source: RunSource) -> str:
-    return f"; {_SEEMS_GIVEN}" if source.answered is None else ""
+def _seems_given(run: RunSource) -> str:
+    """What is added to an error about a run that does not say its task."""
+    return f"; {_SEEMS_GIVEN}" if run.answered is None else ""
 
 
 def _columns_by_list(metrics: tuple[Metric, ...], lists: Lists, source: RunSource) -> dict[Task, list[int]]:
@@ -372,7 +379,8 @@ def _columns_by_list(metrics: tuple[Metric, ...], lists: Lists, source: RunSourc
         elif not _ranked_corpus(lists):
             held = ", ".join(task for task in lists if task != "VCMR")
             raise UsageError(
-                f"{source.name}: it has only {held}, which {metric.name!r} does not read{_why(source)}"
+                f"{source.name}: it has only {held}, which {metric.name!r} does not read"
+                f"{_seems_given(source)}"
             )
     return columns or {source.tasks[0]: []}
 

@@ -86,7 +86,13 @@ class Annotations:
 
     @cached_property
     def given_videos(self) -> Mapping[str, str]:
-        """Query id -> the video of that judgement, which SVMR searches."""
+        """Query id -> the video that SVMR searches: that of `first_videos`, or the only video of its pool."""
+        pools = {query_id: videos[0] for query_id, videos in self.pools.items() if len(videos) == 1}
+        return {**pools, **self.first_videos}
+
+    @cached_property
+    def first_videos(self) -> Mapping[str, str]:
+        """Query id -> the video of its `first_judgements`; without queries that are not judged."""
         rows = self.first_judgements
         pairs = zip(self.query[rows].tolist(), self.video[rows].tolist(), strict=True)
         return {self.queries[query].id: self.videos[video].id for query, video in pairs}

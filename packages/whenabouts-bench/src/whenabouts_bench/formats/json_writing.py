@@ -25,15 +25,6 @@ def whole_as_int(number: float) -> int | float:
     return int(number) if number.is_integer() and abs(number) <= 1 << 53 else number
 
 
-def given_videos(annotations: Annotations | None) -> dict[str, str]:
-    """Query id -> its given video: that of the judgements, or the only video of its pool."""
-    if annotations is None:
-        return {}
-    pools = annotations.pools.items()
-    given = {query_id: video_ids[0] for query_id, video_ids in pools if len(video_ids) == 1}
-    return given | dict(annotations.given_videos)
-
-
 def query_texts(annotations: Annotations | None) -> dict[str, str]:
     """Query id -> text."""
     return {query.id: query.text for query in annotations.queries} if annotations else {}

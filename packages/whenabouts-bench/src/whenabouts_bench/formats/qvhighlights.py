@@ -21,7 +21,6 @@ from whenabouts.types import UsageError
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations, Floats, judgement_rows
 from whenabouts_bench.formats.json_records import Finite, Id, NotNegative, Origin, Text, Times, read_records
 from whenabouts_bench.formats.json_writing import (
-    given_videos,
     id_as_number,
     query_texts,
     video_durations,
@@ -156,7 +155,7 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
     Raises UsageError for a query that is judged in several videos, and if no query has a given video.
     """
     losses = Losses(path)
-    seconds, given = video_durations(annotations), given_videos(annotations)
+    seconds, given = video_durations(annotations), annotations.given_videos
     windows: dict[int, list[list[float]]] = {}
     for number, video, start, end, _ in judgement_rows(annotations):
         query_id, video_id = annotations.queries[number].id, annotations.videos[video].id
@@ -192,7 +191,7 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
     losses = Losses(path)
     _, blocks = list_to_write(source, losses, ("SVMR", "VCMR", "VR"), says=("SVMR",))
     saliency = source.saliency() if _has_saliency(source) else {}
-    sentences, given = query_texts(annotations), given_videos(annotations)
+    sentences, given = query_texts(annotations), annotations.given_videos if annotations else {}
     with write_atomically(path) as stream:
         for block in blocks:
             for query_id, rows in rows_of(block):

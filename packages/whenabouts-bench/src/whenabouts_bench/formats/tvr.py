@@ -28,7 +28,6 @@ from whenabouts_bench.formats.didemo import judge_agreed
 from whenabouts_bench.formats.json_records import Finite, Id, NotNegative, Origin, Text, Times, read_records
 from whenabouts_bench.formats.json_writing import (
     ListWriter,
-    given_videos,
     id_as_number,
     query_texts,
     video_durations,
@@ -289,7 +288,7 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
     losses.count(
         "judgements are further ones of a query, of which the released evaluation reads one", repeated
     )
-    seconds, given = video_durations(annotations), given_videos(annotations)
+    seconds, given = video_durations(annotations), annotations.given_videos
     unjudged = np.setdiff1d(np.arange(len(annotations.queries)), annotations.query).tolist()
     queries, videos = annotations.queries, annotations.videos
     lines = (
@@ -320,7 +319,7 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
     losses = Losses(path)
     if annotations is None:
         losses.count("the texts are left out (the judgements are needed)")
-    lists = answered_by(source, given_videos(annotations))
+    lists = answered_by(source, annotations.given_videos if annotations else {})
     indices: dict[str, int] = {}
     with write_atomically(path) as stream:
         stream.write(b"{")
@@ -348,7 +347,7 @@ def _entries(
 ) -> Iterator[dict[str, Any]]:
     """The entries of a task's list, read from the list `held`; adds videos to `indices`."""
     sentences = query_texts(annotations)
-    unanswered = set(given_videos(annotations))
+    unanswered = set(annotations.given_videos if annotations else ())
     for block in source.blocks(held):
         if task != "VR":
             losses.count(NO_TIMES, int(np.isnan(block.start).sum()))

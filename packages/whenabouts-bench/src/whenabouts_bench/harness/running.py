@@ -20,7 +20,6 @@ from whenabouts_bench.evaluation.evaluate import Evaluation, evaluate
 from whenabouts_bench.evaluation.metrics import Metric, metrics_of
 from whenabouts_bench.evaluation.protocols import Protocol, find_protocol
 from whenabouts_bench.formats.annotations import Annotations
-from whenabouts_bench.formats.json_writing import given_videos
 from whenabouts_bench.formats.runs import RunBlock, rows_of
 from whenabouts_bench.formats.runs import Task as RunList
 from whenabouts_bench.harness.answers import (
@@ -138,7 +137,7 @@ class _ListCollector:
     def __init__(self, task: Task, system: Any, facts: OfSystem, annotations: Annotations) -> None:
         self.task, self.system, self.methods, self.name = task, system, facts.methods, facts.name
         self.spent, self.queried = Spent(), 0
-        given = given_videos(annotations)
+        given = annotations.given_videos
         pools = annotations.pools
         self._all = [
             BenchQuery(query.id, query.text, pools.get(query.id, ())) for query in annotations.queries
@@ -208,7 +207,7 @@ class _ListCollector:
 def _clusters(annotations: Annotations) -> dict[str, int]:
     """Query id -> the number of its video; for an unanswerable query, the given video."""
     codes = {video.id: number for number, video in enumerate(annotations.videos)}
-    unanswerable = given_videos(annotations).items() - annotations.given_videos.items()
+    unanswerable = annotations.given_videos.items() - annotations.first_videos.items()
     return clusters_of(annotations) | {query_id: codes[video] for query_id, video in unanswerable}
 
 
@@ -238,12 +237,12 @@ def _rejection(
 
     They cover the evaluated queries and those without a judgement.
     """
-    judged = annotations.given_videos.keys()
+    judged = annotations.first_videos.keys()
     listed = next(iter(answered.lists))
     left_out = judged - set(evaluation.query_ids)
     ids = [query.id for query in annotations.queries if query.id not in left_out]
     if listed == "SVMR":
-        given = given_videos(annotations)
+        given = annotations.given_videos
         ids = [query_id for query_id in ids if query_id in given]
     has_answer = np.array([query_id in judged for query_id in ids], bool)
     block = answered.lists[listed]

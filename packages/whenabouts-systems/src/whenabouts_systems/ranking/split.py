@@ -176,7 +176,7 @@ def joined_runs(parts: Sequence[MemoryRun]) -> MemoryRun:
 
 def given_videos(annotations: Annotations) -> Mapping[str, str]:
     """Query id -> its given video in SVMR: that of its first judgement with a relevance above 0."""
-    return annotations.where(annotations.relevance > 0).given_videos
+    return annotations.where(annotations.relevance > 0).first_videos
 
 
 @dataclass(frozen=True)

@@ -125,17 +125,9 @@ class CorpusTools:
             within: only in this video, by its id or file name
             skip: how many places to skip, to continue a list
         """
-        words = phrase.replace('"', " ").strip()
-        if not words:
-            raise UsageError("the phrase is empty; give the words that are said")
-        result = self._open().search(
-            f'"{words}"',
-            k=_checked("k", k, 1, MOST_MOMENTS),
-            within=_names(within),
-            all=True,
-            skip=_checked("skip", skip, 0),
-        )
-        return self._answer(result)
+        quoted = '"' + phrase.replace('"', " ").strip() + '"'
+        count = _checked("k", k, 1, MOST_MOMENTS)
+        return self._answer(self._open().search(quoted, k=count, within=_names(within), all=True, skip=skip))
 
     def show(self, what: str, pictures: int = 1) -> list[Any]:
         """Show the facts, the words and pictures of a video or of a moment VIDEO@START-END.
@@ -457,8 +449,6 @@ def _free(folder: Path, name: str) -> Path:
 
 
 def _names(within: str | None) -> list[str]:
-    if within is not None and not within.strip():
-        raise UsageError("within is empty; name a video by its id or file name, or leave it out")
     return [] if within is None else [within]
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 _TOGETHER = (
-    "each command first measures how sure answers of these corpora together are, which takes a while; "
-    "`whenabouts serve` does it once"
+    "each command that searches several corpora first measures how often their answers are right, which "
+    "takes a while; `whenabouts serve` measures it once"
 )
 
 
@@ -58,7 +58,7 @@ def corpus_and_search(options: argparse.Namespace) -> tuple[Corpus, SearchOption
     )
     if model is not None:
         encoded_with(corpus, model, retriever, segments)
-    elif len(corpus.places) > 1 and not options.all:
+    elif len(corpus.places) > 1:
         print_notes([_TOGETHER])
     return corpus, search_options
 

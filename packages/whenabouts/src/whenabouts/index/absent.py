@@ -98,8 +98,7 @@ class AbsentFiles:
                 _is_under(record.path, unseen) or (unseen and _is_under(str(_real(record.path)), unseen))
             )
         ]
-        self.readmitted: list[RemovedFile] = []
-        self.readmitted_ids: dict[Path, str] = {}
+        self.readmitted: dict[Path, RemovedFile] = {}
         self._again = again
         self._removed_by_size: dict[int, list[RemovedFile]] = defaultdict(list)
         self._left_by: dict[Path, set[Path]] = defaultdict(set)
@@ -117,8 +116,7 @@ class AbsentFiles:
             if is_same or (removed.content_hash and hash_of(file.path) == removed.content_hash):
                 if not self._again:
                     return True
-                self.readmitted.append(removed)
-                self.readmitted_ids[file.path] = removed.video_id
+                self.readmitted[file.path] = removed
         return False
 
     def found_elsewhere(self, path: Path) -> None:

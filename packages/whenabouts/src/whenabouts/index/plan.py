@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -199,11 +200,8 @@ def make_plan(
     `prune` removes rows of lost files.
     """
     records = list(ledger)
-    absent = AbsentFiles(findings, records, removed, again=again)
-    planner = _Planner(findings.files, records, settings, streams, absent)
-    # Of new copies, one with subtitles beside it comes first. Transcripts come when renames are known.
-    for file in sorted(findings.files, key=lambda file: (file.kind == "transcript", not file.sidecars)):
-        planner.place(file, retry=retry)
+    planner = _Planner(records, settings, streams, AbsentFiles(findings, records, removed, again=again))
+    planner.place_all(findings.files, retry=retry)
     gone = [] if retry else planner.mark_gone()
     pruned, prune_notes = planner.remove(gone, findings) if prune else ([], [])
     work = planner.numbered(findings)
@@ -221,7 +219,7 @@ def make_plan(
         removed_before=planner.removed_before,
         gone=tuple(gone),
         pruned=tuple(pruned),
-        readmitted=tuple(planner.absent.readmitted),
+        readmitted=tuple(planner.absent.readmitted.values()),
         estimate=estimated(work, streams, settings.transcribe or "", in_corpus=len(records)),
         media_files=sum(f.kind == "media" for f in findings.files),
         transcripts=sum(f.kind == "transcript" for f in findings.files),
@@ -247,16 +245,13 @@ class _Planner:
 
     def __init__(
         self,
-        files: Iterable[SourceFile],
         ledger: list[VideoRecord],
         settings: Settings,
         streams: Sequence[StreamRun],
         absent: AbsentFiles,
     ) -> None:
         self._settings = settings
-        self._found_by_size: dict[int, list[SourceFile]] = defaultdict(list)
-        for file in files:
-            self._found_by_size[file.size].append(file)
+        self._found_by_look: dict[tuple[int, int], list[SourceFile]] = defaultdict(list)
         self.absent = absent
         self._streams = streams
         self._by_path: dict[str, VideoRecord] = {}
@@ -279,8 +274,15 @@ class _Planner:
         self._ignored_subtitles: list[tuple[SourceFile, Path]] = []
         self.unchanged = self.failed_before = self.removed_before = self.described = 0
 
-    def place(self, file: SourceFile, *, retry: bool) -> None:
-        """Decide what to do with one file."""
+    def place_all(self, files: Sequence[SourceFile], *, retry: bool) -> None:
+        """Decide what to do with each file."""
+        for file in files:
+            self._found_by_look[file.size, file.modified_ns].append(file)
+        # Of new copies, one with subtitles beside it comes first. Transcripts come when renames are known.
+        for file in sorted(files, key=lambda file: (file.kind == "transcript", not file.sidecars)):
+            self._place(file, retry=retry)
+
+    def _place(self, file: SourceFile, *, retry: bool) -> None:
         record = self._by_path.get(str(file.path))
         if retry:
             if record is not None and record.state == "failed":
@@ -293,24 +295,32 @@ class _Planner:
             _looks_alike(file, record) or self._has_content_of(file.path, record)
         ):
             self._place_same(file, record)
-        elif self._has_moved(record):
+        elif record.video_id in self._moved_away:
             self._place_new(file)
         else:
             self._read_whole(file, record, "changed")
 
-    def _has_moved(self, record: VideoRecord, on_the_way: frozenset[str] = frozenset()) -> bool:
-        """Whether a row's content, with its old time, is at another path, whose own video moved in turn.
+    @cached_property
+    def _moved_away(self) -> set[str]:
+        """Ids of videos whose content, with its old time, is at another path.
 
-        `on_the_way` are ids of videos on the way here: exchanged names lead back to them.
+        If a video was at that path, it moved away in turn; names that were exchanged lead back.
         """
-        for file in self._found_by_size.get(record.size, ()):
+        owners = {
+            record.video_id: [own and own.video_id for own in self._owners_of_content(record)]
+            for record in self._by_path.values()
+        }
+        moved = {video_id for video_id, those in owners.items() if those}
+        while stay := {one for one in moved if not any(own is None or own in moved for own in owners[one])}:
+            moved -= stay
+        return moved
+
+    def _owners_of_content(self, record: VideoRecord) -> Iterator[VideoRecord | None]:
+        """For each other path with the content of a row, and its old time: the row of that path, or None."""
+        for file in self._found_by_look.get((record.size, record.modified_ns), ()):
             own = self._by_path.get(str(file.path))
-            is_candidate = _looks_alike(file, record) and not (own and _looks_alike(file, own))
-            if is_candidate and self._has_content_of(file.path, record):
-                chain = on_the_way | {record.video_id}
-                if own is None or own.video_id in chain or self._has_moved(own, chain):
-                    return True
-        return False
+            if not (own and _looks_alike(file, own)) and self._has_content_of(file.path, record):
+                yield own
 
     def _place_new(self, file: SourceFile) -> None:
         """Place a path without a video, or whose video moved away: a new video, a renamed one, or a copy."""
@@ -531,7 +541,7 @@ class _Planner:
                 streams=tuple(run.name for run in streams),
                 record=record,
                 words_signature=self._signature(file),
-                video_id=self.absent.readmitted_ids.get(file.path, ""),
+                video_id=again.video_id if (again := self.absent.readmitted.get(file.path)) else "",
                 supersedes=tuple(row.video_id for row in beside if row and row.kind == "transcript"),
             )
         )

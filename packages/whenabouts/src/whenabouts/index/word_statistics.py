@@ -8,7 +8,6 @@ the best, even if its score changed by the largest possible factor.
 
 from __future__ import annotations
 
-import itertools
 import math
 import unicodedata
 from collections import Counter, defaultdict
@@ -30,8 +29,6 @@ _LONGEST_WORD = 40
 _WIDER = 4
 # Most clips of a table whose terms stay in memory, about 1 kB each.
 _MOST_KEPT = 50_000
-_NUMBERS: dict[str, int] = {}
-_NEXT = itertools.count()
 
 
 @lru_cache(maxsize=1 << 17)
@@ -44,11 +41,9 @@ def term_of(word: str) -> str:
     return unicodedata.normalize("NFKC", "".join(sign for sign in signs if not unicodedata.combining(sign)))
 
 
-@lru_cache(maxsize=1 << 17)
 def _number_of(word: str) -> int:
-    """The number of a word's term, the same in all tables of a process."""
-    # Two threads may take a number each; the first to store its own decides.
-    return _NUMBERS.setdefault(term_of(word), next(_NEXT))
+    """A number for a word's term: of 64 bits, so two terms share one with negligible probability."""
+    return hash(term_of(word))
 
 
 def _words(context: str) -> list[str]:

@@ -83,7 +83,7 @@ def listed_as_shown(
 ) -> tuple[list[FileMoment], Sources]:
     """(the moments with file names as clients may see them, the files that the export may read).
 
-    Reading another file raises the ServerError that says why not.
+    Reading a file that may not be read raises a ServerError with the reason.
     """
     records = {moment.video_id: record_of(corpus, moment.video_id) for moment in moments}
     names = {video_id: service.paths.of_file(record) for video_id, record in records.items()}
