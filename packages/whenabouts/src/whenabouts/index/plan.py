@@ -311,7 +311,7 @@ class _Planner:
             for record in self._by_path.values()
         }
         moved = {video_id for video_id, those in owners.items() if those}
-        while stay := {one for one in moved if not any(own is None or own in moved for own in owners[one])}:
+        while stay := {id for id in moved if not any(own is None or own in moved for own in owners[id])}:
             moved -= stay
         return moved
 
