@@ -122,6 +122,7 @@ def test_whenabouts_is_measured_with_a_reranker_and_other_words(folder: Path) ->
     assert asked >= 1 and results.metrics["VR R@1"].mean is not None
 
 
+@pytest.mark.slow
 def test_a_rewriter_that_is_away_ends_the_run_and_one_elsewhere_needs_a_yes(folder: Path) -> None:
     away = pytest.raises(UsageError, match="401")
     with chat_server(Reply(b"{}", status=401)) as server, uncalibrated(), away:

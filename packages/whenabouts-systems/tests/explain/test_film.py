@@ -58,6 +58,7 @@ def test_words_are_those_of_the_index_and_frames_those_of_the_file(corpus: Corpu
     assert film.notes == ()
 
 
+@pytest.mark.slow
 def test_a_candidate_moment_has_the_frame_of_its_middle_if_its_video_has_a_picture(corpus: Corpus) -> None:
     told_of = told(corpus, "nasa_13013.mp4")
     seen, heard = (corpus.resolve(name) for name in ("nasa_13013.mp4", "nasa_audio_only.mp3"))

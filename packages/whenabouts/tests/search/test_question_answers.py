@@ -58,6 +58,7 @@ def labels(result: SearchResult) -> list[str]:
 BELLS = [("lecture-10", 2 * GAP), ("lecture-2", GAP), ("lecture-2", 4 * GAP)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("event", ["the lighthouse bell rings", '"bell rings"'])
 def test_first_last_and_every_are_in_order_of_time(corpus: Corpus, event: str) -> None:
     first, last, every = (

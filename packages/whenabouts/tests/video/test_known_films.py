@@ -131,6 +131,12 @@ FILMS = {
     "film.mov": (Plan(NTSC24, audio="pcm_s16le", base=Fraction(1, 24_000)), 0),
     "below_0.webm": (replace(WEBM, offset=-0.5, container=BELOW_0), 0.007),
 }
+# The others are slow tests: a film of each container, and each way of telling times once.
+QUICK = {
+    *("plain.mp4", "late.mkv", "late.mov", "late.ts", "late.flv", "edit_list.mp4", "uneven.mkv", "gap.webm"),
+    *("sound_later.ts", "pictures_later.mpg", "interlaced.mp4", "turned.mp4", "two_tracks.mkv", "wrap.ts"),
+    *("decoding_times.avi", "silence.asf", "sound_longer.mkv", "fragments_late.mp4", "film.mov"),
+}
 SPANS = [pytest.param(span, marks=pytest.mark.slow) for span in ((0.0, 1.4), (8.25, 9.3))] + [(2.25, 3.3)]
 SOUGHT = [pytest.param(at, marks=pytest.mark.slow) for at in (0.0, 3.3, 8.77, 11.2)] + [5.02]
 
@@ -163,7 +169,10 @@ class Film:
         return [self.stored[0], *(row for row in self.stored if row[0] <= instant + 0.001)][-1]
 
 
-@pytest.fixture(scope="module", params=FILMS)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in FILMS],
+)
 def film(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Film:
     plan, early = FILMS[request.param]
     path = write(tmp_path_factory.mktemp("films") / request.param, plan)
