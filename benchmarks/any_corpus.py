@@ -65,8 +65,8 @@ from whenabouts.index.lookup import words_of
 from whenabouts.search.answer_probability import ProbableMoments
 from whenabouts.search.moments import StreamAnswer
 from whenabouts.search.phrases import parsed_query
+from whenabouts.search.rank import judged, literal_in
 from whenabouts.search.searcher import Searcher
-from whenabouts.search.verdict import judged, literal_in
 from whenabouts.types import ScoredMoment
 from whenabouts.video.cues import read_cue_file
 from whenabouts_bench.harness.rejection import auroc, calibration_error

@@ -234,9 +234,7 @@ def _way(
 ) -> dict[str, Any]:
     """The stated confidence of the first moment and of the first five, and the rank of the first hit."""
     ranked = rank(answers, searcher.measured.chance, unsaid)
-    probable = searcher.ranking.with_probabilities(
-        query.text, ranked, answers, searcher.measured.languages, 10
-    )
+    probable = searcher.ranking.with_probabilities(query.text, ranked, answers, 10)
     moments = probable.moments
     return {
         "stated": round((moments[0].confidence or 0.0) if moments else 0.0, 4),

@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 from benchmarks import plain_evaluation as plain
 from benchmarks.machine import describe_machine
+from benchmarks.pool_moments import best_moments
 from numpy.typing import NDArray
 
 from whenabouts.overlap import suppress
 from whenabouts_bench.evaluation.evaluate import evaluate
-from whenabouts_bench.evaluation.proposals import best_moments
 from whenabouts_bench.evaluation.protocols import PROTOCOLS
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts_bench.formats.runs import MemoryRun, RunBlock, Task

@@ -70,6 +70,12 @@ PAIRS = (
     ("PREM", CONQUER),
     ("PREM", "PREM, videos of XML"),
     *((f"XML +SL, {reading}", other) for reading in ("logits", "shift") for other in ("XML +SL", BASELINE)),
+    ("HERO's head", BASELINE),
+    ("MMN", BASELINE),
+    ("SQuiDNet, videos of PREM's retriever", BASELINE),
+    ("QD-DETR, videos of PREM's retriever", BASELINE),
+    ("QD-DETR, videos of PREM's retriever", "MMN"),
+    ("QD-DETR, videos of MS-SL", "QD-DETR, videos of PREM's retriever"),
 )
 """Differences beside those from XML; pairs with one training in common get intervals over videos only."""
 METRICS = (

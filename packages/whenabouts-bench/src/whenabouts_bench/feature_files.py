@@ -18,24 +18,19 @@ class FeatureSource(Protocol):
     @property
     def width(self) -> int:
         """The number of values in a row."""
-        ...
 
     @property
     def fingerprint(self) -> Any:
         """The encoder of the features, the hash of its weights, and more; None if the file does not say."""
-        ...
 
     def __contains__(self, item: object) -> bool:
         """Whether there are rows of an item."""
-        ...
 
     def ids(self) -> Iterable[str]:
         """The ids of all items."""
-        ...
 
     def get(self, item: str) -> NDArray[Any]:
         """(T, D) the rows of an item. Raises KeyError for an unknown item, FormatError for invalid rows."""
-        ...
 
 
 def open_features(path: str | Path) -> AbstractContextManager[FeatureSource]:

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.pool_moments import BestMoments, best_moments
 from numpy.typing import NDArray
 
 from whenabouts.overlap import suppress, temporal_iou
 from whenabouts_bench import formats
 from whenabouts_bench.evaluation.evaluate import Evaluation, evaluate
-from whenabouts_bench.evaluation.proposals import BestMoments, best_moments
 from whenabouts_bench.evaluation.protocols import PROTOCOLS, Protocol
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts_bench.formats.runs import MemoryRun, RunBlock, Task

@@ -18,8 +18,7 @@ from whenabouts.intake.files import FormatError
 from whenabouts.overlap import temporal_iou
 from whenabouts.types import Judgement, Moment, Run, ScoredMoment, UsageError
 from whenabouts_bench.evaluation.bounds import BOUNDS
-from whenabouts_bench.evaluation.compared_pools import possible_difference
-from whenabouts_bench.evaluation.comparison import Settings, compare
+from whenabouts_bench.evaluation.comparison import Settings, compare, possible_difference
 from whenabouts_bench.evaluation.evaluate import Evaluation, evaluate
 from whenabouts_bench.evaluation.metrics import MEASURES
 from whenabouts_bench.evaluation.protocols import PROTOCOLS, Protocol
@@ -265,9 +264,9 @@ def test_a_comparison_says_when_the_unjudged_answers_could_turn_it() -> None:
     other = evaluation("other", [OPEN] * 20)
     told = compare([old, new, other], None, settings=Settings(resamples=400))
     assert told.unjudged is not None
-    assert told.unjudged.possible("R@1,IoU=0.5", "new", "old") == (0.45, 1.0)
+    assert told.unjudged.limits["R@1,IoU=0.5", "new", "old"] == (0.45, 1.0)
     assert told.unjudged.settled("R@1,IoU=0.5", "new", "old")
-    assert told.unjudged.possible("R@1,IoU=0.5", "other", "old") == (0.0, 1.0)
+    assert told.unjudged.limits["R@1,IoU=0.5", "other", "old"] == (0.0, 1.0)
     assert not told.unjudged.settled("R@1,IoU=0.5", "other", "old")
     table = "\n".join(told.table())
     assert "not judged: 11 of 20 answers of new, 20 of 20 answers of other; without these:" in table
@@ -324,7 +323,7 @@ def test_a_shared_answer_turns_nothing() -> None:
     new = evaluation("new", [OPEN] * 9 + [RIGHT])
     told = compare([old, new], None, settings=Settings(resamples=400))
     assert told.unjudged is not None
-    assert told.unjudged.possible("R@1,IoU=0.5", "new", "old") == (0.0, 0.1)
+    assert told.unjudged.limits["R@1,IoU=0.5", "new", "old"] == (0.0, 0.1)
 
 
 def test_condensed_differences_have_the_intervals_and_tests_of_the_condensed_values() -> None:

@@ -26,12 +26,12 @@ def table(path: Path, pairs: dict[str, tuple[int, ...]]) -> Path:
 @pytest.mark.parametrize("grades", [*itertools.combinations_with_replacement(range(5), 4)])
 def test_four_grades_mean_the_trimmed_rule_in_any_order(grades: tuple[int, ...]) -> None:
     orders = [consensus_of_set(order) for order in itertools.permutations(grades)]
-    outcomes = {(final.grade, final.is_discarded) for final in orders}
+    outcomes = {(final.grade, final.missing) for final in orders}
     assert len(outcomes) == 1
     # In an order in which the first two do not agree it is the rule that annotators are asked by.
     asked = next((o for o in itertools.permutations(grades) if abs(o[0] - o[1]) > 1), None)
     if asked is not None:
-        assert outcomes == {(consensus(asked).grade, consensus(asked).is_discarded)}
+        assert outcomes == {(consensus(asked).grade, consensus(asked).missing)}
 
 
 def test_a_table_comes_to_counts_and_final_grades(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from whenabouts.types import UsageError
 from whenabouts_bench.relevance import finding
-from whenabouts_bench.relevance.finding import Parts, listed_pairs, reached_captions, vector_pairs
+from whenabouts_bench.relevance.finding import listed_pairs, reached_captions, vector_pairs
 from whenabouts_bench.relevance.pairs import PairSettings
 from whenabouts_bench.relevance.units import DETECTORS, Units, detector_of, units_of
 
@@ -81,7 +81,9 @@ def test_relevance_is_mutual_and_everything_is_relevant_to_itself(
     vectors = draw.normal(size=(8, 3)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     units = draw.integers(0, 8, int(starts[-1])).astype(np.int32)
-    bits = reached_captions(Parts(starts, units, vectors), threshold)
+    texts = tuple(map(str, range(8)))
+    parts = Units((), np.zeros(0, np.int32), ("caption",) * captions, starts, units, texts, vectors)
+    bits = reached_captions(parts, threshold)
     matrix = np.unpackbits(bits, axis=1)
     assert not matrix[:, captions:].any()
     matrix = matrix[:, :captions]
@@ -96,12 +98,15 @@ def test_the_threshold_itself_is_reached(encoder: Any, extractor: Any, queries: 
     assert len(pairs.kept.arrays()["columns"]) == 3
 
 
-def test_too_many_pairs_are_refused_with_their_number_and_a_remedy(queries: Any, encoder: Any) -> None:
+def test_too_many_pairs_are_refused_with_their_number_and_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, queries: Any, encoder: Any
+) -> None:
+    monkeypatch.setattr(finding, "MOST_PAIRS", 10)
     units = units_of(queries, detector_of("sent"), None, encoder)
     with pytest.raises(
         UsageError, match=r"pairs of captions are relevant \(.* %\), and at most 10 are listed.*--as vectors"
     ):
-        listed_pairs(units, settings_of("sent", 0.1), most_pairs=10)
+        listed_pairs(units, settings_of("sent", 0.1))
 
 
 def test_too_many_captions_are_refused_before_any_work(

@@ -192,15 +192,15 @@ def test_recordings_are_found_by_name_with_or_without_ending_and_doubtful_ones_r
     samples: Path, tmp_path: Path
 ) -> None:
     shutil.copy(samples / "flower.webm", tmp_path / "flower.webm")
-    assert files_of_videos(seen(("flower", "frog")), tmp_path) == {"flower": tmp_path / "flower.webm"}
+    assert files_of_videos(["flower", "frog"], tmp_path) == {"flower": tmp_path / "flower.webm"}
     with pytest.raises(UsageError, match=r"has no frames of 1 of 2 videos of seen, such as 'frog'"):
         video_scorer(seen(("flower", "frog")), tmp_path, "any", 4)
     with pytest.raises(UsageError, match="nowhere: is not a folder"):
-        files_of_videos(seen(SEEN), tmp_path / "nowhere")
+        files_of_videos(SEEN, tmp_path / "nowhere")
     (tmp_path / "again").mkdir()
     shutil.copy(samples / "flower.webm", tmp_path / "again" / "flower.webm")
     with pytest.raises(UsageError, match=r"'flower' may be '.*' or '.*'; keep one"):
-        files_of_videos(seen(("flower",)), tmp_path)
+        files_of_videos(["flower"], tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError
 from whenabouts_systems.features import all_layouts, layout_names, layout_summaries, open_features, outline_of
 from whenabouts_systems.features.layouts.store import convert_to_store
-from whenabouts_systems.features.location import FeatureLocation
+from whenabouts_systems.features.source import FeatureLocation
 
 Variant = tuple[str, Maker]
 

@@ -447,8 +447,7 @@ def test_a_fingerprint_that_makes_no_sense(tmp_path: Path, variant: str, facts: 
 
 
 def test_a_reader_that_reads_another_shape_than_it_announced_is_caught(tmp_path: Path) -> None:
-    from whenabouts_systems.features.location import OpenOptions
-    from whenabouts_systems.features.source import UnreadArray
+    from whenabouts_systems.features.source import OpenOptions, UnreadArray
 
     class Liar(FeatureSource):
         layout = "liar"

@@ -24,7 +24,7 @@ from whenabouts_systems.models.parts.window_targets import true_windows
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryEncoding, VideoEncoding
 from whenabouts_systems.released.checkpoint_file import Checkpoint
 from whenabouts_systems.released.settings import Overrides, Released
-from whenabouts_systems.training.window_labels import WindowLabels, sources_of
+from whenabouts_systems.training.labels import WindowLabels, sources_of
 
 SYSTEMS = (
     "moment_detr",

@@ -1,7 +1,8 @@
-"""Negatives as a released program drew them, in place of our own draws (MS-SL, GMMFormer)."""
+"""Negatives as a released program drew them, in place of our own draws."""
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -12,8 +13,23 @@ from whenabouts_systems.models.parts import partial_relevance
 from whenabouts_systems.models.parts.ranking_loss import Negatives, draw_negatives
 
 
+def negatives_at(ranks: Tensor, scores: Tensor, allowed: Tensor) -> Negatives:
+    """The allowed negative of each row of `scores` (A, C) with a rank (A,), 0 being the highest."""
+    order = scores.detach().masked_fill(~allowed, -torch.inf).argsort(dim=1, descending=True, stable=True)
+    chosen = order.gather(1, ranks[:, None])
+    return Negatives(scores.gather(1, chosen)[:, 0], allowed.sum(1) > ranks)
+
+
+def draw_these(monkeypatch: pytest.MonkeyPatch, system: ModuleType, *ranks: Tensor) -> None:
+    """Let the draws of a system's module, in their order, be the negatives with these ranks."""
+    left = iter(ranks)
+    monkeypatch.setattr(
+        system, "draw_negatives", lambda scores, allowed, _: negatives_at(next(left), scores, allowed)
+    )
+
+
 class ReleasedDraws:
-    """Ranks that stand in for draws, in the order of the program's; every one must be used.
+    """Ranks that stand in for draws of MS-SL and GMMFormer, in the program's order; every one must be used.
 
     But where only the hardest may be drawn: that is no draw, and the program makes none for videos.
     """
@@ -22,13 +38,13 @@ class ReleasedDraws:
         self.left: list[Tensor] = []
         monkeypatch.setattr(partial_relevance, "draw_negatives", self._drawn)
 
-    def _drawn(self, scores: Tensor, allowed: Tensor, pool: int | None = None, **_: Any) -> Negatives:
+    def _drawn(self, scores: Tensor, allowed: Tensor, pool: int | None) -> Negatives:
         if pool == 1:
             return draw_negatives(scores, allowed, 1)
         ranks = self.left.pop(0)
         limit = allowed.sum(1) if pool is None else allowed.sum(1).clamp(max=pool)
         assert (ranks < limit).all(), "the program drew from another pool"
-        return draw_negatives(scores, allowed, ranks=ranks)
+        return negatives_at(ranks, scores, allowed)
 
     def begin(self, calls: list[dict[str, Any]], *, hardest: bool) -> None:
         """Take what the program was told to draw; `hardest`: from pools of one."""

@@ -21,8 +21,9 @@ from torch.nn import functional
 
 from whenabouts.overlap import suppress
 from whenabouts_systems.models import new_model
-from whenabouts_systems.models.conquer import Config, Model, PairLogits, released_names
+from whenabouts_systems.models.conquer import Config, Model, released_names
 from whenabouts_systems.models.decoding import BestSpans, Decoding, best_over_videos, span_mask
+from whenabouts_systems.models.parts.pairs import PairLogits
 from whenabouts_systems.models.protocol import (
     Batch,
     ClipBatch,

@@ -33,7 +33,7 @@ from whenabouts_systems.models.parts.mutual_matching import (
 )
 from whenabouts_systems.released.crocs import drawn_sentences, filtered_matching, negative_cross_entropy
 from whenabouts_systems.released.mmn import ReleasedRule
-from whenabouts_systems.training.positives import joined_by, similar_captions
+from whenabouts_systems.training.labels import joined_by, similar_captions
 
 _SETTINGS = (
     *("margin", "tau", "topk", "min_iou", "max_iou", "ns", "Q", "pre_topk"),

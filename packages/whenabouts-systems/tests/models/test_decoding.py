@@ -178,7 +178,7 @@ def test_the_released_programs_predict_3_to_16_and_2_to_15_clips_for_the_setting
 def test_seconds_are_cut_off_at_the_end_of_each_video_and_clips_have_each_video_s_length() -> None:
     start, end = seconds_of([0, 3], [4, 4], [1.5, 4.0], [7.0, 18.5], Decoding())
     assert (start.tolist(), end.tolist()) == ([0.0, 12.0], [7.0, 18.5])
-    assert seconds_of(3, 4, 1.5, np.inf)[1] == seconds_of(3, 4, 1.5)[1] == 7.5
+    assert seconds_of(3, 4, 1.5, np.inf, Decoding())[1] == seconds_of(3, 4, 1.5, None, Decoding())[1] == 7.5
 
 
 def test_clips_that_begin_at_the_end_of_the_video_are_not_used() -> None:

@@ -18,7 +18,7 @@ from whenabouts.types import Query
 from whenabouts_systems.models.decoding import Decoding, best_spans
 from whenabouts_systems.models.parts.detr_layers import places_of
 from whenabouts_systems.models.parts.window_targets import matched, relevant_clips, true_windows
-from whenabouts_systems.training.window_labels import WindowLabels
+from whenabouts_systems.training.labels import WindowLabels
 
 _THEIRS = {"align": "ms_align", "orthogonal": "orthogonal_dummy", "similarity": "sim"}
 _ADDITIONAL = ("clip_text", "video_text")

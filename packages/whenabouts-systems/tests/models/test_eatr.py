@@ -9,7 +9,7 @@ import torch
 from tests.models.small_batches import mask_of, small_batch
 
 from whenabouts_systems.models import config_of, new_model
-from whenabouts_systems.models.parts.events import events_of
+from whenabouts_systems.models.eatr import events_of
 from whenabouts_systems.models.protocol import ClipBatch, QueryBatch
 
 FEATURES = torch.eye(4)
@@ -23,7 +23,7 @@ def video(*stretches: tuple[int, int]) -> torch.Tensor:
 def test_events_lie_between_the_clips_where_a_video_changes() -> None:
     """Of 5, 4 and 6 clips: before and behind a cut all differs, at its clip and at the one before it."""
     rows = video((0, 5), (1, 4), (2, 6))[None]
-    events = events_of(rows, torch.ones(1, 15, dtype=torch.bool))[0] * 15
+    events = events_of(rows, torch.ones(1, 15, dtype=torch.bool), across_batch=False)[0] * 15
     borders = (events[:, 0] - events[:, 1] / 2).tolist()
     assert borders[0] == 0
     assert {round(border) for border in borders} >= {0, 4, 5, 8, 9}
@@ -34,8 +34,8 @@ def test_events_do_not_depend_on_padding_and_neighbours() -> None:
     one, other = video((0, 4), (1, 5)), video((3, 6), (2, 7))
     rows, mask = torch.rand(2, 13, 4), mask_of([9, 13])
     rows[0, :9], rows[1] = one, other
-    both = events_of(rows, mask)
-    alone = events_of(one[None], torch.ones(1, 9, dtype=torch.bool))
+    both = events_of(rows, mask, across_batch=False)
+    alone = events_of(one[None], torch.ones(1, 9, dtype=torch.bool), across_batch=False)
     torch.testing.assert_close(both[0, : alone.shape[1]], alone[0])
     assert both[0, alone.shape[1] :].isnan().all()
 
@@ -46,7 +46,7 @@ def test_the_released_program_has_an_event_over_the_whole_batch() -> None:
     mask = torch.ones(3, 8, dtype=torch.bool)
     released = events_of(rows, mask, across_batch=True)
     assert (released[:, :, 1] < 0).sum(1).tolist() == [0, 1, 0]
-    assert not (events_of(rows, mask)[:, :, 1] < 0).any()
+    assert not (events_of(rows, mask, across_batch=False)[:, :, 1] < 0).any()
 
 
 def test_a_video_of_one_clip_has_no_event_and_a_finite_loss() -> None:

@@ -273,7 +273,7 @@ def test_an_even_grid_is_a_share_of_the_videos_duration() -> None:
     assert told.cells_of(21) == 4
     assert told.clip_seconds_of(21, 50.0) == 12.5
     assert told.clip_seconds_of(21) == 21 * 3.0 / 4
-    assert told.rows_of({"video": rows(21)}, 5.0) == 21, "however long a row is told to be"
+    assert told.rows_in(21, 5.0, "v") == 21, "however long a row is told to be"
 
 
 def test_cells_of_clips_on_the_usual_grid() -> None:

@@ -132,7 +132,7 @@ def test_a_cell_of_two_clips_is_two_clips_long() -> None:
     assert encoding.mask.shape == (1, 16)
     assert encoding.keys["moments"].shape == (1, 136, 4)
     seconds = inputs.clip_seconds_of(27, 40.0)
-    assert [one.tolist() for one in seconds_of([4], [7], [seconds], [40.0])] == [[10.0], [20.0]]
+    assert [one.tolist() for one in seconds_of([4], [7], [seconds], [40.0], Decoding())] == [[10.0], [20.0]]
 
 
 def test_an_odd_clip_at_the_end_is_a_cell_of_its_own() -> None:

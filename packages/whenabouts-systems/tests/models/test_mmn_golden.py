@@ -27,7 +27,7 @@ from whenabouts_systems.models.mmn import (
 )
 from whenabouts_systems.models.parts.moment_map import _weights, cells_of, map_areas
 from whenabouts_systems.models.parts.mutual_matching import Keep, allowed_sentences
-from whenabouts_systems.models.parts.text_encoder import mean_of_words
+from whenabouts_systems.models.parts.text_encoder import Words, mean_of_words
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch, SpanScores, VideoEncoding
 
 NAMES = ("dataset", "num_pre_clips", "num_clips", "text_dim", "bert_layers", "vocab", "num_sentence", "nms")
@@ -220,7 +220,7 @@ def test_sentences_are_those_of_the_program(cases: list[Case]) -> None:
     for case in cases:
         model, queries = case.model(), case.batch().queries
         with torch.no_grad():
-            hidden = model.text.features(queries)
+            hidden = Words.forward(model.text, queries)
             near(hidden[queries.mask], case.padded("text.bert_hidden")[queries.mask])
             pooled = mean_of_words(hidden, queries.mask)
             near(pooled, case.rows("text.pooled"))

@@ -393,9 +393,9 @@ def test_what_moves_the_weak_positive_is_outside_the_moment() -> None:
     cosines = clip_cosines(model.encode_queries(batch.queries), model.encode_videos(batch.videos))
     strong, weak = RelevantContent()._positives(batch, cosines)
     clips = cosines[0, 0, :, 0]
-    assert strong.score.item() == clips[2:4].max().item()
-    assert weak.score.item() == clips[[0, 1, 4, 5]].max().item()
-    assert strong.score.item() != weak.score.item()
+    assert strong.item() == clips[2:4].max().item()
+    assert weak.item() == clips[[0, 1, 4, 5]].max().item()
+    assert strong.item() != weak.item()
 
 
 # --- switches

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 import torch
 from tests.golden_folder import Settings, cases, golden_folder
+from tests.models.released_draws import draw_these, negatives_at
 from torch import Tensor
 
-from whenabouts_systems.models import new_model
+from whenabouts_systems.models import new_model, reloclnet
 from whenabouts_systems.models.parts.contrast import clip_labels
-from whenabouts_systems.models.parts.ranking_loss import draw_negatives
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch, best_key, pair_products
 from whenabouts_systems.models.reloclnet import Config, Model, released_names
 
@@ -169,7 +169,7 @@ def test_words_and_clips_are_as_released_after_each_encoder(case: Golden) -> Non
         stored = case.arrays[f"out_official/query_after_{name}"][mask]
         torch.testing.assert_close(words[mask], stored, atol=5e-5, rtol=1e-4)
     mask = batch.videos.mask
-    for name, stream in zip(STREAMS, model._encoders, strict=True):
+    for name, stream in zip(STREAMS, model.streams, strict=True):
         clips = model.clip_places(stream.input(batch.videos.streams[name], mask), mask)
         case.near_at_clips(f"out_official/{name}_feat_enc1", stream.first(clips, mask))
 
@@ -274,7 +274,7 @@ def test_the_ranked_loss_with_the_hardest_negatives_is_as_released(case: Golden)
     case.near("out_tvrr/loss_overall_hardest", torch.stack(list(terms.values())).sum(), atol=0.0)
 
 
-def test_the_loss_with_drawn_negatives_is_as_released(case: Golden) -> None:
+def test_the_loss_with_drawn_negatives_is_as_released(case: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
     config, batch = case.model.config, case.batch
     queries, videos = case.model.encode_queries(batch.queries), case.model.encode_videos(batch.videos)
     # The program puts the positive at rank 0; here it is no candidate.
@@ -283,8 +283,10 @@ def test_the_loss_with_drawn_negatives_is_as_released(case: Golden) -> None:
     others = ~torch.eye(len(batch), dtype=torch.bool)
     for table, place, name in ((cosines, ranks[0], "video"), (cosines.T, ranks[1], "query")):
         chosen = table[torch.arange(len(batch)), case.arrays[f"rand/neg_{name}_index"]]
-        torch.testing.assert_close(draw_negatives(table, others, ranks=place).score, chosen)
-    drawn = [term.mean() for term in case.model.ranking_terms(cosines, batch, ranks)]
+        torch.testing.assert_close(negatives_at(place, table, others).score, chosen)
+    with monkeypatch.context() as patch:
+        draw_these(patch, reloclnet, *ranks)
+        drawn = [term.mean() for term in case.model.ranking_terms(cosines, batch)]
     drawn = [drawn[0] * config.weight_negative_videos, drawn[1] * config.weight_negative_queries]
     for weight, name in (
         (None, "rand/loss_terms_official"),

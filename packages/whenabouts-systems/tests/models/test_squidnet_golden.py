@@ -26,6 +26,7 @@ from whenabouts_bench.formats.runs import MemoryRun, RunBlockBuilder
 from whenabouts_systems.models import new_model
 from whenabouts_systems.models.decoding import BestSpans, Decoding, best_over_videos
 from whenabouts_systems.models.inputs import Inputs, StreamInput
+from whenabouts_systems.models.parts.pairs import PairLogits
 from whenabouts_systems.models.protocol import (
     Batch,
     ClipBatch,
@@ -34,7 +35,7 @@ from whenabouts_systems.models.protocol import (
     SpanScores,
     VideoEncoding,
 )
-from whenabouts_systems.models.squidnet import Config, Model, PairLogits, released_names
+from whenabouts_systems.models.squidnet import Config, Model, released_names
 from whenabouts_systems.training.examples import spans_in_clips
 from whenabouts_systems.training.optimizer import EarlyAdamW, decay_groups
 

@@ -11,9 +11,8 @@ from tests.models.small_batches import mask_of, small_batch
 from torch import nn
 
 from whenabouts_systems.models import config_of, new_model
-from whenabouts_systems.models.parts.clustering import clustered, walked
 from whenabouts_systems.models.protocol import ClipBatch, QueryBatch
-from whenabouts_systems.models.uvcom import released_names
+from whenabouts_systems.models.uvcom import clustered, released_names, walked
 
 
 def small(**settings: Any) -> Any:

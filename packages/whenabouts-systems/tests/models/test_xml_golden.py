@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 import torch
 from tests.golden_folder import Settings, cases, golden_folder
+from tests.models.released_draws import negatives_at
 from torch import Tensor
 
 from whenabouts_systems.models import new_model
-from whenabouts_systems.models.parts.ranking_loss import against_negatives, draw_negatives
+from whenabouts_systems.models.parts.ranking_loss import against_negatives
 from whenabouts_systems.models.protocol import Batch, ClipBatch, Losses, QueryBatch, best_key, pair_products
 from whenabouts_systems.models.xml import Config, Model, _groups, released_names
 
@@ -301,7 +302,7 @@ def test_losses_against_the_drawn_negatives_are_the_released_ones(case: Golden) 
     found = {"spans": case.model.loss(case.batch)["spans"]}
     for (name, table, side), weight in zip(sides, weights, strict=True):
         ranks = case.arrays[f"rand/ranks_neg_{side}"] - 1  # the program counts the positive as rank 0
-        drawn = draw_negatives(table, others, ranks=ranks)
+        drawn = negatives_at(ranks, table, others)
         chosen = case.arrays[f"rand/neg_{'video' if side == 'ctx' else 'query'}_index"]
         torch.testing.assert_close(drawn.score, table[torch.arange(size), chosen])
         lacking = against_negatives(table.diagonal(), drawn, margin=config.margin, kind=config.ranking)

@@ -80,20 +80,6 @@ def test_a_corpus_on_disk_is_the_one_in_memory(
     assert [path.name for path in tmp_path.iterdir()] == ["made"]
 
 
-def test_the_nearest_units_are_those_whose_best_key_is(toy: Callable[..., Any]) -> None:
-    one = toy("retriever")
-    corpus = one.corpus(batch_videos=3)
-    vector = one.tokens[0].sum(0)
-    scores = {name: float((one.videos[at] @ vector).max()) for at, name in enumerate(one.video_ids)}
-    expected = sorted(scores, key=lambda name: (-scores[name], name))
-    rows, found = corpus.nearest({"vision": vector}, 5)
-    assert [corpus.ids[row] for row in rows] == expected[:5]
-    assert found.tolist() == [scores[name] for name in expected[:5]]
-    allowed = np.isin(corpus.ids, expected[2:4])
-    rows, _ = corpus.nearest({"vision": vector}, 5, allowed)
-    assert [corpus.ids[row] for row in rows] == expected[2:4]
-
-
 def test_durations_that_are_not_known_are_infinite(toy: Callable[..., Any], tmp_path: Path) -> None:
     one = toy()
     durations = np.where(np.arange(13) % 2, np.nan, one.durations)

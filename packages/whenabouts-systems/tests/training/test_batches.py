@@ -28,7 +28,7 @@ from whenabouts_systems.training import data as training_data
 from whenabouts_systems.training.data import DataSettings, ExperimentData, FeatureSettings
 from whenabouts_systems.training.examples import Examples, ahead, epoch_batches, spans_in_clips
 from whenabouts_systems.training.experiment import Order
-from whenabouts_systems.training.positives import is_in
+from whenabouts_systems.training.labels import is_in
 
 LENGTHS = np.random.default_rng(0).integers(1, 60, 1001)
 
@@ -47,7 +47,7 @@ def test_inclusive_labels_are_those_of_the_grid(
     assume(start < end)
     grid = ClipGrid(clip_seconds, duration)
     found = spans_in_clips([start], [end], clip_seconds, len(grid), "inclusive")
-    assert tuple(found[0].tolist()) == grid.span_of(start, end)
+    assert tuple(found[0].tolist()) == grid.spans_of(start, end)
 
 
 @given(st.integers(0, 40), st.integers(1, 20), st.integers(1, 60), st.sampled_from([1.5, 3.0, 0.1]))

@@ -21,8 +21,7 @@ from tests.training.two_processes import STEPS, UNSHARED, Step, step
 
 from whenabouts.types import UsageError
 from whenabouts_systems.models import model_names
-from whenabouts_systems.training.devices import TIMEOUT, open_device
-from whenabouts_systems.training.distributed import gather_rows
+from whenabouts_systems.training.devices import TIMEOUT, gather_rows, open_device
 from whenabouts_systems.training.experiment import load_experiment
 from whenabouts_systems.training.launch import launch
 from whenabouts_systems.training.stages import launch_stages, load_stages

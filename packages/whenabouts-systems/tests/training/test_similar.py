@@ -12,8 +12,8 @@ from whenabouts_bench.relevance.pairs import (
     RelevantPairs,
     VectorPairs,
 )
-from whenabouts_systems.training import positives
-from whenabouts_systems.training.positives import similar_captions
+from whenabouts_systems.training import labels
+from whenabouts_systems.training.labels import similar_captions
 
 
 def relevant(kept: PairsOfCaptions) -> RelevantPairs:
@@ -46,7 +46,7 @@ def test_a_pair_of_confidence_0_is_none() -> None:
 def test_vectors_give_the_pairs_of_the_list_whatever_the_blocks(
     block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(positives, "_BLOCK", block)
+    monkeypatch.setattr(labels, "_BLOCK", block)
     vectors = np.eye(5, dtype=np.float32)
     near = np.sqrt(1 - 0.95**2)
     vectors[1] = [0.95, near, 0, 0, 0]

@@ -20,8 +20,8 @@ from whenabouts_systems.training.data import DataSettings, ExperimentData, Featu
 from whenabouts_systems.training.devices import open_device
 from whenabouts_systems.training.examples import epoch_batches
 from whenabouts_systems.training.experiment import load_experiment
+from whenabouts_systems.training.labels import joined_by
 from whenabouts_systems.training.launch import TrainingResult, launch
-from whenabouts_systems.training.positives import joined_by
 
 pytestmark = pytest.mark.usefixtures("no_picture")
 

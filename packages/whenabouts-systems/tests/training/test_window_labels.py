@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from whenabouts.types import Query
-from whenabouts_systems.training.window_labels import WindowLabels, sources_of
+from whenabouts_systems.training.labels import WindowLabels, sources_of
 
 
 def labels(queries: list[dict[str, Any]], limit: int | None = None) -> WindowLabels:

@@ -21,7 +21,7 @@ from torch import Tensor, distributed
 from whenabouts_systems.models import config_of, model_names
 from whenabouts_systems.models.parts.pretraining import TASKS
 from whenabouts_systems.models.protocol import Batch, ClipBatch, SentenceBatch
-from whenabouts_systems.training import distributed as shared_steps
+from whenabouts_systems.training import devices as shared_steps
 from whenabouts_systems.training.devices import DeviceSetup
 
 WIDTHS = STREAMS["two streams"]

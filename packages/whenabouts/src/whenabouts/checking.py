@@ -9,6 +9,7 @@ changes neither order nor confidence.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +24,8 @@ from whenabouts.confidence.probability import PROBABLE, answer_for
 from whenabouts.confidence.rates import Rate
 from whenabouts.index.lookup import query_words, says
 from whenabouts.index.records import VideoRecord
+from whenabouts.search.rank import doubt_of
 from whenabouts.search.search_result import CheckReport, SearchResult
-from whenabouts.search.verdict import doubt_of
 from whenabouts.shown import show
 from whenabouts.types import Moment, ScoredMoment, UsageError, Verdict, WhenaboutsError, number_of
 from whenabouts.video.objects import source_path
@@ -152,10 +153,8 @@ def view_of(
     high = max(moment.end, min(record.duration or moment.end, moment.end + around))
     frames: list[tuple[float, bytes]] = []
     if record.has_picture:
-        try:
+        with contextlib.suppress(WhenaboutsError, OSError):
             frames = [(at, picture(record, at)) for at in _instants(moment, low, high)]
-        except (WhenaboutsError, OSError):
-            frames = []
     words = " ".join(line.text for line in show(corpus.store, record, moment).words)
     return View(moment, frames, words, low, high) if frames or words else None
 
@@ -281,7 +280,7 @@ def _is_literal(result: SearchResult) -> bool:
     first = result.moments[0]
     was_spared = result.answer == "unsure" and (first.confidence or 0.0) < PROBABLE.no_match_below
     words = set(query_words(result.query)[0])
-    return was_spared or (bool(words) and any(says(scored.text, words) for scored in result.moments[:1]))
+    return was_spared or (bool(words) and says(first.text, words))
 
 
 def _updated(scored: ScoredMoment, rates: CheckRates) -> ScoredMoment:

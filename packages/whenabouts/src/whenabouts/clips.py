@@ -120,19 +120,8 @@ class ClipGrid:
             raise UsageError(f"clip {index} is not one of the {len(self)} clips")
         return self.seconds_of(index, index)
 
-    def span_of(self, start: float, end: float) -> tuple[int, int]:
-        """First and last clip (inclusive) that overlap [start, end), clipped to the video.
-
-        >>> ClipGrid(2.0, 9.0).span_of(1.9, 4.0)
-        (0, 1)
-        """
-        if not start < end:
-            raise UsageError(f"{start!r}-{end!r} is not a span of time; start must come before end")
-        first, last = self.spans_of(start, end)
-        return int(first), int(last)
-
     def spans_of(self, start: ArrayLike, end: ArrayLike) -> tuple[Indices, Indices]:
-        """First and last clips (inclusive) of (N,) spans of time, as in `span_of`."""
+        """First and last clips (inclusive) that overlap [start, end), clipped to the video."""
         first, last = clip_spans(start, end, self.clip_seconds)
         return np.clip(first, 0, len(self) - 1), np.clip(last, 0, len(self) - 1)
 

@@ -141,9 +141,6 @@ def _runs(alike: NDArray[np.bool_], cosines: Floats, step: int) -> Iterator[tupl
 
 def frames_of(corpus: OpenedCorpus) -> str | None:
     """The stream whose clips are frames with vectors, preferably one that takes no text; or None."""
-    able = [name for name, info in corpus.store.streams.items() if _are_frames(name) and info.dimension]
-    return min(able, key=lambda name: ("text" in stream_named(name).meets, name), default=None)
-
-
-def _are_frames(name: str) -> bool:
-    return "picture" in stream_named(name).meets
+    meets = {name: stream_named(name).meets for name, info in corpus.store.streams.items() if info.dimension}
+    able = (name for name in meets if "picture" in meets[name])
+    return min(able, key=lambda name: ("text" in meets[name], name), default=None)

@@ -16,10 +16,9 @@ whenabouts whenabouts.intake chat hub opening pickled remote_faults
 whenabouts.formats whenabouts.intake files
 whenabouts.models whenabouts.moments fusion peaks zero_shot
 whenabouts.models._parts whenabouts.moments segments
-whenabouts.product whenabouts.search alike answer_probability coverage example finder
-whenabouts.product whenabouts.search notebook phrases place_search places query_language
-whenabouts.product whenabouts.search reranking search_result stored_calibration
-whenabouts.product whenabouts.search verdict word_units
+whenabouts.product whenabouts.search answer_probability coverage example finder phrases
+whenabouts.product whenabouts.search place_search places query_language reranking search_result
+whenabouts.product whenabouts.search stored_calibration word_units
 whenabouts.product whenabouts calibration checking choices cli corpus curves diagnosis duplicates
 whenabouts.product whenabouts encoder_registry export index indexing known_models server shown streams why
 whenabouts.product whenabouts_bench corpus_run
@@ -40,15 +39,22 @@ whenabouts.research.cli whenabouts_systems.cli train
 """
 _LINES = [line.split() for line in _MOVED.split("\n") if line]
 _RENAMED = {
+    "whenabouts.product.alike": "whenabouts.search.rank",
     "whenabouts.product.allowed": "whenabouts.search.candidates",
+    "whenabouts.product.notebook": "whenabouts.search.search_result",
     "whenabouts.product.ranked_streams": "whenabouts.search.rank",
     "whenabouts.product.search": "whenabouts.search.searcher",
     "whenabouts.product.snippet": "whenabouts.search.answer",
     "whenabouts.product.stream_answer": "whenabouts.search.moments",
+    "whenabouts.product.verdict": "whenabouts.search.rank",
     "whenabouts.product.people": "whenabouts.people.naming",
     "whenabouts.product.person_linking": "whenabouts.people.linking",
     "whenabouts.index.whole": "whenabouts.index.ledger",
     "whenabouts.features.grid_rows": "whenabouts_systems.features.source",
+    "whenabouts.features.location": "whenabouts_systems.features.source",
+    "whenabouts.research.training.distributed": "whenabouts_systems.training.devices",
+    "whenabouts.research.training.positives": "whenabouts_systems.training.labels",
+    "whenabouts.research.training.window_labels": "whenabouts_systems.training.labels",
     "whenabouts.confidence.chance": "whenabouts.confidence.probability",
     "whenabouts.figures.confidence": "whenabouts.calibration.figures",
     "whenabouts.product.systems": "whenabouts_systems.trained_search",

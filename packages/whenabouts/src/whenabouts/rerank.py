@@ -7,6 +7,7 @@ probability that the search gave it. If the new first moment is too improbable f
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -134,10 +135,8 @@ class _Reader:
         words = self._words(record, scored.moment) if self._reranker.reads_words else ""
         frame = None
         if self._reranker.sees and record.has_picture:
-            try:
+            with contextlib.suppress(WhenaboutsError, OSError):  # a missing or damaged file has no frames
                 frame = self._picture(record, self._result.instant(scored))
-            except (WhenaboutsError, OSError):  # a missing or damaged file has no frames
-                frame = None
         return Document(words, frame) if words or frame else None
 
     def _words(self, record: VideoRecord, moment: Moment) -> str:

@@ -53,8 +53,7 @@ class Double:
 
 def doubles_of(corpus: OpenedCorpus) -> list[Double]:
     """The videos of a corpus that repeat another one, each with its original."""
-    ledger = corpus.store.ledger().records
-    records = sorted((record for record in ledger if record.state != "failed"), key=_age)
+    records = sorted(corpus.store.ledger().listed, key=_age)
     passages = _passages(corpus, records)
     doubles = list(_by_words(records, passages))
     copies = {double.video.video_id for double in doubles}
@@ -185,7 +184,6 @@ def _show_the_same(
     vectors: NDArray[np.float32], rows: Mapping[float, int], other_rows: Mapping[float, int]
 ) -> bool:
     """Whether two videos look alike at all times; `rows` and `other_rows` map times to rows of vectors."""
-    both = rows.keys() & other_rows.keys()
-    if len(both) < _LEAST_FRAMES or rows.keys() != other_rows.keys():
+    if len(rows) < _LEAST_FRAMES or rows.keys() != other_rows.keys():
         return False
-    return all(float(vectors[rows[second]] @ vectors[other_rows[second]]) >= LEAST for second in both)
+    return all(float(vectors[row] @ vectors[other_rows[second]]) >= LEAST for second, row in rows.items())

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from whenabouts.index.records import unambiguous
+from whenabouts.search.answer_probability import hits_inside
 from whenabouts.search.moments import StreamAnswer
 from whenabouts.search.searcher import Searcher
-from whenabouts.search.understand import checked_query
+from whenabouts.search.understand import checked_query, clips_inside
 from whenabouts.streams import stream as stream_named
 from whenabouts.times import format_time
 from whenabouts.types import Moment, ScoredMoment
@@ -131,15 +132,11 @@ def why(corpus: Corpus, query: str, moment: str | Moment, k: int = 10) -> Why:
 
 
 def _stream_why(searcher: Searcher, query: str, answer: StreamAnswer, moment: Moment) -> StreamWhy:
-    block = answer.block
-    inside = None
-    elsewhere = None
+    block, video_at, elsewhere = answer.block, None, None
+    inside = answer.scores[clips_inside(block, moment)]
     if moment.video_id in block.video_ids:
-        rows = block.rows(block.video_ids.index(moment.video_id))
-        shared = (block.start[rows] < moment.end) & (block.end[rows] > moment.start)
-        scores = answer.scores[rows][shared]
-        inside = float(scores.max()) if len(scores) else None
-        outside = np.delete(answer.scores, np.r_[rows])
+        place = block.video_ids.index(moment.video_id)
+        video_at, outside = place + 1, np.delete(answer.scores, np.r_[block.rows(place)])
         elsewhere = float(outside.max()) if len(outside) else None
     shared_time = [answer.moment(row).overlap(moment) for row in range(len(answer.moments))]
     nearest = int(np.argmax(shared_time)) if any(shared_time) else None
@@ -147,8 +144,8 @@ def _stream_why(searcher: Searcher, query: str, answer: StreamAnswer, moment: Mo
         stream=answer.stream,
         clips=searcher.retrieval.clips_in(answer.stream, moment),
         retrieved_at=_first_inside(answer, moment),
-        video_at=block.video_ids.index(moment.video_id) + 1 if moment.video_id in block.video_ids else None,
-        best_score=inside,
+        video_at=video_at,
+        best_score=float(inside.max()) if len(inside) else None,
         best_elsewhere=elsewhere,
         nearest=None if nearest is None else answer.moment(nearest),
         second_look={} if nearest is None else searcher.localization.second_look(query, answer, nearest),
@@ -157,16 +154,9 @@ def _stream_why(searcher: Searcher, query: str, answer: StreamAnswer, moment: Mo
 
 def _first_inside(answer: StreamAnswer, moment: Moment) -> int | None:
     """The best rank of a retrieved clip in the moment, in either list."""
-    ranks = []
-    for hits in (answer.nearest, answer.matched):
-        for rank in range(len(hits) if hits is not None else 0):
-            assert hits is not None
-            if hits.video_ids[rank] == moment.video_id and (
-                hits.start[rank] < moment.end and hits.end[rank] > moment.start
-            ):
-                ranks.append(rank + 1)
-                break
-    return min(ranks, default=None)
+    hits_of_both = filter(None, (answer.nearest, answer.matched))
+    inside = (hits_inside(hits, moment) for hits in hits_of_both)
+    return min((int(np.argmax(some)) + 1 for some in inside if some.any()), default=None)
 
 
 def _stream_lines(stream: StreamWhy) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 from tests.two_languages import NAME, PASSAGES, PICTURES, SEEN, OnlyEnglish, fill, video
 
 from whenabouts.calibration.banks import LEANING
-from whenabouts.calibration.measuring import Measured, Report, is_due, measure, results_with_and_without
+from whenabouts.calibration.measuring import Report, is_due, measure, results_with_and_without
 from whenabouts.calibration.questions import CalibrationQuestion, made_from
 from whenabouts.confidence.background import SENTENCES
 from whenabouts.confidence.outcomes import Outcome
@@ -20,7 +20,7 @@ from whenabouts.index.records import StreamInfo
 from whenabouts.index.store import Store
 from whenabouts.moments.fusion import measure_scale
 from whenabouts.search.searcher import Searcher
-from whenabouts.search.stored_calibration import Calibration, StreamMeasures, load_calibration
+from whenabouts.search.stored_calibration import Calibration, MeasuredCorpus, StreamMeasures, load_calibration
 from whenabouts.types import Moment
 
 UNRELATED, MADE = SENTENCES[:40], 10
@@ -165,7 +165,8 @@ def test_what_an_outcome_says_of_a_question_is_what_a_search_says(
     searcher = small.searcher
     question = CalibrationQuestion(text, Moment(video_id, 0.0, 120.0))
     result, without = results_with_and_without(searcher, question)
-    outcome = result.outcome("known", Measured.of(small.store, small.known), video_id, question.answer)
+    measured = MeasuredCorpus(small.known, small.store.ledger().language_of)
+    outcome = result.outcome("known", measured, video_id, question.answer)
     found = searcher.search(text, k=1)
     assert outcome.answer(PROBABLE) == found.answer
     assert outcome.confidence == pytest.approx(found.moments[0].confidence)

@@ -78,7 +78,7 @@ def test_words_without_spaces_between_are_cut(spoken: Corpus) -> None:
 def test_questions_are_read_from_json_lines(tmp_path: Path) -> None:
     path = tmp_path / "known.jsonl"
     path.write_text(json.dumps(LINE) + "\n\n" + json.dumps({**LINE, "query": "wal"}) + "\n", encoding="utf-8")
-    read, notes = read_questions(path, lambda name: (f"id of {name}", 2.5))
+    read, notes = read_questions(path, lambda name: VideoRecord(f"id of {name}", name, duration=2.5))
     assert notes == []
     assert [known.text for known in read] == ["a whale sings", "wal"]
     assert read[0].answer == Moment("id of sea.mp4", 1.0, 2.5)
@@ -110,7 +110,7 @@ def test_a_bad_file_is_told_with_its_line_and_value(tmp_path: Path, content: byt
     path = tmp_path / "known.jsonl"
     path.write_bytes(content)
     with pytest.raises(UsageError) as told:
-        read_questions(path, lambda name: ("id", 10.0))
+        read_questions(path, lambda name: VideoRecord("id", name, duration=10.0))
     assert said in str(told.value)
     assert str(path) in str(told.value)
 
@@ -118,10 +118,10 @@ def test_a_bad_file_is_told_with_its_line_and_value(tmp_path: Path, content: byt
 def test_times_may_be_rounded_up_and_any_go_where_the_duration_is_not_known(tmp_path: Path) -> None:
     path = tmp_path / "known.jsonl"
     path.write_text(json.dumps({**LINE, "end": 11}), encoding="utf-8")
-    (question,), notes = read_questions(path, lambda name: ("id", 10.02))
+    (question,), notes = read_questions(path, lambda name: VideoRecord("id", name, duration=10.02))
     assert (question.answer, notes) == (Moment("id", 1.0, 10.02), [])
     path.write_text(json.dumps({**LINE, "end": 99}), encoding="utf-8")
-    assert read_questions(path, lambda name: ("id", None))[0][0].answer.end == 99.0
+    assert read_questions(path, lambda name: VideoRecord("id", name))[0][0].answer.end == 99.0
 
 
 def test_what_ends_behind_the_last_caption_is_cut_off_and_counted_and_the_rest_goes_on(
@@ -130,7 +130,7 @@ def test_what_ends_behind_the_last_caption_is_cut_off_and_counted_and_the_rest_g
     path = tmp_path / "known.jsonl"
     lines = [LINE, {**LINE, "end": 90}, {**LINE, "start": 10.0, "end": 12}, {**LINE, "end": 20}]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    questions, notes = read_questions(path, lambda name: ("id", 10.0))
+    questions, notes = read_questions(path, lambda name: VideoRecord("id", name, duration=10.0))
     assert [question.answer.end for question in questions] == [2.5, 10.0]
     assert notes == [
         "2 questions cut off at the end of the video (line 2, 4)",
@@ -141,9 +141,9 @@ def test_what_ends_behind_the_last_caption_is_cut_off_and_counted_and_the_rest_g
 
 def test_a_file_that_is_not_there_and_a_video_that_is_not_there_are_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"known\.jsonl cannot be read"):
-        read_questions(tmp_path / "known.jsonl", lambda name: (name, None))
+        read_questions(tmp_path / "known.jsonl", lambda name: VideoRecord(name, name))
 
-    def unknown(name: str) -> tuple[str, float | None]:
+    def unknown(name: str) -> VideoRecord:
         raise UsageError(f"no video {name!r}")
 
     path = tmp_path / "known.jsonl"

@@ -210,6 +210,10 @@ def test_names_and_words_cannot_command_the_terminal(whenabouts: Whenabouts) -> 
     assert "two\\nlines \\x1b[31mred.vtt" in done.out
 
 
+def test_brackets_and_names_of_emoji_are_printed_as_they_are(whenabouts: Whenabouts) -> None:
+    assert "nobody says “[/b] :smile:”" in whenabouts("search", '"[/b] :smile:"', "--table").err
+
+
 def test_the_corpus_may_be_named_by_the_environment(
     bare: Whenabouts, corpus: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -17,10 +17,10 @@ from tests.export.test_round_trip import RATES, SPANS, Film, fraction, named
 
 from whenabouts.export import render
 from whenabouts.export.json import ResultsError, read_moments
-from whenabouts.export.marker import marker_name, marker_note
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.premiere import COLUMNS
+from whenabouts.export.text import marker_name, marker_note
 from whenabouts.times import frame_of
 
 Make = Callable[..., FileMoment]

@@ -171,7 +171,7 @@ def test_a_corpus_of_a_newer_version_asks_for_an_upgrade(tmp_path: Path, here: A
     place = tmp_path / "corpus"
     store = Store.open(place, create=True)
     with contextlib.suppress(NewerCorpus):
-        store._describe("format", {"version": 99, "whenabouts": "9.9"})
+        store._describe({"format": {"version": 99, "whenabouts": "9.9"}})
     (tmp_path / "a.vtt").write_text(VTT.format("a"))
     for arguments in (("index", tmp_path / "a.vtt"), ("search", "a")):
         done = here(*arguments, "--corpus", place)

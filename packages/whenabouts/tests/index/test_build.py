@@ -377,8 +377,8 @@ def test_a_reader_that_dies_in_mid_file_costs_that_file_only(
         def run(self, tasks: Any) -> Any:
             for message in super().run(tasks):
                 if isinstance(getattr(message, "content", None), FrameBatch):
-                    os.kill(self.processes[0].pid, signal.SIGKILL)
-                    self.processes[0].wait()
+                    os.kill(self._workers[0].process.pid, signal.SIGKILL)
+                    self._workers[0].process.wait()
                 yield message
 
     monkeypatch.setattr("whenabouts.index.executor.ReaderPool", Murderous)

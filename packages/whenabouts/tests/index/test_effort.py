@@ -199,7 +199,7 @@ def test_an_index_that_is_trained_again_is_measured_again(store: Store) -> None:
 
 def test_an_index_of_an_earlier_version_is_searched_by_the_constant(store: Store) -> None:
     earlier = {"rows": 10_000, "partitions": 100, "distance": "cosine"}
-    store._describe("index:vision", earlier)
+    store._describe({"index:vision": earlier})
     reader = Store.open(store.place)
     assert lookup.effort_of(reader._indices["vision"]) == lookup.CLIPS_EFFORT
     assert reader.stats().streams["vision"].recall is None

@@ -122,7 +122,7 @@ def test_what_is_written_is_seen_at_once_and_what_is_taken_out_is_gone(store: St
 
 def test_a_stream_that_is_made_anew_is_read_anew(store: Store) -> None:
     _search_twice(store)
-    store.remove_stream("seen")
+    store.erase({}, dropped=["seen"])
     store.add_stream(StreamInfo("seen", "encoder", "encoder:2", WIDTH, {}))
     for _ in range(3):
         assert len(store.nearest("seen", _query(0), 10)) == 0

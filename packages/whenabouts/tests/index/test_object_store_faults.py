@@ -246,7 +246,7 @@ def test_a_corpus_of_a_newer_version_is_left_as_it_is(
 ) -> None:
     store = made(place, options)
     with contextlib.suppress(NewerCorpus), store.writing():
-        store._describe("format", {"version": 7, "whenabouts": "9.9"})
+        store._describe({"format": {"version": 7, "whenabouts": "9.9"}})
     before = [asked for asked in proxy.asked if asked.method == "PUT"]
     for create in (False, True):
         with pytest.raises(NewerCorpus, match=r"format 7 .*upgrade whenabouts"):

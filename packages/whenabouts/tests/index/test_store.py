@@ -388,7 +388,7 @@ def test_another_encoder_is_an_error_that_names_both(store: Store) -> None:
 
 def test_a_stream_can_be_removed_for_another_encoder(store: Store) -> None:
     store.put_video(record("a"), {"subtitle": clips(2)})
-    store.remove_stream("subtitle")
+    store.erase({}, dropped=["subtitle"])
     assert store.streams == {}
     assert store.videos()[0].streams == {}
     store.add_stream(StreamInfo("subtitle", "large", "large@2", 8))
@@ -427,7 +427,7 @@ def test_a_place_without_a_corpus_says_so_and_stays_as_it_was(tmp_path: Path) ->
 
 def test_a_newer_corpus_is_an_error_that_names_both_versions(store: Store) -> None:
     with contextlib.suppress(NewerCorpus):
-        store._describe("format", {"version": 7, "whenabouts": "9.9"})
+        store._describe({"format": {"version": 7, "whenabouts": "9.9"}})
     with pytest.raises(NewerCorpus, match=r"format 7 \(written by whenabouts 9\.9\).*up to format 1"):
         Store.open(store.place)
 

@@ -111,14 +111,14 @@ def test_leaving_early_stops_the_readers(readers: Readers) -> None:
     pool = ReaderPool(readers.read, 1)
     with pool:
         next(iter(pool.run([readers.job(0, "hang")])))
-        process = pool.processes[0]
+        process = pool._workers[0].process
     assert process.poll() is not None
 
 
 def test_no_task_starts_no_process(readers: Readers) -> None:
     with ReaderPool(readers.read, 4) as pool:
         assert list(pool.run([])) == []
-        assert pool.processes == []
+        assert pool._workers == []
 
 
 def test_a_script_without_a_main_guard_can_use_readers(readers: Readers, tmp_path: Path) -> None:
@@ -141,6 +141,6 @@ def test_a_reader_that_died_between_files_costs_no_file(readers: Readers) -> Non
         for message in pool.run([readers.job(0, "ok"), readers.job(1, "ok")]):
             if not isinstance(message, Part):
                 ended.append(message)
-                pool.processes[0].kill()
-                pool.processes[0].wait()
+                pool._workers[0].process.kill()
+                pool._workers[0].process.wait()
     assert ended == [Finished(0), Finished(1)]

@@ -11,9 +11,8 @@ from whenabouts import Evidence, Moment, ScoredMoment
 from whenabouts.confidence.alike import Alike
 from whenabouts.index.records import ClipBlock, ClipHits
 from whenabouts.moments.zero_shot import Moments
-from whenabouts.search.alike import with_probabilities
 from whenabouts.search.moments import StreamAnswer
-from whenabouts.search.verdict import judged_alike
+from whenabouts.search.rank import alike_probabilities, judged_alike
 
 CURVE = Alike(-18.0, 30.0)
 
@@ -37,7 +36,7 @@ def answer(*cosines: float, video: str = "film") -> StreamAnswer:
 
 
 def test_a_moment_is_as_sure_as_its_frame_that_is_most_alike() -> None:
-    moments = with_probabilities(
+    moments = alike_probabilities(
         [found(0.0, "likeness"), found(2.0, "likeness")], [answer(0.5, 0.7, 0.6, 0.1)], {"likeness": CURVE}
     )
     assert [scored.confidence for scored in moments] == pytest.approx([CURVE.of(0.7), CURVE.of(0.6)])
@@ -45,22 +44,22 @@ def test_a_moment_is_as_sure_as_its_frame_that_is_most_alike() -> None:
 
 def test_no_moment_is_surer_than_the_one_before() -> None:
     ranked = [found(2.0, "likeness"), found(0.0, "likeness")]
-    first, second = with_probabilities(ranked, [answer(0.5, 0.7, 0.6, 0.1)], {"likeness": CURVE})
+    first, second = alike_probabilities(ranked, [answer(0.5, 0.7, 0.6, 0.1)], {"likeness": CURVE})
     assert first.confidence == second.confidence == pytest.approx(CURVE.of(0.6))
 
 
 def test_a_moment_without_a_near_frame_is_no_surer_than_the_last_of_these() -> None:
-    (far,) = with_probabilities(
+    (far,) = alike_probabilities(
         [found(0.0, "likeness")], [answer(0.9, 0.6, video="talk")], {"likeness": CURVE}
     )
-    (nothing,) = with_probabilities([found(0.0, "likeness")], [answer()], {"likeness": CURVE})
+    (nothing,) = alike_probabilities([found(0.0, "likeness")], [answer()], {"likeness": CURVE})
     assert far.confidence == pytest.approx(CURVE.of(0.6))
     assert nothing.confidence == CURVE.of(-1.0)
 
 
 def test_what_has_no_curve_has_no_probability_and_is_unsure() -> None:
     own = replace(answer(0.9), stream="vision")
-    moments = with_probabilities([found(0.0, "vision")], [own], {"likeness": CURVE})
+    moments = alike_probabilities([found(0.0, "vision")], [own], {"likeness": CURVE})
     assert moments[0].confidence is None
     given, doubt = judged_alike(moments)
     assert given == "unsure" and "not been measured" in doubt
@@ -73,10 +72,10 @@ def test_what_has_no_curve_has_no_probability_and_is_unsure() -> None:
 def test_an_example_is_answered_by_how_sure_the_first_moment_is(
     cosine: float, given: str, doubt: str
 ) -> None:
-    moments = with_probabilities([found(0.0, "likeness")], [answer(cosine)], {"likeness": CURVE})
+    moments = alike_probabilities([found(0.0, "likeness")], [answer(cosine)], {"likeness": CURVE})
     said, why = judged_alike(moments)
     assert said == given and doubt in why and bool(why) == bool(doubt)
 
 
 def test_no_moment_is_no_match() -> None:
-    assert judged_alike(with_probabilities([], [answer()], {"likeness": CURVE}))[0] == "no_match"
+    assert judged_alike(alike_probabilities([], [answer()], {"likeness": CURVE}))[0] == "no_match"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from whenabouts import Corpus, Evidence, Moment, ScoredMoment
-from whenabouts.calibration.measuring import Measured, results_with_and_without
+from whenabouts.calibration.measuring import results_with_and_without
 from whenabouts.calibration.questions import CalibrationQuestion
 from whenabouts.confidence.probability import Adjustment, general
 from whenabouts.index.records import ClipBlock
@@ -24,7 +24,7 @@ from whenabouts.search.answer_probability import (
 )
 from whenabouts.search.moments import StreamAnswer
 from whenabouts.search.searcher import Searcher
-from whenabouts.search.stored_calibration import load_calibration
+from whenabouts.search.stored_calibration import MeasuredCorpus, load_calibration
 from whenabouts.search.word_units import Rarity
 
 ENGLISH = dict.fromkeys(("film", "talk", "sound_of_the_film"), "en")
@@ -72,7 +72,7 @@ def test_a_search_states_what_a_calibration_judges(samples_corpus: Path, query: 
     calibration = load_calibration(corpus.store)
     anywhere = Moment(corpus.records()[0].video_id, 0.0, 1.0)
     measured, _ = results_with_and_without(corpus.searcher(), CalibrationQuestion(query, anywhere))
-    moments, features = measured.first(Measured.of(corpus.store, calibration))
+    moments, features = measured.first(MeasuredCorpus(calibration, corpus.store.ledger().language_of))
     stated = general(calibration.adjustment).of_first(
         features[0], has_words=measured.said_at(moments[0]) is not None
     )

@@ -14,7 +14,7 @@ import pytest
 from whenabouts.export.source import read_source
 from whenabouts.index.workers import Failed, Part, ReaderPool
 from whenabouts.server import decoding
-from whenabouts.server.decoding import ClipTask, Decoders, ProbeTask, SourceTask, ThumbnailTask
+from whenabouts.server.decoding import Decoders
 from whenabouts.server.errors import ServerError
 from whenabouts.types import UsageError
 from whenabouts.video.opened import MAX_PIXELS
@@ -29,19 +29,19 @@ def decoders() -> Iterator[Decoders]:
 
 
 def test_a_thumbnail_and_a_clip_are_made_elsewhere(decoders: Decoders, samples: Path, tmp_path: Path) -> None:
-    decoders.run(ThumbnailTask(samples / "friday.mp4", 1.0, 160, tmp_path / "a.jpg"))
+    decoders.draw(samples / "friday.mp4", 1.0, 160, tmp_path / "a.jpg")
     assert (tmp_path / "a.jpg").read_bytes()[:3] == b"\xff\xd8\xff"
-    decoders.run(ClipTask(samples / "friday.mp4", 1.0, 2.0, tmp_path / "a.mp4"))
+    decoders.cut(samples / "friday.mp4", 1.0, 2.0, tmp_path / "a.mp4")
     assert probe(tmp_path / "a.mp4").duration == pytest.approx(1.0, abs=0.1)
 
 
 def test_faults_come_back_as_what_they_were(decoders: Decoders, samples: Path, tmp_path: Path) -> None:
     with pytest.raises(MediaError, match="holds no pictures"):
-        decoders.run(ThumbnailTask(samples / "nasa_audio_only.mp3", 1.0, 160, tmp_path / "a.jpg"))
+        decoders.draw(samples / "nasa_audio_only.mp3", 1.0, 160, tmp_path / "a.jpg")
     with pytest.raises(OSError, match="No such file"):
-        decoders.run(ThumbnailTask(samples / "friday.mp4", 1.0, 160, tmp_path / "gone" / "a.jpg"))
+        decoders.draw(samples / "friday.mp4", 1.0, 160, tmp_path / "gone" / "a.jpg")
     with pytest.raises(UsageError):
-        decoders.run(ClipTask(samples / "friday.mp4", 100.0, 101.0, tmp_path / "a.mp4"))
+        decoders.cut(samples / "friday.mp4", 100.0, 101.0, tmp_path / "a.mp4")
 
 
 @pytest.mark.slow
@@ -49,16 +49,16 @@ def test_pictures_above_the_limit_are_refused_until_it_is_raised(
     decoders: Decoders, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(MAX_PIXELS, "1000")
-    task = ThumbnailTask(samples / "friday.mp4", 1.0, 160, tmp_path / "a.jpg")
+    task = samples / "friday.mp4", 1.0, 160, tmp_path / "a.jpg"
     with pytest.raises(MediaError, match=r"larger than what is decoded|that can be decoded"):
-        decoders.run(task)
+        decoders.draw(*task)
     decoders.close()
     monkeypatch.setenv(MAX_PIXELS, str(320 * 180))
     with pytest.raises(MediaError, match=r"pictures of \d+ x \d+ are larger.*WHENABOUTS_MAX_PIXELS"):
-        decoders.run(task)
+        decoders.draw(*task)
     decoders.close()
     monkeypatch.setenv(MAX_PIXELS, "1000000")
-    decoders.run(task)
+    decoders.draw(*task)
     monkeypatch.setenv(MAX_PIXELS, "many")
     with pytest.raises(UsageError, match="WHENABOUTS_MAX_PIXELS is 'many'"):
         probe(samples / "friday.mp4")
@@ -107,23 +107,23 @@ def test_what_takes_more_memory_than_a_process_may_have_is_said_so_and_the_next_
         out.mux(stream.encode(None))
     with closing(Decoders(1, 272 << 20)) as decoders:
         with pytest.raises(MediaError, match="--memory"):
-            decoders.run(ClipTask(tmp_path / "large.mp4", 0.0, 0.1, tmp_path / "a.mp4"))
-        assert decoders.run(ProbeTask(samples / "friday.mp4")).has_audio
+            decoders.cut(tmp_path / "large.mp4", 0.0, 0.1, tmp_path / "a.mp4")
+        assert decoders.probe(samples / "friday.mp4").has_audio
 
 
 def test_what_a_file_holds_is_found_out_elsewhere_too(decoders: Decoders, samples: Path) -> None:
-    assert decoders.run(ProbeTask(samples / "friday.mp4")) == probe(samples / "friday.mp4")
-    source = decoders.run(SourceTask(str(samples / "friday.mp4")))
+    assert decoders.probe(samples / "friday.mp4") == probe(samples / "friday.mp4")
+    source = decoders.source(str(samples / "friday.mp4"))
     here = read_source(str(samples / "friday.mp4"))
     assert (source.rate, source.duration, source.channels) == (here.rate, here.duration, here.channels)
     assert source.times is not None and here.times is not None
     assert source.times.ticks.tolist() == here.times.ticks.tolist()
     with pytest.raises(MediaError):
-        decoders.run(ProbeTask(samples / "friday.vtt"))
+        decoders.probe(samples / "friday.vtt")
 
 
 def test_a_task_waits_for_a_process_and_not_for_ever(samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoding, "_WAIT_SECONDS", 0.01)
     with pytest.raises(ServerError) as refused:
-        Decoders(0).run(ProbeTask(samples / "friday.mp4"))
+        Decoders(0).probe(samples / "friday.mp4")
     assert refused.value.status == 429

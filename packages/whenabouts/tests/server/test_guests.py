@@ -15,7 +15,6 @@ from tests.server.test_openapi import ROUTES
 from tests.server.test_processes import _children, _sockets
 
 from whenabouts.cli.main import main
-from whenabouts.server.processes import _plain
 from whenabouts.server.security import SCOPES, scope_of
 from whenabouts.server.settings import Settings
 from whenabouts.types import UsageError
@@ -214,9 +213,3 @@ def test_a_token_is_withdrawn_in_all_processes_at_once(
                 connection.close()
         finally:
             process.kill()
-
-
-def test_the_settings_of_guests_reach_the_other_processes(guests: Guests) -> None:
-    settings = Settings(token=TOKEN, guests=guests.path, base_path="/moments", proxies=("10.0.0.0/8",))
-    again = Settings(**_plain(settings))
-    assert (again.guests, again.base_path, again.proxies) == (guests.path, "/moments", ("10.0.0.0/8",))

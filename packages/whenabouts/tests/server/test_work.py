@@ -15,7 +15,7 @@ from tests.server.conftest import Open, Serve, error_of, wait_until
 
 from whenabouts.budget import Budget, NotAwaited, TookTooLong, check_budget
 from whenabouts.corpus import Corpus
-from whenabouts.server.decoding import Decoders, ThumbnailTask
+from whenabouts.server.decoding import Decoders
 from whenabouts.server.errors import ServerError
 from whenabouts.server.settings import Limits, Settings
 from whenabouts.server.work import BoundedExecutor, ClientGone, ConnectionLimit, RateLimit
@@ -219,13 +219,13 @@ def test_two_requests_for_one_thumbnail_decode_once(
     video = next(v for v in client.json("/api/videos")["data"] if v["name"] == "friday.mp4")["video_id"]
     drawn: list[float] = []
 
-    def counted(decoders: Decoders, task: ThumbnailTask) -> None:
-        drawn.append(task.at)
+    def counted(decoders: Decoders, path: Path, at: float, width: int, out: Path) -> None:
+        drawn.append(at)
         time.sleep(0.05)
-        run(decoders, task)
+        draw(decoders, path, at, width, out)
 
-    run = Decoders.run
-    monkeypatch.setattr(Decoders, "run", counted)
+    draw = Decoders.draw
+    monkeypatch.setattr(Decoders, "draw", counted)
     url = f"/api/videos/{video}/thumbnail?at=2.5&width=320"
     answers = asyncio.run(at_once(client.application, [url] * 8 + [f"/api/videos/{video}/thumbnail?at=4"]))
     assert [answer.status_code for answer in answers] == [200] * 9
@@ -244,16 +244,16 @@ def test_a_fault_is_told_to_all_who_wait_and_not_kept(
     client = opened(indexed)
     video = next(v for v in client.json("/api/videos")["data"] if v["name"] == "friday.mp4")["video_id"]
 
-    def failing(_: Decoders, task: ThumbnailTask) -> None:
+    def failing(_: Decoders, *task: object) -> None:
         time.sleep(0.05)
         raise OSError(28, "No space left on device")
 
-    run = Decoders.run
-    monkeypatch.setattr(Decoders, "run", failing)
+    draw = Decoders.draw
+    monkeypatch.setattr(Decoders, "draw", failing)
     url = f"/api/videos/{video}/thumbnail?at=2.5"
     answers = asyncio.run(at_once(client.application, [url] * 3))
     assert [answer.status_code for answer in answers] == [507] * 3
-    monkeypatch.setattr(Decoders, "run", run)
+    monkeypatch.setattr(Decoders, "draw", draw)
     assert client.get(url).status_code == 200
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -23,15 +22,7 @@ from whenabouts.streams._passages import (
     pieces_of,
     weight_of,
 )
-
-
-@dataclass(frozen=True)
-class Line:
-    """A cue as the video room makes it."""
-
-    start: float
-    end: float
-    text: str
+from whenabouts.video.cue import Cue as Line
 
 
 def lines(text: str, seconds: float, *, at: float = 0.0) -> list[Line]:
@@ -59,7 +50,7 @@ def test_a_long_talk_is_cut_into_passages_of_about_the_wanted_length_at_ends_of_
 
 def test_passages_follow_sentences_across_cues() -> None:
     cues = lines("We begin the | talk. Now for something else | that goes on. | The end.", 5.0)
-    texts = [p.text for p in passages_of(cues, 3600.0, seconds=6.0)]
+    texts = [p.text for p in passages_of(cues, 72.0)]
     assert texts == ["We begin the talk.", "Now for something else that goes on.", "The end."]
 
 

@@ -114,19 +114,15 @@ def run_run(options: argparse.Namespace) -> int:
     task, settings = task_named(options.task), parse_settings(options.settings)
     system = open_system(options.system, settings)
     out = Path(options.out) if options.out else default_out(facts_of(system, options.system), task)
-    _check_out(out, options.force)
+    if not out.name.endswith((".json", ".json.gz")):
+        raise UsageError(f"--out {out}: accepted: a name that ends in .json or .json.gz")
+    check_free(out, force=options.force)
     results = run_task(task, system, Path(options.data), factory=options.system, settings=settings)
     if options.out and len(out.parts) > 2:
         _name_by_place(results, system, out)
     results.write(out)
     print_either(options, lambda: {"out": str(out)} | _without_answers(results), lambda: _lines(results, out))
     return 0
-
-
-def _check_out(out: Path, force: bool) -> None:
-    if not out.name.endswith((".json", ".json.gz")):
-        raise UsageError(f"--out {out}: accepted: a name that ends in .json or .json.gz")
-    check_free(out, force=force)
 
 
 def _name_by_place(results: Results, system: Any, out: Path) -> None:

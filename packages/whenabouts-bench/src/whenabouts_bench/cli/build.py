@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,15 +15,14 @@ from whenabouts.cli.terminal import print_either, print_json, print_lines, wants
 from whenabouts.encoders import open_text_encoder
 from whenabouts.intake.files import refuse_overwriting, write_atomically
 from whenabouts.types import UsageError, number_of
-from whenabouts_bench.cli.build_judging import add_judging
+from whenabouts_bench.cli.build_judging import add_judging, recordings_of
 from whenabouts_bench.cli.build_queries import add_queries
-from whenabouts_bench.cli.options import add_dataset, add_sentence_encoder
+from whenabouts_bench.cli.options import add_sentence_encoder, add_split
 from whenabouts_bench.datasets import open_dataset
 from whenabouts_bench.formats import read_annotations
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.formats.jsonl import FILES, files_of
 from whenabouts_bench.judging.pool_check import answers_of, write_check
-from whenabouts_bench.judging.recordings import in_corpus, in_folder
 from whenabouts_bench.released.mvmr_pools import AsReleased
 from whenabouts_bench.relevance.emscore import Frames
 from whenabouts_bench.relevance.people import LABELLING, VIDEO_URL, judge_answers, read_answers, write_tasks
@@ -40,7 +41,7 @@ from whenabouts_bench.relevance.pool_report import (
     target_query,
     write_report,
 )
-from whenabouts_bench.relevance.pools import Pools, PoolSettings, build_pools
+from whenabouts_bench.relevance.pools import Pools, PoolSettings, Progress, build_pools
 from whenabouts_bench.relevance.similarity import VectorSimilarity
 from whenabouts_bench.relevance.threshold_study import draw_study, read_rated_pairs, study_thresholds
 
@@ -86,7 +87,7 @@ def _add_mvmr(kinds: Any) -> None:
         "sentences (query check) and of words and frames (visual check, EMScore). docs/building-pools.md has "
         "the rules.",
     )
-    _add_source(parser)
+    add_split(parser, "--annotations", "test")
     _add_rules(parser)
     _add_visual(parser)
     parser.add_argument(
@@ -105,15 +106,6 @@ def _add_mvmr(kinds: Any) -> None:
     )
     add_format(parser)
     parser.set_defaults(run=run_mvmr)
-
-
-def _add_source(parser: argparse.ArgumentParser) -> None:
-    add_dataset(parser).add_argument(
-        "--annotations", metavar="FILE", help="or: judgements with texts, in any known format"
-    )
-    parser.add_argument(
-        "--split", metavar="NAME", default="test", help="split of the data set (default: test)"
-    )
 
 
 def _add_rules(parser: argparse.ArgumentParser) -> None:
@@ -263,8 +255,8 @@ def run_mvmr(options: argparse.Namespace) -> int:
     annotations = _annotations(options)
     scorer, frames = _scorer(options, annotations, settings.frames)
     similarity = VectorSimilarity.of(annotations.queries, open_text_encoder(options.encoder))
-    with _Progress() as progress:
-        pools = build_pools(annotations, similarity, settings, scorer, frames=frames, progress=progress.tell)
+    with _progress() as progress:
+        pools = build_pools(annotations, similarity, settings, scorer, frames=frames, progress=progress)
     if options.report:
         target_query(pools, options.target)  # a wrong name is refused before anything is written
         _make_folder(Path(options.report))
@@ -278,7 +270,8 @@ def run_mvmr(options: argparse.Namespace) -> int:
         write_judgements(pools, Path(options.judgements))
         files.append(options.judgements)
     if options.report:
-        recordings = files_of_videos(annotations, Path(options.videos)) if options.videos else None
+        names = [video.id for video in annotations.videos]
+        recordings = files_of_videos(names, Path(options.videos)) if options.videos else None
         report = Path(options.report)
         files += map(str, write_report(pools, similarity, report, target=options.target, files=recordings))
     _show_pools(options, pools, similarity, files)
@@ -397,10 +390,7 @@ def _run_check(options: argparse.Namespace, out: Path) -> int:
     annotations = read_annotations(options.pools)
     pooled = {video for pool in annotations.pools.values() for video in pool}
     videos = {video.id: video for video in annotations.videos if video.id in pooled}
-    if options.videos:
-        videos = in_folder(videos, Path(options.videos))
-    elif options.corpus:
-        videos = in_corpus(videos, options.corpus)
+    videos = recordings_of(options, videos)
     made = write_check(annotations, out, videos, queries=options.queries, seed=options.seed)
     count = len(made.tasks)
     print_either(
@@ -420,19 +410,17 @@ def run_answers(options: argparse.Namespace) -> int:
     return 0
 
 
-class _Progress:
-    """Show progress on a terminal, and nothing elsewhere."""
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """Show steps, and the share of each that is done, on a terminal, and nothing elsewhere."""
 
-    def __enter__(self) -> _Progress:
-        self._shown = sys.stderr.isatty()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown:
-            sys.stderr.write("\r\x1b[K")
-
-    def tell(self, step: str, share: float) -> None:
-        """Show a step's name and the share of it that is done (0 to 1)."""
-        if self._shown:
+    def tell(step: str, share: float) -> None:
+        if sys.stderr.isatty():
             sys.stderr.write(f"\r\x1b[K{step} {share:4.0%}")
             sys.stderr.flush()
+
+    try:
+        yield tell
+    finally:
+        if sys.stderr.isatty():
+            sys.stderr.write("\r\x1b[K")

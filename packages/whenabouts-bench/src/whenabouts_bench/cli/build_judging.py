@@ -97,7 +97,7 @@ def run_judging(options: argparse.Namespace) -> int:
     gathered = _by_runs(options) if options.runs else _by_caption(options)
     needed = {c.moment.video_id: gathered.videos.get(c.moment.video_id) for c in gathered.candidates}
     needed |= {item.task.moment.video_id: None for item in exam if item.task.moment.video_id not in needed}
-    videos = _recordings(options, {name: video or Video(name, None) for name, video in needed.items()})
+    videos = recordings_of(options, {name: video or Video(name, None) for name, video in needed.items()})
     tasks, sources = tasks_of(gathered.candidates, videos, options.seed)
     task_set = TaskSet(
         Path(options.out), Path(options.out).resolve().name, tuple(tasks),
@@ -163,7 +163,7 @@ def _by_caption(options: argparse.Namespace) -> _Gathered:
     return _Gathered(candidates, {video.id: video for video in captions.videos}, made)
 
 
-def _recordings(options: argparse.Namespace, videos: Mapping[str, Video]) -> dict[str, Video]:
+def recordings_of(options: argparse.Namespace, videos: Mapping[str, Video]) -> dict[str, Video]:
     """The videos with their recordings and durations. Raises UsageError where a recording is missing."""
     if options.videos:
         return in_folder(videos, Path(options.videos))

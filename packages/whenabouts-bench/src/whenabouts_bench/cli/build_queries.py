@@ -122,7 +122,8 @@ def run_queries(options: argparse.Namespace) -> int:
     sets = query_sets(annotations, usable, options.validation, options.test, options.seed)
     files = [str(path) for path in [*sets.write(out), out / REVIEW]]
     report = _report(annotations, sets, usable, list(captions.values()), open_, by_person)
-    _write_report(report, out / "statistics.json")
+    with write_atomically(out / "statistics.json") as stream:
+        stream.write(json.dumps(report, ensure_ascii=False, indent=1).encode() + b"\n")
     print_either(
         options,
         lambda: {"files": [*files, str(out / "statistics.json")], **report},
@@ -199,11 +200,6 @@ def _report(
         "replacements": replacements(usable, described),
         "sets": {name: table(part) for name, part in parts.items() if part.queries},
     }
-
-
-def _write_report(report: dict[str, Any], path: Path) -> None:
-    with write_atomically(path) as stream:
-        stream.write(json.dumps(report, ensure_ascii=False, indent=1).encode() + b"\n")
 
 
 def _lines(report: dict[str, Any], out: str) -> list[str]:

@@ -47,7 +47,9 @@ def add_parser(verbs: Any) -> None:
         "evaluate",
         run,
         description="Measure a run against judgements under a named protocol.",
-        epilog=_EPILOG.format(protocols=_summaries()),
+        epilog=_EPILOG.format(
+            protocols="\n".join(f"  {name:<22}{protocol.summary}" for name, protocol in PROTOCOLS.items())
+        ),
     )
     parser.add_argument("protocol", metavar="PROTOCOL", help="a name from the list below, or name@version")
     parser.add_argument("--truth", metavar="FILE", required=True, help="the judgements, in any known format")
@@ -94,10 +96,6 @@ def add_parser(verbs: Any) -> None:
     add_format(parser)
 
 
-def _summaries() -> str:
-    return "\n".join(f"  {name:<22}{protocol.summary}" for name, protocol in PROTOCOLS.items())
-
-
 def run(options: argparse.Namespace) -> int:
     """Evaluate the run and print the means; with --given, print the drop instead."""
     truth_format, run_format = file_formats(options)
@@ -119,7 +117,9 @@ def run(options: argparse.Namespace) -> int:
         relevant_from=options.relevant_from,
     )
     if options.per_query:
-        _write(result, Path(options.per_query))
+        with write_atomically(Path(options.per_query)) as stream:
+            for line in result.per_query():
+                stream.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
     if wants_json(options):
         print_json(result.to_json())
     else:
@@ -153,7 +153,7 @@ def _run_drop(options: argparse.Namespace, truth_format: str | None, run_format:
     for drop in drops:
         _show_drop(drop)
     for path in files:
-        console().print(for_terminal(f"written: {path}"), style="dim", markup=False, soft_wrap=True)
+        console().print(for_terminal(f"written: {path}"), style="dim", soft_wrap=True)
     return 0
 
 
@@ -177,7 +177,7 @@ def _show_drop(drop: Drop) -> None:
     from rich.table import Table
 
     out = console()
-    out.print(for_terminal(f"{drop.name}: {number_of(drop.queries, 'query')}"), style="bold", markup=False)
+    out.print(for_terminal(f"{drop.name}: {number_of(drop.queries, 'query')}"), style="bold")
     table = Table("metric", box=None, pad_edge=False)
     for column in ("VMR, %", "MVMR, %", "drop", "of VMR, %"):
         table.add_column(column, justify="right")
@@ -187,20 +187,14 @@ def _show_drop(drop: Drop) -> None:
         table.add_row(metric, *(f"{value:.2f}" if value == value else "-" for value in cells))
     out.print(table)
     for note in drop.notes:
-        out.print(for_terminal(note), style="dim", markup=False, soft_wrap=True)
-
-
-def _write(result: Evaluation, path: Path) -> None:
-    with write_atomically(path) as stream:
-        for line in result.per_query():
-            stream.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+        out.print(for_terminal(note), style="dim", soft_wrap=True)
 
 
 def _show(result: Evaluation) -> None:
     from rich.table import Table
 
     out = console()
-    out.print(for_terminal(f"{result.run} under {result.protocol}"), style="bold", markup=False)
+    out.print(for_terminal(f"{result.run} under {result.protocol}"), style="bold")
     groups = {name: result.means_by(name) for name in result.groups}
     table = Table("metric", box=None, pad_edge=False)
     table.add_column("mean, %", justify="right")
@@ -215,7 +209,7 @@ def _show(result: Evaluation) -> None:
         table.add_row(metric, *map(_percent, (mean, *by)), *_unjudged_cells(result, metric))
     out.print(table)
     for line in result.lines():
-        out.print(for_terminal(line), style="dim", markup=False, soft_wrap=True)
+        out.print(for_terminal(line), style="dim", soft_wrap=True)
 
 
 def _percent(value: float) -> str:

@@ -137,7 +137,9 @@ def run(options: argparse.Namespace) -> int:
         )
     task_set = TaskSet.open(options.folder)
     journal = Journal.open(task_set)
-    imported = _import(journal, Path(options.answers)) if options.answers else {}
+    imported = {}
+    if options.answers:
+        imported = {"imported": asdict(import_answers(journal, Path(options.answers)))}
     events = until(journal.events(), _place(options.at))
     judged = Judged.of(task_set, State.of(events))
     files = [str(path) for path in _write(options, judged)]
@@ -193,10 +195,6 @@ def _place(text: str | None) -> int | str | None:
     """The argument of --at: the number of an event, or else a time as it was written."""
     number = None if text is None else whole_number(text)
     return text if number is None else number
-
-
-def _import(journal: Journal, path: Path) -> dict[str, Any]:
-    return {"imported": asdict(import_answers(journal, path))}
 
 
 def _write(options: argparse.Namespace, judged: Judged) -> Iterator[Path]:

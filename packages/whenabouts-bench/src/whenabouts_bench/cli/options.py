@@ -65,6 +65,16 @@ def add_dataset(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveG
     return source
 
 
+def add_split(parser: argparse.ArgumentParser, alternative: str, split: str) -> None:
+    """A split of a data set, `split` by default, or judgements by the option `alternative`."""
+    add_dataset(parser).add_argument(
+        alternative, metavar="FILE", help="or: judgements with texts, in any known format"
+    )
+    parser.add_argument(
+        "--split", metavar="NAME", default=split, help=f"split of the data set (default: {split})"
+    )
+
+
 def add_sentence_encoder(parser: argparse._ActionsContainer) -> None:
     """An option for the encoder of sentences."""
     parser.add_argument(

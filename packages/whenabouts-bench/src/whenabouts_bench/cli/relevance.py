@@ -18,7 +18,7 @@ from whenabouts.encoders import DEFAULT_TEXT_ENCODER, open_text_encoder
 from whenabouts.intake.files import refuse_overwriting
 from whenabouts.types import UsageError
 from whenabouts.video.thumbnails import thumbnail
-from whenabouts_bench.cli.options import add_dataset, add_sentence_encoder
+from whenabouts_bench.cli.options import add_sentence_encoder, add_split
 from whenabouts_bench.datasets import open_dataset
 from whenabouts_bench.evaluation import ranked_figures as figures
 from whenabouts_bench.formats import open_run, read_annotations
@@ -55,7 +55,7 @@ def _add_pairs(kinds: Any) -> None:
         "moments if the similarity of their parts reaches --threshold. The similarity of the whole captions "
         "is the confidence of the pair.",
     )
-    _add_source(parser)
+    add_split(parser, "--queries", "train")
     parser.add_argument(
         "--detector",
         default="vp",
@@ -107,7 +107,7 @@ def _add_ranked(kinds: Any) -> None:
         description="Make a ranked training set, or judgements with pseudo grades, from captions. They are "
         "not human judgements; the first line of the file says so, and names the encoder.",
     )
-    _add_source(parser)
+    add_split(parser, "--queries", "train")
     parser.add_argument(
         "--top",
         type=int,
@@ -181,15 +181,6 @@ def _add_figures(kinds: Any) -> None:
     parser.set_defaults(run=run_figures)
 
 
-def _add_source(parser: argparse.ArgumentParser) -> None:
-    add_dataset(parser).add_argument(
-        "--queries", metavar="FILE", help="or: judgements with texts, in any known format"
-    )
-    parser.add_argument(
-        "--split", metavar="NAME", default="train", help="split of the data set (default: train)"
-    )
-
-
 def _annotations(options: argparse.Namespace) -> Annotations:
     if options.queries:
         return with_words(read_annotations(options.queries), options.queries)
@@ -197,15 +188,11 @@ def _annotations(options: argparse.Namespace) -> Annotations:
     return with_words(annotations, annotations.name)
 
 
-def _refuse_source(options: argparse.Namespace, *sources: str | None) -> None:
-    refuse_overwriting(Path(options.out), *(source for source in sources if source))
-
-
 def run_pairs(options: argparse.Namespace) -> int:
     """Find the relevant pairs, write them and print a summary."""
     if options.picture:
         check_picture(Path(options.picture))
-    _refuse_source(options, options.queries)
+    refuse_overwriting(Path(options.out), *filter(None, [options.queries]))
     annotations = _annotations(options)
     pairs, units = find_pairs(
         annotations.queries,
@@ -221,20 +208,16 @@ def run_pairs(options: argparse.Namespace) -> int:
     if options.picture:
         title = f"{annotations.name}, {settings.detector}, at least {settings.threshold:g}"
         draw_summary(summary, title, Path(options.picture))
-    if wants_json(options):
-        print_json(
-            {
-                "file": str(options.out),
-                "kept": pairs.kept.KIND,
-                "detector": settings.detector,
-                "threshold": settings.threshold,
-                "encoder": settings.encoder_fingerprint,
-                "phrases": settings.phrases,
-                **summary.to_json(),
-            }
-        )
-        return 0
-    print_lines([f"{options.out}: {settings.detector}, threshold {settings.threshold:g}", *summary.lines()])
+    facts = {
+        "file": str(options.out),
+        "kept": pairs.kept.KIND,
+        "detector": settings.detector,
+        "threshold": settings.threshold,
+        "encoder": settings.encoder_fingerprint,
+        "phrases": settings.phrases,
+    }
+    head = f"{options.out}: {settings.detector}, threshold {settings.threshold:g}"
+    print_either(options, lambda: facts | summary.to_json(), lambda: [head, *summary.lines()])
     return 0
 
 
@@ -335,7 +318,8 @@ def run_figures(options: argparse.Namespace) -> int:
     if options.answers:
         run = open_run(options.answers)
         shown = figures.cases_of(annotations, run, options.query, metric=options.metric)
-        picture = _pictures(files_of_videos(annotations, Path(options.videos))) if options.videos else None
+        names = [video.id for video in annotations.videos]
+        picture = _pictures(files_of_videos(names, Path(options.videos))) if options.videos else None
         files += figures.draw_cases(shown, options.metric, out / "answers", picture=picture)
     print_either(
         options,

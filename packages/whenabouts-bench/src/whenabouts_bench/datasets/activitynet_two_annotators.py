@@ -68,10 +68,6 @@ def file_name(split: str) -> str:
     return f"two_annotators_{split}.jsonl"
 
 
-def _split(name: str, videos: int, queries: int) -> Split:
-    return Split.made(name, file_name(name), videos, queries)
-
-
 DATASET = Declaration(
     name="activitynet-two-annotators",
     title="ActivityNet, two annotators",
@@ -83,7 +79,10 @@ DATASET = Declaration(
         "ActivityNet Captions in DIR."
     ),
     mark=rb'"desc_id"',
-    splits=(_split("train", 2_981, 10_367), _split("val", 460, 1_612), _split("test", 1_444, 5_052)),
+    splits=tuple(
+        Split.made(name, file_name(name), videos, queries)
+        for name, videos, queries in (("train", 2_981, 10_367), ("val", 460, 1_612), ("test", 1_444, 5_052))
+    ),
     beside=(
         SideFile(WORDS_FILE, "the first annotator's sentences with their times: the words of the videos"),
     ),

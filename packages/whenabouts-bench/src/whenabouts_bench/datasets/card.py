@@ -35,7 +35,6 @@ _LABELS = {
     "words_per_query": "words a query",
     "relevant_per_query": "relevant moments a query",
 }
-_FINGERPRINT_LENGTH = 16
 
 
 @dataclass(frozen=True)
@@ -142,13 +141,14 @@ def make_card(
     )
 
 
-def fingerprint_of(path: Path) -> str:
-    """The first 16 hexadecimal digits of the sha256 of a file, unpacked."""
+def fingerprint_of(*paths: Path) -> str:
+    """The first 16 hexadecimal digits of the sha256 of the unpacked files, one after the other."""
     digest = hashlib.sha256()
-    with open_unpacked(path) as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()[:_FINGERPRINT_LENGTH]
+    for path in paths:
+        with open_unpacked(path) as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()[:16]
 
 
 def numbers_of(annotations: Annotations, pool_size: int | None = None) -> Statistics:

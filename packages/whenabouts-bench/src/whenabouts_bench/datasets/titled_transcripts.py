@@ -208,10 +208,6 @@ def file_name(split: str) -> str:
     return f"titled_transcripts_{split}.jsonl"
 
 
-def _split(name: str, videos: int, queries: int) -> Split:
-    return Split.made(name, file_name(name), videos, queries)
-
-
 DATASET = Declaration(
     name="titled-transcripts",
     title="Titled transcripts",
@@ -230,17 +226,20 @@ DATASET = Declaration(
         "end) in DIR."
     ),
     mark=rb'"desc_id"',
-    splits=(
-        _split(ALL, 141, 639),
-        _split("train-1", 43, 319),
-        _split("val-1", 7, 76),
-        _split("test-1", 141, 244),
-        _split("train-2", 43, 327),
-        _split("val-2", 17, 110),
-        _split("test-2", 141, 202),
-        _split("train-3", 46, 318),
-        _split("val-3", 16, 128),
-        _split("test-3", 141, 193),
+    splits=tuple(
+        Split.made(name, file_name(name), videos, queries)
+        for name, videos, queries in (
+            (ALL, 141, 639),
+            ("train-1", 43, 319),
+            ("val-1", 7, 76),
+            ("test-1", 141, 244),
+            ("train-2", 43, 327),
+            ("val-2", 17, 110),
+            ("test-2", 141, 202),
+            ("train-3", 46, 318),
+            ("val-3", 16, 128),
+            ("test-3", 141, 193),
+        )
     ),
     beside=(
         SideFile(WORDS_FILE, "what is said, with times"),

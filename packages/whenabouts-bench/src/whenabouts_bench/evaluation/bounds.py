@@ -14,7 +14,8 @@ from typing import cast
 
 import numpy as np
 
-from whenabouts_bench.evaluation.matching import Mask, ranks_within
+from whenabouts.overlap import place_in_group
+from whenabouts_bench.evaluation.matching import Mask
 from whenabouts_bench.evaluation.metrics import Listing, Metric, average_precision, discounted
 from whenabouts_bench.formats.annotations import Floats, Indices
 
@@ -66,7 +67,7 @@ def _of_average_precision(
 
 def _places(query: Indices, queries: int) -> tuple[Indices, Indices]:
     """(U,) the place of each unjudged row among those of its query, and (B,) their number per query."""
-    return ranks_within(query), np.bincount(query, minlength=queries)
+    return place_in_group(query), np.bincount(query, minlength=queries)
 
 
 def _of_ndcg(

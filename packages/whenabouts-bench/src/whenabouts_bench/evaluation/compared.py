@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from whenabouts.types import number_of
-from whenabouts_bench.evaluation.compared_pools import Limits
 from whenabouts_bench.evaluation.metrics import without_nan
 from whenabouts_bench.evaluation.significance import Correction
 
 Verdict = Literal["better", "worse", "no difference shown"]
+Limits = tuple[float, float]
+"""Bounds of a difference of means."""
 
 _STUDENT = "Student's t, random effects of training and video"
 _MOST_METRIC_COLUMNS = 5
@@ -376,7 +377,8 @@ class PooledComparison:
     """A comparison by judgements from pools, with the changes that unjudged answers could make.
 
     `condensed` is the comparison on condensed lists; `runs` has `Unjudged.means` by run and metric, `limits`
-    has `possible_difference` by metric, system and baseline.
+    has the bounds of the difference of means over all grades of unjudged answers (`possible_difference`) by
+    metric, system and baseline.
     """
 
     judged_iou: float
@@ -384,13 +386,9 @@ class PooledComparison:
     runs: Mapping[str, Mapping[str, Mapping[str, float]]]
     limits: Mapping[tuple[str, str, str], Limits]
 
-    def possible(self, metric: str, system: str, baseline: str) -> Limits:
-        """Bounds of the difference of means over all grades of unjudged answers."""
-        return self.limits[metric, system, baseline]
-
     def settled(self, metric: str, system: str, baseline: str) -> bool:
         """Whether unjudged answers cannot change the sign of the difference."""
-        least, greatest = self.possible(metric, system, baseline)
+        least, greatest = self.limits[metric, system, baseline]
         return least > 0 or greatest < 0
 
     def block(self, metric: str) -> list[str]:
@@ -410,7 +408,7 @@ class PooledComparison:
         ]
 
     def _possible_in_words(self, d: Difference) -> str:
-        least, greatest = self.possible(d.metric, d.system, d.baseline)
+        least, greatest = self.limits[d.metric, d.system, d.baseline]
         settled = self.settled(d.metric, d.system, d.baseline)
         return f"{d.system} - {d.baseline}: {100 * least:+.2f} to {100 * greatest:+.2f} possible: " + (
             "its sign is the same for any grades of the unjudged answers"
@@ -434,7 +432,7 @@ class PooledComparison:
         for pair in condensed["comparisons"]:
             for metric, numbers in pair["metrics"].items():
                 names = (metric, pair["system"], pair["baseline"])
-                least, greatest = self.possible(*names)
+                least, greatest = self.limits[names]
                 numbers |= {"lower": least, "upper": greatest, "settled": self.settled(*names)}
         return {
             "judged_iou": self.judged_iou,

@@ -17,18 +17,19 @@ from whenabouts_bench.evaluation.compared import (
     Comparison,
     Difference,
     Estimate,
+    Limits,
     PooledComparison,
     Settings,
     System,
     Verdict,
 )
-from whenabouts_bench.evaluation.compared_pools import possible_difference
 from whenabouts_bench.evaluation.evaluate import (
     NO_MOMENT_OF_GRADE,
     Evaluation,
     annotations_of,
     evaluate,
 )
+from whenabouts_bench.evaluation.metrics import means_of
 from whenabouts_bench.evaluation.protocols import find_protocol, protocol_for
 from whenabouts_bench.evaluation.several_trainings import ENOUGH, Pooled, over_trainings, pooled_variance
 from whenabouts_bench.evaluation.significance import (
@@ -192,7 +193,11 @@ def compare(
     metrics, not_answered, left_out = _shared_metrics(evaluations)
     values, labels = _lined_up(evaluations, metrics, clusters)
     evaluations = _averaged(evaluations, settings.trainings)
-    _check_names(system_names, len(evaluations))
+    if len(system_names) != len(evaluations) or len(set(system_names)) < len(system_names):
+        raise UsageError(
+            f"names {', '.join(system_names)}: give one name for each of {len(evaluations)} runs, all "
+            "different"
+        )
     pairs = _pairs(len(evaluations), settings)
     measured = _measured(values, labels, metrics, pairs, settings)
     differences = tuple(_differences(evaluations, system_names, pairs, measured, settings))
@@ -238,6 +243,32 @@ def _pooled(
         for metric in condensed.metrics
     }
     return PooledComparison(thresholds.pop(), condensed, dict(zip(names, means, strict=True)), limits)
+
+
+def possible_difference(system: Evaluation, baseline: Evaluation, metric: str) -> Limits:
+    """Bounds of the difference of two runs' means by a metric, over all grades of unjudged answers.
+
+    For measures of hits (R@K, mIoU) exact under the assumptions of `bounds`: an answer of both runs with the
+    same borders (VR: the same video) is right in both or in neither. For other measures each run is bounded
+    separately, so the bounds are valid but may be loose.
+    """
+    first, second = system.unjudged, baseline.unjudged
+    assert first is not None and second is not None
+    column, opposite = system.metrics.index(metric), baseline.metrics.index(metric)
+    place = {query_id: number for number, query_id in enumerate(baseline.query_ids)}
+    order = [place[query_id] for query_id in system.query_ids]
+    least = first.lower[:, column] - second.upper[order, opposite]
+    greatest = first.upper[:, column] - second.lower[order, opposite]
+    mine, theirs = first.open.get(column, {}), second.open.get(opposite, {})
+    for row, query_id in enumerate(system.query_ids):
+        given, answered = mine.get(query_id, set()), theirs.get(query_id, set())
+        if given & answered:
+            value, other = system.values[row, column], baseline.values[order[row], opposite]
+            # All wrong, a shared one right, or one right that only one run gives.
+            greatest[row] = max(value - other, 0.0, 1 - other if given - answered else 0.0)
+            least[row] = min(value - other, 0.0, value - 1 if answered - given else 0.0)
+    low, high = means_of(np.stack([least, greatest], axis=1)).tolist()
+    return low, high
 
 
 def _names_of_systems(runs: Sequence[str], trainings: int) -> tuple[str, ...]:
@@ -357,11 +388,6 @@ def _pairs(runs: int, settings: Settings) -> Pairs:
     if settings.baseline == "first":
         return tuple((number, 0) for number in range(1, runs))
     return tuple((later, earlier) for earlier, later in itertools.combinations(range(runs), 2))
-
-
-def _check_names(names: tuple[str, ...], systems: int) -> None:
-    if len(names) != systems or len(set(names)) < len(names):
-        raise UsageError(f"names {', '.join(names)}: give one name for each of {systems} runs, all different")
 
 
 def _check_same(evaluations: Sequence[Evaluation]) -> None:

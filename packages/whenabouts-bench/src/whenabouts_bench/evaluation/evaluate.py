@@ -28,7 +28,7 @@ from whenabouts_bench.evaluation.metrics import (
 from whenabouts_bench.evaluation.protocols import Protocol, find_protocol, protocol_for
 from whenabouts_bench.evaluation.unjudged import JUDGED_IOU, Unjudged
 from whenabouts_bench.formats.annotations import Annotations, Floats
-from whenabouts_bench.formats.runs import MemoryRun, RunBlock, RunSource, Task, answered_by
+from whenabouts_bench.formats.runs import MemoryRun, RunBlock, RunSource, Task, answered_by, saliency_of
 
 Lists = Mapping[Task, Task]
 """Task -> the list of the run that answers it."""
@@ -263,13 +263,8 @@ def _is_shown(metric: Metric, lists: Lists, annotations: Annotations, source: Ru
     """Whether a metric is shown by default: those of the run's tasks, and all if it ranked a corpus."""
     if metric.task == "HL":
         first = annotations.queries[0].metadata if annotations.queries else {}
-        return "saliency_scores" in first and bool(_saliency(source))
+        return "saliency_scores" in first and bool(saliency_of(source))
     return metric.task in lists or _ranked_corpus(lists)
-
-
-def _saliency(source: RunSource) -> Mapping[str, Floats]:
-    saliency = getattr(source, "saliency", None)
-    return cast(Mapping[str, Floats], saliency()) if saliency is not None else {}
 
 
 @dataclass
@@ -429,7 +424,7 @@ def _place(source: RunSource, name: str) -> str:
 def _fill_highlights(
     tally: _Tally, annotations: Annotations, truth: Truth, source: RunSource, metrics: tuple[Metric, ...]
 ) -> None:
-    saliency = _saliency(source)
+    saliency = saliency_of(source)
     if not saliency or any("saliency_scores" not in query.metadata for query in annotations.queries):
         raise UsageError(
             f"{source.name}: HL metrics need saliency scores, both judged and predicted (qvhighlights)"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.overlap import temporal_iou
+from whenabouts.overlap import place_in_group, temporal_iou
 from whenabouts.types import UsageError
 from whenabouts_bench.evaluation.protocols import Protocol
 from whenabouts_bench.formats.annotations import Annotations, Floats, Indices
@@ -208,7 +208,7 @@ class Rows:
         query = self.query[chosen]
         names = ("video", "start", "end", "score")
         columns = {name: getattr(self, name)[chosen] for name in names}
-        return Rows(self.queries, query, ranks_within(query), **columns)
+        return Rows(self.queries, query, place_in_group(query), **columns)
 
     def upto(self, depth: int | None) -> Rows:
         """The first rows of each query."""
@@ -228,13 +228,6 @@ class Pairs:
     iou: NDArray[Any]
 
 
-def ranks_within(query: Indices) -> Indices:
-    """0-based position of each row within its query; rows of a query are consecutive."""
-    starts = np.flatnonzero(np.diff(query, prepend=-1))
-    ranks: Indices = np.arange(len(query)) - np.repeat(starts, np.diff(starts, append=len(query)))
-    return ranks
-
-
 def rows_of(block: RunBlock, truth: Truth) -> Rows:
     """The rows of a block in the truth's terms, without queries that do not count."""
     codes = truth.codes_of(block.query_ids)
@@ -251,7 +244,7 @@ def rows_of(block: RunBlock, truth: Truth) -> Rows:
     return Rows(
         queries=codes[counted],
         query=query,
-        rank=ranks_within(query),
+        rank=place_in_group(query),
         video=videos[block.video[keep]] if len(videos) else np.zeros(0, np.int64),
         start=block.start[keep],
         end=block.end[keep],
@@ -337,7 +330,7 @@ def best_iou(rows: Rows, pairs: Pairs, nth: int = 1) -> NDArray[Any]:
     """(N,) the highest (or nth highest) IoU of each row with a judged moment; 0 if there are fewer."""
     if nth > 1:
         order = np.lexsort((-pairs.iou, pairs.row))
-        lower = order[ranks_within(pairs.row[order]) >= nth - 1]
+        lower = order[place_in_group(pairs.row[order]) >= nth - 1]
         pairs = Pairs(pairs.row[lower], pairs.moment[lower], pairs.iou[lower])
     best = np.zeros(len(rows.query), pairs.iou.dtype)
     if len(pairs.row):

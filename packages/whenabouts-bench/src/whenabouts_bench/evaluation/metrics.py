@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.overlap import place_in_group
 from whenabouts.types import UsageError
 from whenabouts_bench.evaluation import highlights
 from whenabouts_bench.evaluation.highlights import Highlights
@@ -33,7 +34,6 @@ from whenabouts_bench.evaluation.matching import (
     matched_one_to_one,
     pairs_of,
     passes,
-    ranks_within,
 )
 from whenabouts_bench.evaluation.protocols import Protocol
 from whenabouts_bench.formats.annotations import Floats, Indices
@@ -146,7 +146,7 @@ class Listing:
         query = local[self.truth.query]
         here = np.flatnonzero(query >= 0)
         here = here[np.lexsort((-self.gains[here], query[here]))]
-        rank = ranks_within(query[here])
+        rank = place_in_group(query[here])
         return query[here], rank, self.gains[here]
 
     def matched(self, iou: float) -> Indices:
@@ -244,7 +244,7 @@ def _interpolated(query: Indices, rank: Indices, queries: int) -> Floats:
     """(B,) sum over the hits of a query of the highest precision at that hit or later."""
     if not len(query):
         return np.zeros(queries)
-    number = ranks_within(query)
+    number = place_in_group(query)
     precision = np.zeros((queries, int(number.max()) + 1))
     precision[query, number] = (number + 1) / (rank + 1)
     later = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,9 +21,16 @@ from whenabouts.intake.files import FormatError, read_document
 from whenabouts.times import format_time
 from whenabouts.types import UsageError
 from whenabouts_bench.evaluation.evaluate import evaluate
-from whenabouts_bench.evaluation.matching import matched_one_to_one, pairs_of, passes, rows_of, truth_of
+from whenabouts_bench.evaluation.matching import (
+    Truth,
+    matched_one_to_one,
+    pairs_of,
+    passes,
+    rows_of,
+    truth_of,
+)
 from whenabouts_bench.evaluation.protocols import find_protocol
-from whenabouts_bench.formats.annotations import Annotations, judgement_rows
+from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.formats.runs import RunSource
 
 if TYPE_CHECKING:
@@ -263,9 +270,10 @@ def cases_of(
         # One query without hits is enough: they all look the same.
         order = answered[: 1 + sum(values[query] > 0 for query in answered)]
         chosen = [order[round(place * (len(order) - 1) / max(1, count - 1))] for place in range(count)]
-    matched = _matched(annotations, run, set(chosen), metric)
+    truth, matched = _matched(annotations, run, set(chosen), metric)
     return tuple(
-        _case(annotations, query, values.get(query, 0.0), matched) for query in dict.fromkeys(chosen)
+        _case(annotations, truth, query, values.get(query, 0.0), matched.get(query, []))
+        for query in dict.fromkeys(chosen)
     )
 
 
@@ -275,13 +283,13 @@ _Answer = tuple[str, float, float, int]
 
 def _matched(
     annotations: Annotations, run: RunSource, ids: set[str], metric: str
-) -> dict[str, tuple[list[_Answer], Any]]:
-    """Query id -> (first answers with the judged moments they match, the truth)."""
+) -> tuple[Truth, dict[str, list[_Answer]]]:
+    """(the truth, query id -> first answers with the judged moments that they match)."""
     protocol = find_protocol("rvmr")
     truth = truth_of(annotations, protocol)
     depth = int(metric.partition("@")[2].partition(",")[0])
     threshold = float(metric.partition("IoU=")[2])
-    matched: dict[str, tuple[list[_Answer], Any]] = {}
+    matched: dict[str, list[_Answer]] = {}
     for block in run.blocks("VCMR"):
         rows = rows_of(block, truth).upto(depth)
         names = {code: name for name, code in truth.video_codes.items()}
@@ -293,13 +301,14 @@ def _matched(
                 of_query = rows.query == number
                 columns = (column[of_query].tolist() for column in (rows.start, rows.end, moments))
                 videos = [names[video] for video in rows.video[of_query].tolist()]
-                matched[truth.query_ids[code]] = list(zip(videos, *columns, strict=True)), truth
-    return matched
+                matched[truth.query_ids[code]] = list(zip(videos, *columns, strict=True))
+    return truth, matched
 
 
-def _case(annotations: Annotations, query_id: str, value: float, matched: dict[str, Any]) -> Case:
-    number = next(row for row, query in enumerate(annotations.queries) if query.id == query_id)
-    answers, truth = matched.get(query_id, ([], None))
+def _case(
+    annotations: Annotations, truth: Truth, query_id: str, value: float, answers: Sequence[_Answer]
+) -> Case:
+    number = truth.query_codes[query_id]
     met = {place for *_, place in answers}
     spans: dict[str, _Span] = {}
 
@@ -308,19 +317,14 @@ def _case(annotations: Annotations, query_id: str, value: float, matched: dict[s
         spans.setdefault(text, (video, start, end))
         return text
 
-    judged: Iterable[tuple[str, float, bool]]
-    if truth is None:
-        rows = [row for row in judgement_rows(annotations) if row[0] == number]
-        judged = [(named(annotations.videos[v].id, s, e), grade, False) for _, v, s, e, grade in rows]
-    else:
-        judged = [
-            (
-                named(annotations.videos[int(truth.video[row])].id, truth.start[row], truth.end[row]),
-                float(truth.relevance[row]),
-                row in met,
-            )
-            for row in np.flatnonzero(truth.query == number).tolist()
-        ]
+    judged = [
+        (
+            named(annotations.videos[int(truth.video[row])].id, truth.start[row], truth.end[row]),
+            float(truth.relevance[row]),
+            row in met,
+        )
+        for row in np.flatnonzero(truth.query == number).tolist()
+    ]
     return Case(
         annotations.queries[number].text,
         value,

@@ -58,14 +58,10 @@ def pooled_variance(systems: Sequence[Floats]) -> Pooled:
 
 @dataclass(frozen=True)
 class OverTrainings:
-    """Results of K columns: ends (K, 2) of the mean's interval, two-sided p (K,) of a mean of 0.
-
-    `of_trainings` (K,) is the share of the mean's variance due to trainings.
-    """
+    """Results of K columns: ends (K, 2) of the mean's interval, two-sided p (K,) of a mean of 0."""
 
     ends: Floats
     p: Floats
-    of_trainings: Floats
 
 
 def over_trainings(
@@ -110,4 +106,4 @@ def _student(
     # Without any variance, the mean is exact.
     p = np.where(moves, p, (means == 0).astype(np.float64))
     ends = np.clip(np.stack([means - half, means + half], axis=1), -1, 1)
-    return OverTrainings(ends, p, np.where(moves, of_trainings / positive_variance, 0.0))
+    return OverTrainings(ends, p)

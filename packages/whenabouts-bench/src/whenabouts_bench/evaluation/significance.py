@@ -133,8 +133,9 @@ def bootstrap_intervals(
     step = max(1, 4 * _BLOCK // resamples)
     for begin in range(0, sums.shape[1], step):
         some = slice(begin, begin + step)
-        means = _drawn_means(sums[:, some], counts, resamples, seed)
-        ends[some] = np.quantile(means, (tail, 1 - tail), axis=0).T
+        both = np.column_stack([sums[:, some], counts])
+        totals = np.concatenate(list(drawn_totals(both, resamples, seed)))
+        ends[some] = np.quantile(totals[:, :-1] / totals[:, -1:], (tail, 1 - tail), axis=0).T
     mirrored = -ends[:, ::-1]
     signs = signs[:, None]
     ends = np.where(signs == 0, (ends + mirrored) / 2, np.where(signs < 0, mirrored, ends))
@@ -154,14 +155,6 @@ def _oriented(sums: Floats, counts: Floats) -> tuple[Floats, Floats]:
         signs[column] = np.sign(kept[first] - negated[first])
         oriented[:, column] = negated if signs[column] < 0 else kept
     return oriented, signs
-
-
-def _drawn_means(sums: Floats, counts: Floats, resamples: int, seed: int) -> Floats:
-    """(resamples, K) means of drawn clusters."""
-    both = np.column_stack([sums, counts])
-    totals = np.concatenate(list(drawn_totals(both, resamples, seed)))
-    means: Floats = totals[:, :-1] / totals[:, -1:]
-    return means
 
 
 def drawn_totals(values: Floats, resamples: int, seed: int = 0) -> Iterator[Floats]:

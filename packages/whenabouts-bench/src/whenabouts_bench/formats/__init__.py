@@ -29,7 +29,7 @@ from whenabouts.plugins import modules_declaring
 from whenabouts.types import UsageError
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.formats.parts import PARTS
-from whenabouts_bench.formats.runs import CountedRun, RunSource
+from whenabouts_bench.formats.runs import CountedRun, RunSource, saliency_of
 from whenabouts_bench.formats.sentence_ids import SentenceRun, with_ids_of
 
 __all__ = ["format_names", "open_run", "read_annotations", "write_annotations", "write_run"]
@@ -43,7 +43,6 @@ class Format(Protocol):
 
     NAME: str
     """The name for `--format`."""
-    SUMMARY: str
     SIGNS: Mapping[Reader, tuple[Sign, ...]]
     """The beginnings of its files, by the function that reads them; no two formats share a sign."""
     KEEPS: frozenset[str]
@@ -197,8 +196,8 @@ def _held(annotations: Annotations) -> Iterator[tuple[str, str, int]]:
 def losses_of_run(source: RunSource, module: Any, path: Path) -> Losses:
     """The parts of a run that the format does not keep, except those counted while the lists are read."""
     losses = Losses(path)
-    if "saliency" not in module.KEEPS and hasattr(source, "saliency"):
-        losses.count(f"{PARTS['saliency']} are left out", len(source.saliency()))
+    if "saliency" not in module.KEEPS:
+        losses.count(f"{PARTS['saliency']} are left out", len(saliency_of(source)))
     return losses
 
 

@@ -29,7 +29,6 @@ from whenabouts_bench.formats.runs import (
 )
 
 NAME = "bench-results"
-SUMMARY = "results of `whenabouts bench run`, read as the run that they hold"
 SIGNS = {"open_run": (Sign("whenabouts_bench task system"),)}
 KEEPS: frozenset[str] = frozenset({"lists", "saliency"})
 

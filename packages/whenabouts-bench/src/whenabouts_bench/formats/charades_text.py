@@ -16,7 +16,6 @@ from whenabouts.intake.files import FormatError, Sign, read_document, sibling_fi
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
 
 NAME = "charades"
-SUMMARY = "VIDEO START END##SENTENCE (the original Charades-STA text)"
 SIGNS = {"read_annotations": (Sign(line=r"\S+\s+[-+.\d]\S*\s+[-+.\d]\S*\s*##"),)}
 
 LENGTHS = ("Charades_v1_train.csv", "Charades_v1_test.csv")

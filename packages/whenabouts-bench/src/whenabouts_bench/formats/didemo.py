@@ -28,7 +28,6 @@ from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts_bench.formats.json_records import Origin, Words
 
 NAME = "didemo"
-SUMMARY = "descriptions with the 5-second segments that several annotators marked (DiDeMo)"
 
 SIGNS = {"read_annotations": (Sign("*/annotation_id */description"),)}
 
@@ -58,9 +57,10 @@ def read_annotations(path: Path) -> Annotations:
     """Videos, a query per description, and the moments that at least two annotators marked."""
     builder = AnnotationBuilder(str(path))
     whole = Origin(path)
-    entries = enumerate(whole.array(read_json(path), _RECORD))
-    origins = [(whole.at(number), entry) for number, entry in entries]
-    records = [(origin, origin.convert(entry, _Description, _RECORD)) for origin, entry in origins]
+    records = [
+        (origin := whole.at(number), origin.convert(entry, _Description, _RECORD))
+        for number, entry in enumerate(whole.array(read_json(path), _RECORD))
+    ]
     # Videos come first, because records may give a video five segments or six; it has the maximum.
     video_ids = _add_videos(builder, records)
     for (_, record), video_id in zip(records, video_ids, strict=True):

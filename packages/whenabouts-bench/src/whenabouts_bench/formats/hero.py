@@ -12,7 +12,6 @@ Only the first two fields of an entry are read. HERO's program scores videos by 
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -49,13 +48,8 @@ from whenabouts_bench.formats.runs import (
 )
 
 NAME = "hero"
-SUMMARY = (
-    "HERO's lists of videos (LMDB of msgpack), as CONQUER reads them; needs …video2dur_idx.json beside it"
-)
 KEEPS: frozenset[str] = frozenset()
 SIGNS = {"open_run": (Sign(start=LMDB_START),)}
-
-_log = logging.getLogger("whenabouts")
 
 _INDEX = "*video2dur_idx*.json*"
 _ENTRY = "[[video number, score, ...], ...], best first"
@@ -81,7 +75,7 @@ class _Lists:
     def blocks(self, path: Path) -> Iterator[RunBlock]:
         """Blocks of the lists, by query id, entries in order."""
         builder, waiting, answered = RunBlockBuilder(), 0, False
-        with _records(path) as records:
+        with _unpacked(path) as file, LmdbRecords(file) as records:
             for key in records.all_keys():
                 query_id = key.decode("utf-8", "replace")
                 builder.add(query_id, self._rows(path, query_id, records.get(key)))
@@ -133,7 +127,7 @@ class _Lists:
 
 def _names_videos(file: Path) -> bool:
     """Whether the first entry of a file names a video instead of numbering it."""
-    with _records(file) as records:
+    with _unpacked(file) as plain, LmdbRecords(plain) as records:
         for key in records.all_keys():
             try:
                 entries = msgspec.msgpack.decode(records.get(key))
@@ -146,14 +140,8 @@ def _names_videos(file: Path) -> bool:
 
 
 @contextmanager
-def _records(path: Path) -> Iterator[LmdbRecords]:
-    """The records of a file; of gzip, those of an unpacked copy."""
-    with _unpacked(path) as file, LmdbRecords(file) as records:
-        yield records
-
-
-@contextmanager
 def _unpacked(path: Path) -> Iterator[Path]:
+    """The file; of gzip, an unpacked copy."""
     with open_regular(path) as raw:
         packed = raw.read(2) == _GZIP
     if not packed:

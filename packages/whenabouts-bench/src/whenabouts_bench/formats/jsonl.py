@@ -30,7 +30,6 @@ from whenabouts.intake.files import (
 from whenabouts_bench.formats.annotations import (
     AnnotationBuilder,
     Annotations,
-    Floats,
     caption_fields,
     judgement_rows,
 )
@@ -62,7 +61,6 @@ from whenabouts_bench.formats.runs import (
 )
 
 NAME = "jsonl"
-SUMMARY = "our JSON lines: qrels.jsonl (with videos, queries and pools beside it) and run.jsonl"
 KEEPS = frozenset({"grades", "similarities", "captions", "confidences"})
 SIGNS = {
     "open_run": (Sign("query_id moments"),),
@@ -362,6 +360,7 @@ def _block(lines: list[tuple[int, _RunLine]], path: Path) -> RunBlock:
     if any(type(video_id) is int for video_id in set(videos)):
         videos = [str(video_id) for video_id in videos]
     codes = {video_id: code for code, video_id in enumerate(dict.fromkeys(videos))}
+    confidences = [line.confidence for _, line in lines]
     counts = np.array([0, *(len(line.moments) for _, line in lines)], np.int64)
     block = RunBlock(
         query_ids=tuple(str(line.query_id) for _, line in lines),
@@ -371,7 +370,7 @@ def _block(lines: list[tuple[int, _RunLine]], path: Path) -> RunBlock:
         start=np.array([moment.start for moment in moments], np.float64),
         end=np.array([moment.end for moment in moments], np.float64),
         score=np.array([moment.score for moment in moments], np.float64),
-        confidence=_confidences([line.confidence for _, line in lines]),
+        confidence=np.array(confidences, np.float64) if any(c is not None for c in confidences) else None,
     )
     valid = (block.start >= 0) & (block.start < block.end) | np.isnan(block.start) & np.isnan(block.end)
     if not valid.all():
@@ -390,13 +389,6 @@ def _check_spans(origin: Origin, line: _RunLine) -> None:
             lacking = place.at("start" if moment.start is None else "end")
             raise lacking.error("is missing", accepted="a finite number, or neither start nor end")
         place.at("start").check_span(moment.start, moment.end)
-
-
-def _confidences(values: list[float | None]) -> Floats | None:
-    """(Q,) the confidence of each first answer; None if no line has one."""
-    if all(value is None for value in values):
-        return None
-    return np.array(values, np.float64)
 
 
 def write_annotations(annotations: Annotations, path: Path) -> None:

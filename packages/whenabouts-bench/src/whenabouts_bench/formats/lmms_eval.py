@@ -35,7 +35,6 @@ from whenabouts_bench.formats.runs import (
 from whenabouts_bench.formats.sentence_ids import DescribedQuery, SentenceRun, video_name
 
 NAME = "lmms-eval"
-SUMMARY = "answers of lmms-eval's grounding tasks (submission or samples); queries are found by sentence"
 KEEPS: frozenset[str] = frozenset()
 # The first part ends at the first ">>>", so that a head without "[" is searched once.
 _SUBMISSION = Sign(start=rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:[^"\\>]|\\.|>(?!>>))+>>>(?:[^"\\]|\\.)+?>>>\[')
@@ -58,16 +57,13 @@ def times_in(answer: str) -> tuple[float, float] | None:
     """
     text = answer.lower()
     clocks = [int(h or 0) * 3600 + int(m) * 60 + float(s) for h, m, s in _CLOCK.findall(text)]
-    stated = clocks if len(clocks) > 1 else [float(value) for value in _numbers(text)]
+    span = _RANGE.search(text)
+    numbers = span.groups() if span else re.findall(rf"\b{_NUMBER}", text)
+    stated = clocks if len(clocks) > 1 else [float(value) for value in numbers]
     if len(stated) < 2 or not all(map(math.isfinite, stated[:2])):
         return None
     first, second = stated[:2]
     return (first, second) if first <= second else (second, first)
-
-
-def _numbers(text: str) -> list[str]:
-    stated = _RANGE.search(text)
-    return list(stated.groups()) if stated else re.findall(rf"\b{_NUMBER}", text)
 
 
 def open_run(path: Path) -> LmmsEvalRun:

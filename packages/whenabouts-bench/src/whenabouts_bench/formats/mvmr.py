@@ -21,7 +21,6 @@ from whenabouts_bench.formats.json_records import Id, NotNegative, Origin, Posit
 from whenabouts_bench.formats.json_writing import write_json_value
 
 NAME = "mvmr"
-SUMMARY = "MVMR pool files: sentences, each with a moment, pos_moments and retrieval_pool"
 KEEPS = frozenset({"texts", "durations", "pools", "unjudged videos"})
 
 SIGNS = {"read_annotations": (Sign("*/pos_moments"), Sign("*/retrieval_pool"))}

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeGuard
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -37,10 +37,10 @@ from whenabouts_bench.formats.runs import (
     list_to_write,
     refuse_empty,
     rows_of,
+    saliency_of,
 )
 
 NAME = "qvhighlights"
-SUMMARY = "QVHighlights annotation lines and prediction lines"
 
 SIGNS = {
     "open_run": (Sign("qid vid pred_relevant_windows"), Sign("qid vid pred_saliency_scores")),
@@ -190,7 +190,7 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
     """
     losses = Losses(path)
     _, blocks = list_to_write(source, losses, ("SVMR", "VCMR", "VR"), says=("SVMR",))
-    saliency = source.saliency() if _has_saliency(source) else {}
+    saliency = saliency_of(source)
     sentences, given = query_texts(annotations), annotations.given_videos if annotations else {}
     with write_atomically(path) as stream:
         for block in blocks:
@@ -209,10 +209,6 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
                 write_json_value(stream, {**names, "pred_relevant_windows": kept, **extra})
                 stream.write(b"\n")
     losses.log()
-
-
-def _has_saliency(source: RunSource) -> TypeGuard[QVHighlightsRun]:
-    return hasattr(source, "saliency")
 
 
 def _only_video(query_id: str, rows: list[RunRow]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,6 +139,12 @@ class CountedRun:
     def total(self) -> tuple[int, int, int]:
         """(queries, rows, confidences) of the first list that was read."""
         return next(iter(self._counts.values()), (0, 0, 0))
+
+
+def saliency_of(source: RunSource) -> Mapping[str, Floats]:
+    """Query id -> predicted saliency of each clip (T,); empty if the run has none."""
+    saliency = getattr(source, "saliency", None)
+    return {} if saliency is None else cast(Mapping[str, Floats], saliency())
 
 
 def check_task(source: RunSource, task: Task) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.formats.annotations import Annotations, judgement_rows
 from whenabouts_bench.formats.runs import RunBlock, RunSource, Task
 
 _log = logging.getLogger("whenabouts")
@@ -83,15 +83,8 @@ def with_ids_of(run: SentenceRun, annotations: Annotations) -> RunSource:
 def _queries_by_sentence(annotations: Annotations) -> dict[tuple[str, str], list[tuple[str, float, float]]]:
     """(video name, words) -> [(query id, start, end)] of each query's first positive moment in each video."""
     by_sentence: dict[tuple[str, str], list[tuple[str, float, float]]] = {}
-    columns = (
-        annotations.query,
-        annotations.video,
-        annotations.start,
-        annotations.end,
-        annotations.relevance,
-    )
     seen: set[tuple[int, int]] = set()
-    for query, video, start, end, grade in zip(*(column.tolist() for column in columns), strict=True):
+    for query, video, start, end, grade in judgement_rows(annotations):
         if grade > 0 and (query, video) not in seen:
             seen.add((query, video))
             key = (video_name(annotations.videos[video].id), _words(annotations.queries[query].text))
@@ -108,30 +101,17 @@ def _words(sentence: str) -> str:
     return " ".join(re.findall(r"\w+", sentence.casefold()))
 
 
-@dataclass(frozen=True)
 class _Renamed:
     """A run under other query and video ids."""
 
-    source: SentenceRun
-    queries: Mapping[str, str]
-    videos: Mapping[str, str]
-
-    @property
-    def name(self) -> str:
-        return self.source.name
-
-    @property
-    def tasks(self) -> tuple[Task, ...]:
-        return self.source.tasks
-
-    @property
-    def answered(self) -> Mapping[Task, Task]:
-        return self.source.answered
+    def __init__(self, source: SentenceRun, queries: Mapping[str, str], videos: Mapping[str, str]) -> None:
+        self.name, self.tasks, self.answered = source.name, source.tasks, source.answered
+        self._source, self._queries, self._videos = source, queries, videos
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
-        for block in self.source.blocks(task):
+        for block in self._source.blocks(task):
             yield replace(
                 block,
-                query_ids=tuple(self.queries.get(query, query) for query in block.query_ids),
-                video_ids=tuple(self.videos.get(video, video) for video in block.video_ids),
+                query_ids=tuple(self._queries.get(query, query) for query in block.query_ids),
+                video_ids=tuple(self._videos.get(video, video) for video in block.video_ids),
             )

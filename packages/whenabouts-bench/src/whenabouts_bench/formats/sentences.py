@@ -18,7 +18,6 @@ from whenabouts_bench.formats.json_records import Finite, Id, Text, read_records
 from whenabouts_bench.formats.json_writing import write_lines
 
 NAME = "sentences"
-SUMMARY = "what is said in videos, with times; TVR's released subtitles"
 
 SIGNS = {"read_annotations": (Sign("video_id sentences"), Sign("vid_name sub"))}
 

@@ -19,7 +19,6 @@ from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts_bench.formats.json_records import Origin, Positive, Times, Words, check_length
 
 NAME = "2d-tan"
-SUMMARY = "timestamps and sentences by video (2D-TAN, MMN: Charades-STA, ActivityNet Captions, TACoS)"
 
 SIGNS = {"read_annotations": (Sign("*/timestamps */sentences", without="*/pos_moments */retrieval_pool"),)}
 

@@ -42,7 +42,6 @@ from whenabouts_bench.formats.runs import (
 )
 
 NAME = "trec"
-SUMMARY = "TREC qrels and runs; a document is video@start-end, or a video"
 KEEPS = frozenset({"grades"})
 
 TAG = "whenabouts"

@@ -48,7 +48,6 @@ from whenabouts_bench.formats.runs import (
 )
 
 NAME = "tvr"
-SUMMARY = "TVR annotation lines, and submissions (video2idx, VCMR, SVMR, VR)"
 KEEPS = frozenset({"texts", "durations", "given videos", "unjudged queries", "query metadata type", "lists"})
 
 TASKS: tuple[Task, ...] = ("VCMR", "SVMR", "VR")
@@ -171,25 +170,18 @@ def _read_line(builder: AnnotationBuilder, line: _AnnotationLine) -> None:
 
 def open_run(path: Path) -> RunSource:
     """A submission, decoded while its blocks are read. Empty spans hit nothing; rows of VR have no times."""
-    data = read_document(path)
+    data, origin = read_document(path), Origin(path)
     try:
         data.isascii() or data.decode()
         content: _Outline | _Document = _decode_outline(data.removeprefix(_BOM))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         # `json` gives better errors, and accepts some files that msgspec refuses.
-        content = _document_of(path)
-    origin = Origin(path)
+        content = origin.convert(origin.object(read_json(path), _SUBMISSION), _Document, _SUBMISSION)
     lists = {task: answers for task in TASKS if (answers := getattr(content, task))}
     refuse_empty(path, bool(lists))
     for task, answers in lists.items():
         _refuse_repeated(origin, task, answers)
     return Submission(path, str(path), _names_of(origin, content.video2idx), lists)
-
-
-def _document_of(path: Path) -> _Document:
-    origin = Origin(path)
-    fields = origin.object(read_json(path), _SUBMISSION)
-    return origin.convert(fields, _Document, _SUBMISSION)
 
 
 def _names_of(origin: Origin, indices: dict[str, Any]) -> dict[int, str]:

@@ -64,7 +64,6 @@ from whenabouts_bench.formats.runs import (
 )
 
 NAME = "tvr-ranking"
-SUMMARY = "TVR-Ranking truth (pairs, or query id -> moments) and predictions (query id -> moments)"
 KEEPS = frozenset({"texts", "durations", "grades", "similarities", "captions"})
 
 _RELEASED = Sign("*/query_id */predictions")  # the authors' predictions

@@ -33,7 +33,6 @@ from whenabouts_bench.formats.runs import (
 from whenabouts_bench.formats.sentence_ids import DescribedQuery, SentenceRun, video_name
 
 NAME = "videosearch-r1"
-SUMMARY = "VideoSearch-R1's predictions, one video a query; queries are found by sentence"
 KEEPS: frozenset[str] = frozenset()
 SIGNS = {"open_run": (Sign("index qid gt_pos_doc_id final_top1_doc_id"),)}
 

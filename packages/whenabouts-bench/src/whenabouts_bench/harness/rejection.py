@@ -13,43 +13,16 @@ probability. A query without a row is rejected with certainty.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts_bench.evaluation.significance import Floats, Indices, drawn_times, tail_share
+from whenabouts_bench.harness.results import Measured, OfRejection
 
+MEASURES = ("AUROC", "false match at 95 % recall", "ECE")
 RECALL = 0.95
 BINS = 10
 _DRAWS = 1000
-
-
-@dataclass(frozen=True)
-class Rejection:
-    """The measures of rejection, each (value, low, high) in [0, 1]; None if it cannot be measured."""
-
-    answerable: int
-    unanswerable: int
-    auroc: tuple[float, float, float] | None
-    false_match: tuple[float, float, float] | None
-    calibration_error: tuple[float, float, float] | None
-
-    def to_json(self) -> dict[str, Any]:
-        named = {
-            "AUROC": self.auroc,
-            "false match at 95 % recall": self.false_match,
-            "ECE": self.calibration_error,
-        }
-        return {
-            "answerable": self.answerable,
-            "unanswerable": self.unanswerable,
-            "metrics": {
-                name: None if value is None else dict(zip(("mean", "low", "high"), value, strict=True))
-                for name, value in named.items()
-            },
-        }
 
 
 def rejection_of(
@@ -58,8 +31,8 @@ def rejection_of(
     has_answer: NDArray[np.bool_],
     right: NDArray[np.bool_],
     clusters: Indices,
-) -> Rejection:
-    """The measures over Q queries, with intervals from draws of whole videos.
+) -> OfRejection:
+    """The measures over Q queries, with intervals from draws of whole videos; None if one cannot be measured.
 
     `scores` (Q,) are the scores of first rows, minus infinity without a row. `probabilities` (Q,) are in
     [0, 1], None if the system gives none. `right` (Q,): whether the first row is right. `clusters` (Q,) are
@@ -77,14 +50,15 @@ def rejection_of(
     drawn = np.array([measured(row[codes]) for times in drawn_times(count, _DRAWS) for row in times])
     tail = tail_share(count, 0.95)
 
-    def with_ends(column: int) -> tuple[float, float, float] | None:
+    def with_ends(column: int) -> Measured | None:
         values = drawn[~np.isnan(drawn[:, column]), column]
         if np.isnan(point[column]) or not len(values):
             return None
         low, high = np.quantile(values, (tail, 1 - tail)).tolist()
-        return float(point[column]), low, high
+        return Measured(float(point[column]), low, high)
 
-    return Rejection(int(has_answer.sum()), int((~has_answer).sum()), *map(with_ends, range(3)))
+    metrics = {name: with_ends(column) for column, name in enumerate(MEASURES)}
+    return OfRejection(int(has_answer.sum()), int((~has_answer).sum()), metrics)
 
 
 def auroc(scores: Floats, positive: NDArray[np.bool_], weights: Floats) -> float:

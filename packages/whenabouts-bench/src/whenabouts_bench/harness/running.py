@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.types import UsageError
 from whenabouts.version import __version__
+from whenabouts_bench.datasets.card import fingerprint_of
 from whenabouts_bench.evaluation.comparison import clusters_of
 from whenabouts_bench.evaluation.evaluate import Evaluation, evaluate
 from whenabouts_bench.evaluation.metrics import Metric, metrics_of
@@ -69,7 +69,10 @@ def run_task(
     answered = collector.answered({metric.task for metric in metrics})
     honoured = tuple(metric for metric in metrics if _is_honoured(metric, answered, protocol))
     if not honoured:
-        raise _useless(facts, task, metrics)
+        raise UsageError(
+            f"{facts.name}: has {', '.join(facts.methods)}, which can honour no metric of {task.name}: "
+            f"{', '.join(metric.name for metric in metrics)}"
+        )
     evaluation = evaluate(
         annotations,
         answered,
@@ -211,13 +214,6 @@ def _clusters(annotations: Annotations) -> dict[str, int]:
     return clusters_of(annotations) | {query_id: codes[video] for query_id, video in unanswerable}
 
 
-def _useless(system: OfSystem, task: Task, metrics: Sequence[Metric]) -> UsageError:
-    return UsageError(
-        f"{system.name}: has {', '.join(system.methods)}, which can honour no metric of {task.name}: "
-        f"{', '.join(metric.name for metric in metrics)}"
-    )
-
-
 def _is_honoured(metric: Metric, answered: Answered, protocol: Protocol) -> bool:
     if metric.task == "HL":
         return bool(answered.clip_scores)
@@ -251,14 +247,13 @@ def _rejection(
     stated = bool(first) and all(query_id in answered.probability for query_id in first)
     if not has_answer.all() or stated:
         probabilities = np.array([answered.probability.get(query_id, 0.0) for query_id in ids])
-        rejection = rejection_of(
+        return rejection_of(
             np.array([first.get(query_id, -np.inf) for query_id in ids]),
             probabilities if stated else None,
             has_answer,
             _right(ids, annotations, answered, listed, protocol),
             np.array([clusters[query_id] for query_id in ids], np.int64),
         )
-        return msgspec.convert(rejection.to_json(), OfRejection)
     return None
 
 
@@ -290,7 +285,7 @@ def _of_task(task: Task, material: Material, evaluation: Evaluation) -> OfTask:
         revision=task.revision,
         licence=task.licence,
         protocol=evaluation.protocol,
-        fingerprint=material.fingerprint,
+        fingerprint=fingerprint_of(*material.files),
         headline=list(task.headline),
         files=[path.name for path in material.files],
         how=task.how,

@@ -100,7 +100,8 @@ def open_system(named: str, settings: Mapping[str, str]) -> Any:
     try:
         system = factory(**settings)
     except TypeError as error:
-        raise UsageError(f"{named}: cannot be made with {_shown(settings)}: {error}") from error
+        given = ", ".join(f"{key}={value}" for key, value in settings.items()) or "no settings"
+        raise UsageError(f"{named}: cannot be made with {given}: {error}") from error
     methods_of(system)
     return system
 
@@ -122,10 +123,6 @@ def _module(place: str, named: str) -> Any:
         return module
     except ImportError as error:
         raise UsageError(f"{named}: {place} cannot be imported: {error}") from error
-
-
-def _shown(settings: Mapping[str, str]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in settings.items()) or "no settings"
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, str]:

@@ -20,9 +20,9 @@ from whenabouts.intake.files import write_atomically
 from whenabouts.types import UsageError
 from whenabouts_bench.evaluation.compared import Estimate, Settings, booktabs, escaped
 from whenabouts_bench.evaluation.comparison import compare, estimates_of
+from whenabouts_bench.harness.rejection import MEASURES
 from whenabouts_bench.harness.results import Results, clusters_in, evaluation_of
 
-_REJECTION = ("AUROC", "false match at 95 % recall", "ECE")
 _COST = (
     "processor seconds per hour of video",
     "GPU seconds per hour of video",
@@ -104,8 +104,8 @@ def _board(results: list[Results], resamples: int) -> Board:
         raise UsageError(
             f"{task.task}: two results are of {twice}; keep one, or run them under different revisions"
         )
-    by_metric = {metric: _column(results, metric, resamples) for metric in (*task.headline, *_REJECTION)}
-    metrics = tuple(name for name in by_metric if name not in _REJECTION or any(by_metric[name]))
+    by_metric = {metric: _column(results, metric, resamples) for metric in (*task.headline, *MEASURES)}
+    metrics = tuple(name for name in by_metric if name not in MEASURES or any(by_metric[name]))
     columns = [by_metric[metric] for metric in metrics]
     lines = [
         Line(name, result, tuple(column[number] for column in columns))
@@ -126,7 +126,7 @@ def _first(line: Line) -> float:
 
 def _column(results: Sequence[Results], metric: str, resamples: int) -> list[Cell | None]:
     """The cells of a metric; None for systems that it does not apply to."""
-    if metric in _REJECTION:
+    if metric in MEASURES:
         return [_rejection_cell(result, metric) for result in results]
     having = [
         number

@@ -6,13 +6,11 @@ Modules of `whenabouts_bench.tasks`, and modules that other packages declare in 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whenabouts.intake.files import open_unpacked
 from whenabouts.plugins import modules_declaring
 from whenabouts.types import UsageError, did_you_mean
 from whenabouts_bench.datasets import declaration_named, open_dataset
@@ -49,16 +47,6 @@ class Material:
 
     annotations: Annotations
     files: tuple[Path, ...]
-
-    @property
-    def fingerprint(self) -> str:
-        """The first 16 digits of the sha256 of the unpacked files."""
-        digest = hashlib.sha256()
-        for path in self.files:
-            with open_unpacked(path) as stream:
-                while piece := stream.read(1 << 20):
-                    digest.update(piece)
-        return digest.hexdigest()[:16]
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ queries, because tasks of one query are not independent (`evaluation.significanc
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -67,22 +68,18 @@ def _kappas(tables: Floats, weights: Weights) -> Floats:
     return kappas
 
 
-def kappa_intervals(tables: Floats, confidence: float = 0.95) -> dict[Weights, Interval | None]:
-    """Bootstrap confidence intervals of each kappa, from tables (C, 25) per cluster.
+def intervals_of(rows: Floats, *values_of: Callable[[Floats], Floats]) -> list[Interval | None]:
+    """95 % bootstrap intervals of functions of totals (R, K) of clusters (C, K).
 
-    None with fewer than two clusters, or if kappa is undefined in most resamples; other undefined resamples
-    are ignored.
+    None with fewer than two clusters, or if a value is NaN in most resamples; other NaN are left out.
     """
-    if len(tables) < 2:
-        return dict.fromkeys(get_args(Weights))
-    totals = np.concatenate(list(drawn_totals(tables, RESAMPLES)))
-    tail = tail_share(len(tables), confidence)
-    drawn = {weights: _kappas(totals, weights) for weights in get_args(Weights)}
-    return {weights: interval_of(kappas, tail) for weights, kappas in drawn.items()}
+    if len(rows) < 2:
+        return [None] * len(values_of)
+    totals, tail = np.concatenate(list(drawn_totals(rows, RESAMPLES))), tail_share(len(rows), 0.95)
+    return [_ends(value_of(totals), tail) for value_of in values_of]
 
 
-def interval_of(drawn: Floats, tail: float) -> Interval | None:
-    """The quantiles `tail` and 1 - `tail` of bootstrap values, NaN left out; None if most are NaN."""
+def _ends(drawn: Floats, tail: float) -> Interval | None:
     defined = drawn[~np.isnan(drawn)]
     if 2 * len(defined) < len(drawn):
         return None
@@ -113,6 +110,8 @@ class Agreement:
         queries, ours, theirs = zip(*pairs, strict=True)
         differences = [abs(a - b) for a, b in zip(ours, theirs, strict=True)]
         names, cluster = np.unique(queries, return_inverse=True)
+        tables, kinds = _tables(ours, theirs, cluster, len(names)), get_args(Weights)
+        intervals = intervals_of(tables, *(partial(_kappas, weights=weights) for weights in kinds))
         return cls(
             first, second, len(pairs),
             same=differences.count(0) / len(pairs),
@@ -120,7 +119,7 @@ class Agreement:
             kappa=kappa(ours, theirs),
             linear=kappa(ours, theirs, "linear"),
             quadratic=kappa(ours, theirs, "quadratic"),
-            intervals=kappa_intervals(_tables(ours, theirs, cluster, len(names))),
+            intervals=dict(zip(kinds, intervals, strict=True)),
         )  # fmt: skip
 
     def line(self) -> str:
@@ -128,13 +127,14 @@ class Agreement:
         kappas: Mapping[Weights, float | None]
         kappas = {"none": self.kappa, "linear": self.linear, "quadratic": self.quadratic}
         values = ", ".join(
-            f"{'kappa' if weights == 'none' else weights} {_in_words(value, self.intervals[weights])}"
+            f"{'kappa' if weights == 'none' else weights} {in_words(value, self.intervals[weights])}"
             for weights, value in kappas.items()
         )
         return f"{self.first} and {self.second}: {self.tasks:,} tasks, {self.same:.1%} the same, {values}"
 
 
-def _in_words(value: float | None, interval: Interval | None) -> str:
+def in_words(value: float | None, interval: Interval | None = None) -> str:
+    """A value with its interval, if known, as text."""
     if value is None:
         return "not defined"
     return f"{value:.2f}" + (f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else "")

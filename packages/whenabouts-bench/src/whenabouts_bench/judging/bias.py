@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whenabouts_bench.evaluation.significance import drawn_totals, tail_share
 from whenabouts_bench.formats.annotations import Floats
-from whenabouts_bench.judging.agreement import RESAMPLES, Interval, interval_of
+from whenabouts_bench.judging.agreement import Interval, intervals_of
 from whenabouts_bench.judging.model_judge import model_grades
 from whenabouts_bench.judging.qrels import Judged
 
@@ -44,17 +43,16 @@ class Bias:
         names, query = np.unique(queries, return_inverse=True)
         rows = np.zeros((len(names), 4))
         np.add.at(rows, query, np.stack([differences * ~late, ~late, differences * late, late], axis=1))
-        drawn = np.concatenate(list(drawn_totals(rows, RESAMPLES))) if len(rows) > 1 else None
-        tail = tail_share(len(rows), 0.95)
+        interval, drift_interval = intervals_of(rows, _biases, _drifts)
         total = rows.sum(axis=0, keepdims=True)
         drift = float(_drifts(total)[0])
         return cls(
             annotator,
             len(differences),
             bias=float(_biases(total)[0]),
-            interval=None if drawn is None else interval_of(_biases(drawn), tail),
+            interval=interval,
             drift=None if math.isnan(drift) else drift,
-            drift_interval=None if drawn is None else interval_of(_drifts(drawn), tail),
+            drift_interval=drift_interval,
         )
 
     def line(self) -> str:

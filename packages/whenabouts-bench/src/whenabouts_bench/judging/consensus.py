@@ -24,19 +24,15 @@ _FIRST, _ALL = 2, 4
 class Consensus:
     """The outcome of one task.
 
-    `grade` is the final grade, or None; `missing` is the number of annotators still needed, 0 if settled;
-    `used` are the indices of the averaged grades; `annotators` is the number of grades considered.
+    `grade` is the final grade, or None; `missing` is the number of annotators still needed, 0 if settled.
+    A pair that is settled without a grade is discarded. `used` are the indices of the averaged grades;
+    `annotators` is the number of grades considered.
     """
 
     grade: int | None
     missing: int = 0
     used: tuple[int, ...] = ()
     annotators: int = 0
-
-    @property
-    def is_discarded(self) -> bool:
-        """Whether four annotators found no consensus."""
-        return self.grade is None and not self.missing
 
 
 def agree(first: int, second: int) -> bool:
@@ -50,8 +46,8 @@ def consensus(grades: tuple[int, ...], annotators: int = _FIRST) -> Consensus:
 
     >>> consensus((2, 3)).grade, consensus((1, 3)).missing, consensus((1, 3, 4, 2)).grade
     (3, 2, 3)
-    >>> consensus((0, 4, 0, 4)).is_discarded
-    True
+    >>> consensus((0, 4, 0, 4))
+    Consensus(grade=None, missing=0, used=(), annotators=4)
     """
     if annotators == 1 and grades:
         return Consensus(grades[0], used=(0,), annotators=1)
@@ -70,8 +66,8 @@ def consensus_of_set(grades: Sequence[int]) -> Consensus:
     Four grades exist only where the first two did not agree, so the highest and the lowest are dropped. A
     pair with three grades still needs one. Raises UsageError for more than four.
 
-    >>> consensus_of_set((0, 0, 0, 2)).grade, consensus_of_set((1, 1, 3, 3)).is_discarded
-    (0, True)
+    >>> consensus_of_set((0, 0, 0, 2)).grade, consensus_of_set((1, 1, 3, 3)).grade
+    (0, None)
     """
     if len(grades) > _ALL:
         raise UsageError(f"{len(grades)} grades of one pair; accepted: at most {_ALL}")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 from whenabouts.types import UsageError
 
 Kind = Literal["grade", "borders", "skip", "undo", "exam", "guideline", "import"]
-KINDS: tuple[str, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,9 @@ class Journal:
 
     def _append(self, events: Sequence[Event]) -> list[Event]:
         self._set_torn_aside(self._read())
-        written = [self._by_id[event.annotator, event.id] for event in events if self._has(event)]
+        # Events without an id are not in `_by_id`.
+        keys = [(event.annotator, event.id) for event in events]
+        written = [self._by_id[key] for key in keys if key in self._by_id]
         if events and len(written) == len(events):
             return written
         guideline = self.task_set.guideline().text
@@ -175,9 +177,6 @@ class Journal:
         before = [Event("guideline", text=guideline)] if is_new else []
         self._write(b"".join(map(_line, self._numbered([*before, *events]))))
         return self._events[-len(events) :] if events else []
-
-    def _has(self, event: Event) -> bool:
-        return bool(event.id) and (event.annotator, event.id) in self._by_id
 
     def _check(self, event: Event) -> None:
         if event.kind in ("guideline", "import"):
@@ -190,7 +189,11 @@ class Journal:
             needed = "exam" if task.id in self.task_set.exam_ids else "grade or borders"
             raise UsageError(f"task {task.id}: takes {needed}, not {event.kind}")
         if event.kind in ("grade", "exam"):
-            _check_grade(event.grade, task.id)
+            grade = event.grade
+            if isinstance(grade, bool) or not isinstance(grade, int) or not LOWEST <= grade <= HIGHEST:
+                raise UsageError(
+                    f"task {task.id}: grade {grade!r} is not on the scale; give {LOWEST} to {HIGHEST}"
+                )
         if event.kind == "borders" or event.start is not None or event.end is not None:
             _check_borders(event, task)
 
@@ -401,11 +404,6 @@ def _check_name(annotator: str) -> None:
             f"annotator {annotator[: LONGEST_NAME + 20]!r}: give a name of 1 to {LONGEST_NAME} printable "
             "letters, without blanks around it"
         )
-
-
-def _check_grade(grade: object, task_id: str) -> None:
-    if isinstance(grade, bool) or not isinstance(grade, int) or not LOWEST <= grade <= HIGHEST:
-        raise UsageError(f"task {task_id}: grade {grade!r} is not on the scale; give {LOWEST} to {HIGHEST}")
 
 
 def _check_borders(event: Event, task: Task) -> None:

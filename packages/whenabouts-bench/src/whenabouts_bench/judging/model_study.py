@@ -17,17 +17,16 @@ import numpy as np
 
 from whenabouts.types import UsageError
 from whenabouts_bench.evaluation.evaluate import evaluate
-from whenabouts_bench.evaluation.significance import drawn_totals, tail_share
 from whenabouts_bench.formats.annotations import Annotations, Floats
 from whenabouts_bench.formats.runs import RunSource
 from whenabouts_bench.judging.agreement import (
     CONSENSUS,
-    RESAMPLES,
     Agreement,
     Interval,
     by_annotator,
     common_tasks,
-    interval_of,
+    in_words,
+    intervals_of,
 )
 from whenabouts_bench.judging.consensus import Consensus
 from whenabouts_bench.judging.model_judge import model_grades
@@ -60,10 +59,7 @@ class Alpha:
             rows[number, 0] += 2 * disagreement / (len(grades) - 1)
             rows[number, 1:] += np.bincount(grades, minlength=_GRADES)
         (value,) = _alphas(rows.sum(axis=0, keepdims=True)).tolist()
-        if math.isnan(value) or len(rows) < 2:
-            return cls(None if math.isnan(value) else value)
-        drawn = _alphas(np.concatenate(list(drawn_totals(rows, RESAMPLES))))
-        return cls(value, interval_of(drawn, tail_share(len(rows), 0.95)))
+        return cls(None) if math.isnan(value) else cls(value, *intervals_of(rows, _alphas))
 
 
 def _alphas(totals: Floats) -> Floats:
@@ -101,20 +97,14 @@ class ModelStudy:
         """The study as lines of text."""
         yield f"{self.model}: {self.graded:,} tasks graded; its grades are no judgements"
         yield from (f"  {agreement.line()}" for agreement in self.agreements)
-        yield f"  alpha of people {_shown(self.people)}, with the model {_shown(self.together)}"
+        people, together = (in_words(alpha.value, alpha.interval) for alpha in (self.people, self.together))
+        yield f"  alpha of people {people}, with the model {together}"
         if self.bias is not None:
             yield f"  its grades are {self.bias:+.2f} off the final ones; final grade: its grades 0 to 4"
             yield from (
                 f"    {grade}: {' '.join(f'{count:,}' for count in row)}"
                 for grade, row in enumerate(self.confusion)
             )
-
-
-def _shown(alpha: Alpha) -> str:
-    if alpha.value is None:
-        return "not defined"
-    ends = f" [{alpha.interval[0]:.2f}, {alpha.interval[1]:.2f}]" if alpha.interval else ""
-    return f"{alpha.value:.2f}{ends}"
 
 
 def model_studies(judged: Judged) -> list[ModelStudy]:
@@ -176,8 +166,7 @@ class Orders:
             f"{name} {100 * value:.1f} and {100 * self.by_model[name]:.1f}"
             for name, value in self.people.items()
         )
-        tau = "not defined" if self.tau is None else f"{self.tau:.2f}"
-        return f"{self.metric} by people and by {self.model}: {values}; Kendall's tau {tau}"
+        return f"{self.metric} by people and by {self.model}: {values}; Kendall's tau {in_words(self.tau)}"
 
 
 def orders_of(judged: Judged, runs: Mapping[str, RunSource], metric: str) -> list[Orders]:

@@ -6,7 +6,7 @@ the same. Annotators grade whether the video contains the moment, and set the mo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from whenabouts.types import Moment, UsageError, Video
@@ -57,13 +57,11 @@ def write_check(
 
 def answers_of(folder: Path) -> list[Answer]:
     """The annotators' answers to a task set of `write_check`, with the borders that they set."""
-    return list(_answers(TaskSet.open(folder)))
-
-
-def _answers(task_set: TaskSet) -> Iterator[Answer]:
+    task_set, answers = TaskSet.open(folder), []
     for task_id, _, answer in Journal.open(task_set).state().rows():
         task = task_set.task(task_id)
-        if answer.grade is not None:
-            moved = answer.start is not None and (answer.start, answer.end) != (0.0, task.moment.end)
-            span = (answer.start, answer.end) if moved else (None, None)
-            yield Answer(task.query_id, task.moment.video_id, answer.grade >= IS_IN, *span)
+        moved = answer.start is not None and (answer.start, answer.end) != (0.0, task.moment.end)
+        span = (answer.start, answer.end) if moved else (None, None)
+        assert answer.grade is not None
+        answers.append(Answer(task.query_id, task.moment.video_id, answer.grade >= IS_IN, *span))
+    return answers

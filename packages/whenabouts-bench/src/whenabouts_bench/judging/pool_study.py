@@ -17,7 +17,7 @@ Intervals (95 %) come from a bootstrap over queries.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -27,10 +27,9 @@ import numpy as np
 from whenabouts.types import UsageError, number_of
 from whenabouts_bench.evaluation.evaluate import evaluate
 from whenabouts_bench.evaluation.metrics import parse_metric
-from whenabouts_bench.evaluation.significance import drawn_totals, tail_share
 from whenabouts_bench.formats.annotations import Annotations, Floats
 from whenabouts_bench.formats.runs import RunSource
-from whenabouts_bench.judging.agreement import RESAMPLES, Interval, interval_of
+from whenabouts_bench.judging.agreement import Interval, in_words, intervals_of
 from whenabouts_bench.judging.model_study import kendall_tau
 from whenabouts_bench.judging.qrels import Judged
 from whenabouts_bench.judging.tasks import RANDOM, Source, Task
@@ -119,10 +118,10 @@ class PoolStudy:
                 f"{number_of(each.own, 'moment')} that it alone gave ({each.own_right:,} right)"
                 f"{_between(each.drop, 'drop', 100)}; % unjudged by rank: {holes}"
             )
-        yield f"  Kendall's tau of the order of runs without their own moments: {_shown(self.tau)}"
+        yield f"  Kendall's tau of the order of runs without their own moments: {in_words(self.tau)}"
         for depth in self.depths:
             judgements = number_of(depth.judgements, "judgement")
-            yield f"  a pool of depth {depth.depth} ({judgements}): tau {_shown(depth.tau)}"
+            yield f"  a pool of depth {depth.depth} ({judgements}): tau {in_words(depth.tau)}"
         for half in self.halves:
             queries = number_of(half.queries, "query", "queries")
             yield f"  two separate sets of {queries}: tau {half.tau:.2f}{_between(half.interval, '95 %')}"
@@ -132,10 +131,6 @@ class PoolStudy:
                 f"  {pair.first} - {pair.second}: {100 * pair.difference:+.1f}; found from "
                 f"{100 * pair.detectable:.1f} on; queries to find {100 * DIFFERENCE:g} points: {needed}"
             )
-
-
-def _shown(tau: float | None) -> str:
-    return "not defined" if tau is None else f"{tau:.2f}"
 
 
 def _between(interval: Interval | None, what: str, times: float = 1) -> str:
@@ -239,6 +234,7 @@ def _contribution(
 ) -> Contribution:  # fmt: skip
     own = [final.grade for (_, final), given in zip(settled, ranks, strict=True) if given.keys() == {name}]
     depths = [f"R@{rank},IoU=0.5" for rank in range(1, _RANKS + 1)]
+    (drop,) = intervals_of((values - without)[:, None], lambda totals: totals[:, 0] / len(values))
     holes = evaluate(truth, run, depths).unjudged
     assert holes is not None  # a task set's judgements say that they come from a pool
     answers, unjudged = (
@@ -248,7 +244,7 @@ def _contribution(
         run=name,
         value=float(values.mean()),
         without=float(without.mean()),
-        drop=_interval((values - without)[:, None], lambda totals: totals[:, 0] / len(values)),
+        drop=drop,
         own=len(own),
         own_right=sum(grade >= least for grade in own),
         holes=tuple(
@@ -256,14 +252,6 @@ def _contribution(
             for holed, count in zip(unjudged.tolist(), answers.tolist(), strict=True)
         ),
     )
-
-
-def _interval(rows: Floats, value_of: Callable[[Floats], Floats]) -> Interval | None:
-    """The bootstrap interval of a function of totals; None with fewer than two queries (rows)."""
-    if len(rows) < 2:
-        return None
-    drawn = value_of(np.concatenate(list(drawn_totals(rows, RESAMPLES))))
-    return interval_of(drawn, tail_share(len(rows), 0.95))
 
 
 def _pairs(names: Sequence[str], values: Floats) -> Iterator[Pair]:
@@ -278,12 +266,13 @@ def _pairs(names: Sequence[str], values: Floats) -> Iterator[Pair]:
         differences = values[first] - values[second]
         rows = np.stack([differences, differences**2], axis=1)
         (queries,) = needed(rows.sum(axis=0, keepdims=True)).tolist()
+        (interval,) = intervals_of(rows, needed) if queries else (None,)
         yield Pair(
             names[first], names[second],
             difference=float(differences.mean()),
             detectable=DIFFERENCE * math.sqrt(queries / count),
             queries=math.ceil(queries) or None,
-            interval=_interval(rows, needed) if queries else None,
+            interval=interval,
         )  # fmt: skip
 
 

@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any
 import whenabouts
 from whenabouts.intake.files import folder_aside, write_atomically
 from whenabouts.types import UsageError, number_of
-from whenabouts_bench.judging.agreement import between_annotators
+from whenabouts_bench.judging.agreement import between_annotators, in_words
 from whenabouts_bench.judging.model_study import Alpha
 from whenabouts_bench.judging.qrels import Judged
+from whenabouts_bench.judging.tasks import HIGHEST, LOWEST
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,8 +82,7 @@ class Card:
         alpha = Alpha.of(units)
         kappas = [
             f"annotators {numbers[each.first]} and {numbers[each.second]}: {number_of(each.tasks, 'task')}, "
-            f"{each.same:.1%} the same, weighted kappa "
-            f"{'not defined' if each.quadratic is None else f'{each.quadratic:.2f}'}"
+            f"{each.same:.1%} the same, weighted kappa {in_words(each.quadratic)}"
             for each in between_annotators(judged)
         ]
         if alpha.value is not None:
@@ -93,7 +93,7 @@ class Card:
             licence=licence,
             rows=rows,
             rules=(
-                f"Grades go from {task_set.lowest} to {task_set.highest}; {counts['agreed']:,} of "
+                f"Grades go from {LOWEST} to {HIGHEST}; {counts['agreed']:,} of "
                 f"{number_of(counts['presented'], 'moment')} are settled, {counts['discarded']:,} discarded.",
                 "One annotator's grade is final."
                 if task_set.annotators == 1

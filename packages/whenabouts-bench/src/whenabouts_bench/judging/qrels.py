@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -23,7 +24,7 @@ from whenabouts_bench.formats.json_writing import write_lines
 from whenabouts_bench.judging.assignment import Openings, outcome
 from whenabouts_bench.judging.consensus import Consensus
 from whenabouts_bench.judging.events import State
-from whenabouts_bench.judging.tasks import Source, Task, TaskSet
+from whenabouts_bench.judging.tasks import HIGHEST, Source, Task, TaskSet
 from whenabouts_bench.relevance.imprecise.statistics import agreement
 
 
@@ -64,7 +65,7 @@ class Judged:
         with no judgements. `most_grade` is the highest grade of the scale.
         """
         builder = AnnotationBuilder(self.task_set.name)
-        builder.most_grade = float(self.task_set.highest)
+        builder.most_grade = float(HIGHEST)
         for task, _ in self.outcomes:
             builder.add_video(task.moment.video_id, task.duration)
             builder.add_query(task.query_id, task.text)
@@ -127,18 +128,14 @@ class Judged:
     def counts(self) -> dict[str, Any]:
         """Progress counts, and agreement of annotators (paper 004, section 3.4)."""
         raw = [self.state.grades(task.id)[: final.annotators] for task, final in self.outcomes]
+        missing = Counter(final.missing for _, final in self.outcomes if final.missing)
         return {
             "tasks": len(self.task_set.tasks),
             "presented": len(self.outcomes),
             "grades": sum(1 for _ in self.state.rows()),
-            "needs more annotators": self.wanting(),
+            "needs more annotators": dict(sorted(missing.items())),
             **agreement(raw, [final.grade for _, final in self.outcomes]),
         }
-
-    def wanting(self) -> dict[int, int]:
-        """Number of annotators still needed -> number of tasks."""
-        missing = [final.missing for _, final in self.outcomes if final.missing]
-        return {count: missing.count(count) for count in sorted(set(missing))}
 
 
 def joined(rounds: Sequence[Annotations]) -> Annotations:

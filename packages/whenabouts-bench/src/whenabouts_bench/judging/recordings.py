@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from whenabouts.index.records import VideoRecord
 from whenabouts.index.store import Store
 from whenabouts.types import UsageError, Video, number_of
 from whenabouts.video.probe import probe
 from whenabouts_bench.corpus_run import names_of
-from whenabouts_bench.formats.annotations import AnnotationBuilder
 from whenabouts_bench.relevance.pool_frames import files_of_videos
 
 
@@ -20,10 +18,7 @@ def in_folder(videos: Mapping[str, Video], folder: Path) -> dict[str, Video]:
 
     Raises UsageError if a recording is missing or ambiguous, MediaError if a file is not a recording.
     """
-    builder = AnnotationBuilder(str(folder))
-    for video_id in videos:
-        builder.add_video(video_id)
-    files = files_of_videos(builder.annotations(), folder)
+    files = files_of_videos(videos, folder)
     _require_all(videos, files, str(folder))
     return {
         name: replace(video, path=str(files[name].absolute()), duration=probe(files[name]).duration)
@@ -38,13 +33,13 @@ def in_corpus(videos: Mapping[str, Video], corpus: str) -> dict[str, Video]:
     by_name = {called[record.video_id]: record for record in records if record.video_id in called}
     _require_all(videos, by_name, corpus)
     return {
-        name: replace(video, path=_recording(by_name[name]), duration=by_name[name].duration)
+        name: replace(
+            video,
+            path=by_name[name].path if by_name[name].kind == "media" else "",
+            duration=by_name[name].duration,
+        )
         for name, video in videos.items()
     }
-
-
-def _recording(record: VideoRecord) -> str:
-    return record.path if record.kind == "media" else ""
 
 
 def _require_all(videos: Mapping[str, Video], present: Mapping[str, object], place: str) -> None:

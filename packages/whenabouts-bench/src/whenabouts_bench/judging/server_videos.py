@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from whenabouts.server.cache import Cache, Make
-from whenabouts.server.decoding import ClipTask, Decoders, ProbeTask
+from whenabouts.server.decoding import Decoders
 from whenabouts.server.errors import ServerError, safe_errors
 from whenabouts.server.files import OpenFile, content_type, open_regular, respond
 from whenabouts.server.service import RecentValues, left
@@ -94,7 +94,7 @@ class Videos:
         key, make = await self._reads.run(partial(self._plan, task), partial(left, request))
         cut, _ = await self._cache.get(key, make, self._clips.run)
         name = f"{task.id}.mp4"
-        return respond(request, cut, media_type="video/mp4", name=name, tag=key[:32], max_age=3600)
+        return respond(request, cut, media_type="video/mp4", name=name, tag=key[:32])
 
     def _plan(self, task: Task) -> tuple[str, Make]:
         """(cache key of a task's clip, function that makes it)."""
@@ -114,7 +114,7 @@ class Videos:
 
     def _cut(self, path: Path, recording: Recording, out: Path) -> None:
         with safe_errors(path, out):
-            self._decoders.run(ClipTask(path, recording.start, recording.end, out))
+            self._decoders.cut(path, recording.start, recording.end, out)
 
     def _open(self, task: Task) -> tuple[OpenFile, Probe]:
         """The opened recording of a task and its probe; files that cannot be probed are never sent.
@@ -139,11 +139,9 @@ class Videos:
 
     def _probe(self, path: Path) -> Probe | None:
         try:
-            probed = self._decoders.run(ProbeTask(path))
+            return self._decoders.probe(path)
         except (MediaError, OSError):
             return None
-        assert isinstance(probed, Probe)
-        return probed
 
     def _path(self, task: Task) -> Path:
         return self._tasks.video(task.moment.video_id)

@@ -156,9 +156,6 @@ class TaskSet:
     still_relevant: float = 2.0
     made: Mapping[str, Any] = field(default_factory=dict)
 
-    lowest = LOWEST
-    highest = HIGHEST
-
     @classmethod
     def open(cls, folder: str | Path) -> Self:
         """The task set of a folder.

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from whenabouts.intake.files import FormatError, read_json, write_atomically
-from whenabouts_bench.relevance.phrases.chunks import ChunkExtractor, open_phrases
+from whenabouts_bench.relevance.phrases.chunks import open_phrases
 
 FIRST_NOUNS = 10
 """The number of nouns considered, as in the program."""
@@ -77,7 +77,6 @@ class Cooccurrence:
 def words_of(sentences: Iterable[str]) -> dict[str, Words]:
     """Nouns and verbs of each distinct English sentence. Raises PhrasesUnavailable without HanTa."""
     extractor = open_phrases("")
-    assert isinstance(extractor, ChunkExtractor)
     return {sentence: _words(extractor.tagged(sentence)) for sentence in dict.fromkeys(sentences)}
 
 

@@ -8,7 +8,7 @@ space:
 - fine, precision: the mean over words, weighted by idf, of the most similar frame;
 - fine, recall: the mean over frames of the most similar word; idf never enters it;
 - fine, F: 2PR / (P + R);
-- full: the mean of coarse and fine, for P, R and F each. `full_f` is what MVMR calls s_tv.
+- full: the mean of coarse and fine F, which MVMR calls s_tv.
 
 The frames of a long video are averaged to at most a given number, and normalised again, so that all
 similarities are cosines. In MVMR's program, words that pad a short sentence in a batch count with similarity
@@ -116,11 +116,10 @@ def pooled_evenly(rows: Floats, count: int) -> Floats:
     return np.asarray((sums[last] - sums[first]) / (last - first)[:, None], np.float32)
 
 
-def inverse_document_frequencies(words: Words, *, mean_for_end: bool = False) -> Floats:
+def inverse_document_frequencies(words: Words) -> Floats:
     """(N,) the weight of each word: log((S + 1) / (c + 1)), where c of S sentences contain it.
 
-    Start and end tokens weigh 0. With `mean_for_end` the end token weighs the mean over the vocabulary, as
-    EMScore does with its references; MVMR does not use it.
+    Start and end tokens weigh 0.
     """
     sentence = np.repeat(np.arange(len(words)), np.diff(words.starts))
     vocabulary, number = np.unique(words.ids, return_inverse=True)
@@ -129,11 +128,7 @@ def inverse_document_frequencies(words: Words, *, mean_for_end: bool = False) ->
         pairs % len(vocabulary), words.times[pairs // len(vocabulary)].astype(np.float64), len(vocabulary)
     )
     weights = np.log((words.times.sum() + 1) / (held + 1))
-    of_words = weights[number]
-    if mean_for_end:
-        padded = len(set(np.diff(words.starts).tolist())) > 1
-        of_words[words.starts[1:] - 1] = weights.sum() / (len(weights) + padded)
-    return np.asarray(of_words, np.float32)
+    return np.asarray(weights[number], np.float32)
 
 
 @dataclass(frozen=True)
@@ -149,14 +144,6 @@ class Scores:
         total = self.fine_p + self.fine_r
         safe = np.where(total == 0, np.float32(1), total)
         return np.asarray(2 * self.fine_p * self.fine_r / safe, np.float32)
-
-    @property
-    def full_p(self) -> Floats:
-        return np.asarray((self.fine_p + self.coarse) / 2, np.float32)
-
-    @property
-    def full_r(self) -> Floats:
-        return np.asarray((self.fine_r + self.coarse) / 2, np.float32)
 
     @property
     def full_f(self) -> Floats:
@@ -193,13 +180,11 @@ class EMScore:
         weights = self.weights if idf else np.ones_like(self.weights)
         coarse, fine_p, fine_r = (np.empty(len(sentences), np.float32) for _ in fields(Scores))
         for rows in _by_video(videos):
-            frames = self._frames_of(int(videos[rows[0]]))
+            video = int(videos[rows[0]])
+            frames = self.frames.vectors[self.frames.starts[video] : self.frames.starts[video + 1]]
             fine_p[rows], fine_r[rows] = _fine(self.words, sentences[rows], frames, weights)
-            coarse[rows] = self.words.whole[sentences[rows]] @ self.frames.whole[videos[rows[0]]]
+            coarse[rows] = self.words.whole[sentences[rows]] @ self.frames.whole[video]
         return Scores(coarse, fine_p, fine_r)
-
-    def _frames_of(self, video: int) -> Floats:
-        return self.frames.vectors[self.frames.starts[video] : self.frames.starts[video + 1]]
 
 
 def _by_video(videos: Indices) -> Iterator[Indices]:

@@ -7,8 +7,7 @@ they are listed: C * C / 8 bytes for the bits (663 MB for 72,842 captions), 6 by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,6 @@ from whenabouts_bench.relevance.phrases import open_phrases
 from whenabouts_bench.relevance.units import Units, detector_of, units_of
 
 Bits = NDArray[np.uint8]
-Progress = Callable[[float], None]
 
 MOST_PAIRS = 200_000_000
 """The limit of listed pairs: 1.2 GB. Denser relations are kept as vectors."""
@@ -31,44 +29,24 @@ _COLUMNS = 8192
 _CAPTIONS = 8192
 
 
-@dataclass(frozen=True)
-class Parts:
-    """Captions, their parts and the parts' vectors, as in `Units`."""
-
-    starts: NDArray[np.int64]
-    units: NDArray[np.int32]
-    vectors: NDArray[np.float32]
-
-    @property
-    def captions(self) -> int:
-        """The number C of captions."""
-        return len(self.starts) - 1
-
-
-def listed_pairs(
-    units: Units,
-    settings: PairSettings,
-    *,
-    most_pairs: int = MOST_PAIRS,
-    progress: Progress = lambda share: None,
-) -> RelevantPairs:
+def listed_pairs(units: Units, settings: PairSettings) -> RelevantPairs:
     """All relevant pairs of captions as a list. Raises UsageError for too many: see `vector_pairs`."""
-    if len(units.captions) > MOST_CAPTIONS:
+    captions = len(units.captions)
+    if captions > MOST_CAPTIONS:
         raise UsageError(
-            f"{len(units.captions)} captions are too many to compare all with all (at most {MOST_CAPTIONS}); "
+            f"{captions} captions are too many to compare all with all (at most {MOST_CAPTIONS}); "
             "keep them as vectors (--as vectors)"
         )
-    parts = Parts(units.starts, units.units, units.vectors)
-    reached = reached_captions(parts, settings.threshold, progress)
-    count = (int(np.bitwise_count(reached).sum(dtype=np.int64)) - parts.captions) // 2
-    if count > most_pairs:
-        possible = parts.captions * (parts.captions - 1) // 2
+    reached = reached_captions(units, settings.threshold)
+    count = (int(np.bitwise_count(reached).sum(dtype=np.int64)) - captions) // 2
+    if count > MOST_PAIRS:
+        possible = captions * (captions - 1) // 2
         raise UsageError(
             f"{count} of {possible} pairs of captions are relevant ({100 * count / possible:.1f} %), and at "
-            f"most {most_pairs} are listed; keep them as vectors (--as vectors), which answer the same, "
+            f"most {MOST_PAIRS} are listed; keep them as vectors (--as vectors), which answer the same, "
             f"or raise the threshold above {settings.threshold:g}"
         )
-    kept = _listed(parts, reached, count)
+    kept = _listed(units, reached, count)
     return RelevantPairs(units.query_ids, units.caption_of, units.captions, settings, kept)
 
 
@@ -78,9 +56,9 @@ def vector_pairs(units: Units, settings: PairSettings) -> RelevantPairs:
     return RelevantPairs(units.query_ids, units.caption_of, units.captions, settings, kept)
 
 
-def reached_captions(parts: Parts, threshold: float, progress: Progress = lambda share: None) -> Bits:
+def reached_captions(parts: Units, threshold: float) -> Bits:
     """(C, ceil(C / 8)) packed bits: the captions relevant to each caption, itself included."""
-    captions, distinct = parts.captions, len(parts.vectors)
+    captions, distinct = len(parts.captions), len(parts.vectors)
     reached = np.zeros((captions, -(-captions // 8)), np.uint8)
     order = np.argsort(parts.units, kind="stable")
     owners = (np.searchsorted(parts.starts, order, side="right") - 1).astype(np.int64)
@@ -90,7 +68,6 @@ def reached_captions(parts: Parts, threshold: float, progress: Progress = lambda
         block = _captions_with(parts, _hits(parts.vectors, begin, end, threshold), end - begin)
         for unit in range(begin, end):
             reached[owners[owned[unit] : owned[unit + 1]]] |= block[unit - begin]
-        progress(1 - (1 - end / distinct) ** 2)
     _mirror(reached, captions)
     return reached
 
@@ -105,11 +82,12 @@ def _hits(vectors: NDArray[np.float32], begin: int, end: int, threshold: float) 
     return hits
 
 
-def _captions_with(parts: Parts, hits: Bits, count: int) -> Bits:
+def _captions_with(parts: Units, hits: Bits, count: int) -> Bits:
     """(B, C / 8): for each of B parts, the captions with a near part."""
-    reached = np.empty((count, -(-parts.captions // 8)), np.uint8)
-    for first in range(0, parts.captions, _CAPTIONS):
-        last = min(first + _CAPTIONS, parts.captions)
+    captions = len(parts.captions)
+    reached = np.empty((count, -(-captions // 8)), np.uint8)
+    for first in range(0, captions, _CAPTIONS):
+        last = min(first + _CAPTIONS, captions)
         slots = slice(int(parts.starts[first]), int(parts.starts[last]))
         begins = parts.starts[first:last] - parts.starts[first]
         near = np.bitwise_or.reduceat(hits[parts.units[slots]], begins, axis=0)
@@ -133,9 +111,9 @@ def _mirror(reached: Bits, captions: int) -> None:
             reached[columns, row_bytes] = np.packbits(both.T, axis=1)
 
 
-def _listed(parts: Parts, reached: Bits, count: int) -> ListedPairs:
+def _listed(parts: Units, reached: Bits, count: int) -> ListedPairs:
     """The pairs with their confidence (equation 8), each once; pairs of confidence 0 are left out."""
-    captions = parts.captions
+    captions = len(parts.captions)
     whole = parts.vectors[parts.units[parts.starts[:-1]]]
     columns, confidence = np.empty(count, np.int32), np.empty(count, np.float16)
     lengths = np.zeros(captions, np.int64)

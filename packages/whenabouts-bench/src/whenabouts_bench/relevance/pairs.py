@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,21 +51,6 @@ class PairSettings:
             raise UsageError(f"threshold {self.threshold!r}: a cosine lies between -1 and 1")
 
 
-class PairsOfCaptions(Protocol):
-    """Stored pairs of captions: `ListedPairs` or `VectorPairs`."""
-
-    KIND: str
-
-    def among(self, captions: Indices) -> Floats:
-        """(n, n) confidence for n caption indices: 0 if not relevant, 1 for a caption with itself."""
-
-    def of(self, caption: int) -> tuple[Indices, Floats]:
-        """(indices of the other captions relevant to one caption, their confidence), both (m,)."""
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Name -> array, as they are saved."""
-
-
 @dataclass(frozen=True)
 class ListedPairs:
     """A sparse list: columns[starts[i]:starts[i + 1]] are the captions j > i relevant to i, ascending.
@@ -79,7 +64,8 @@ class ListedPairs:
     KIND = "list"
 
     def among(self, captions: Indices) -> Floats:
-        """See `PairsOfCaptions`. Looks up all pairs above the diagonal together, and mirrors them."""
+        """(n, n) confidence for n caption indices: 0 if not relevant, 1 for a caption with itself."""
+        # All pairs above the diagonal are looked up together, and mirrored.
         low = np.minimum(captions[:, None], captions[None, :])
         high = np.maximum(captions[:, None], captions[None, :])
         confidence = np.where(low == high, np.float32(1), np.float32(0))
@@ -93,15 +79,6 @@ class ListedPairs:
         confidence[upper] = values
         confidence.T[upper] = values
         return confidence
-
-    def of(self, caption: int) -> tuple[Indices, Floats]:
-        """See `PairsOfCaptions`. Scans all rows before `caption` for captions with smaller indices."""
-        row = slice(int(self.starts[caption]), int(self.starts[caption + 1]))
-        before = np.flatnonzero(self.columns[: row.start] == caption)
-        rows = np.searchsorted(self.starts, before, side="right") - 1
-        others = np.concatenate([rows, self.columns[row].astype(np.int64)])
-        values = np.concatenate([self.confidence[before], self.confidence[row]])
-        return others, values.astype(np.float32)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {"starts": self.starts, "columns": self.columns, "confidence": self.confidence}
@@ -122,7 +99,7 @@ class VectorPairs:
     KIND = "vectors"
 
     def among(self, captions: Indices) -> Floats:
-        """See `PairsOfCaptions`. Equation 7 says which pairs are relevant, equation 8 their confidence."""
+        """As `ListedPairs.among`: equation 7 says which pairs are relevant, equation 8 their confidence."""
         if not len(captions):
             return np.zeros((0, 0), np.float32)
         counts = self.starts[captions + 1] - self.starts[captions]
@@ -139,6 +116,7 @@ class VectorPairs:
         return np.asarray(confidence, np.float32)
 
     def of(self, caption: int) -> tuple[Indices, Floats]:
+        """(indices of the other captions relevant to one caption, their confidence), both (m,)."""
         units = self.units[self.starts[caption] : self.starts[caption + 1]]
         cosines = self.vectors @ self.vectors[units].T
         best = np.maximum.reduceat(cosines.max(1)[self.units], self.starts[:-1])
@@ -150,6 +128,9 @@ class VectorPairs:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {"starts": self.starts, "units": self.units, "vectors": self.vectors}
+
+
+PairsOfCaptions = ListedPairs | VectorPairs
 
 
 @dataclass(frozen=True)
@@ -186,22 +167,6 @@ class RelevantPairs:
                 f"query {error.args[0]!r} is not among the {len(self.query_ids)} queries of the relevant "
                 "pairs; make pairs of the split that you train on (whenabouts relevance pairs)"
             ) from None
-
-    def relevant_to(self, query_id: str) -> dict[str, float]:
-        """Id -> confidence of the other queries relevant to one query, most confident first."""
-        row = int(self.rows([query_id])[0])
-        caption = int(self.caption_of[row])
-        others, values = self.kept.of(caption)
-        confidence = np.zeros(len(self.captions), np.float32)
-        relevant = np.zeros(len(self.captions), np.bool_)
-        confidence[others], relevant[others] = values, True
-        confidence[caption], relevant[caption] = 1, True
-        others = np.flatnonzero(relevant[self.caption_of])
-        others = others[others != row]
-        confidence = confidence[self.caption_of[others]]
-        order = np.argsort(-confidence, kind="stable")
-        ids = (self.query_ids[other] for other in others[order].tolist())
-        return dict(zip(ids, confidence[order].tolist(), strict=True))
 
     def check(self, queries: Iterable[Query]) -> None:
         """Raise UsageError if a query's id is unknown, or its text differs from when the pairs were made."""

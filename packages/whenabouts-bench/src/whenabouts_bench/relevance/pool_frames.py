@@ -6,7 +6,7 @@ words, too: a corpus has its fingerprint; a feature file is checked by width, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ _VIDEOS_AT_ONCE = 64
 _FRAMES_AT_ONCE = 32
 
 
-def files_of_videos(annotations: Annotations, folder: Path) -> Mapping[str, Path]:
+def files_of_videos(video_ids: Iterable[str], folder: Path) -> Mapping[str, Path]:
     """Video id -> path of the recording below a folder whose name, with or without suffix, is the id.
 
     Videos without a file are left out. Raises UsageError if the folder does not exist, or two files fit.
@@ -43,14 +43,14 @@ def files_of_videos(annotations: Annotations, folder: Path) -> Mapping[str, Path
         for name in {file.path.name, file.path.stem}:
             named.setdefault(name, []).append(file.path)
     files: dict[str, Path] = {}
-    for video in annotations.videos:
-        fitting = named.get(video.id, [])
+    for video_id in video_ids:
+        fitting = named.get(video_id, [])
         if len(fitting) > 1:
             raise UsageError(
-                f"{folder}: {video.id!r} may be {str(fitting[0])!r} or {str(fitting[1])!r}; keep one of them"
+                f"{folder}: {video_id!r} may be {str(fitting[0])!r} or {str(fitting[1])!r}; keep one of them"
             )
         if fitting:
-            files[video.id] = fitting[0]
+            files[video_id] = fitting[0]
     return files
 
 
@@ -63,7 +63,7 @@ def video_scorer(
     image-text model by hub name or folder; `kind` makes the frames. Raises UsageError if a video has no
     recording, MediaError if one cannot be read or has no pictures, EncoderUnavailable for the model.
     """
-    files = files_of_videos(annotations, folder)
+    files = files_of_videos((video.id for video in annotations.videos), folder)
     _require_all(annotations, set(files), str(folder))
     encoder, words = open_image_encoder(model), open_words(model)
     rows = (_encoded_frames(files[video.id], encoder, most) for video in annotations.videos)

@@ -26,7 +26,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -202,12 +201,10 @@ class Pools:
             start=source.start[rows],
             end=source.end[rows],
             relevance=np.ones(len(rows)),
-            pools=MappingProxyType(
-                {
-                    query.id: tuple(names[video] for video in pool.videos)
-                    for query, pool in zip(queries, self.pools, strict=True)
-                }
-            ),
+            pools={
+                query.id: tuple(names[video] for video in pool.videos)
+                for query, pool in zip(queries, self.pools, strict=True)
+            },
         )
 
     def about(self) -> dict[str, Any]:
@@ -363,7 +360,7 @@ class Construction:
         """The visual check with its two means: over source pairs, and over far pairs (`drawn`)."""
         queries = np.array(sorted(self.own), np.int64)
         pairs = [(q, video) for q in queries.tolist() for video in self.own_videos(q)]
-        own = scorer.score(*_columns(pairs)).full_f
+        own = scorer.score(*np.array(pairs, np.int64).reshape(-1, 2).T).full_f
         drawn = [self.drawn_negatives(q, _SAMPLE)[: self.drawn] for q in queries.tolist()]
         counts = [len(videos) for videos in drawn]
         if not sum(counts):
@@ -469,11 +466,6 @@ class Construction:
             if span not in seen:
                 seen.add(span)
                 yield row, value
-
-
-def _columns(pairs: Sequence[tuple[int, int]]) -> tuple[Indices, Indices]:
-    both = np.array(pairs, np.int64).reshape(-1, 2)
-    return both[:, 0], both[:, 1]
 
 
 def first_passing(

@@ -149,7 +149,8 @@ def query_distance(
         far[rows] = np.packbits(thresholds.avoided(nearest), axis=1)
         row, column = np.nonzero(thresholds.reached(cosines) & described.usable)
         near.append((row + begin, column, cosines[row, column]))
-        histogram += _counted(cosines[:: max(1, _QUERIES_AT_ONCE // 64)])
+        places = ((cosines[:: max(1, _QUERIES_AT_ONCE // 64)].ravel() + 1) * (BINS / 2)).astype(np.int64)
+        histogram += np.bincount(np.clip(places, 0, BINS - 1), minlength=BINS)
         progress(float(rows[-1] + 1) / queries)
     query, column, values = (np.concatenate(part) for part in zip(*near, strict=True))
     starts = np.searchsorted(query, np.arange(queries + 1))
@@ -166,11 +167,6 @@ def _of_videos(cosines: Floats, described: Described) -> Floats:
     nearest = np.full((len(cosines), described.videos), np.nan, np.float32)
     nearest[:, described.video[begins]] = np.maximum.reduceat(cosines, begins, axis=1)
     return nearest
-
-
-def _counted(cosines: Floats) -> Indices:
-    places = ((cosines.ravel() + 1) * (BINS / 2)).astype(np.int64)
-    return np.bincount(np.clip(places, 0, BINS - 1), minlength=BINS)
 
 
 def most_similar_per_video(

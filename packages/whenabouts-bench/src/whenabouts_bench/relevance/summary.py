@@ -80,7 +80,7 @@ class Summary:
             yield f"        {example.part_of_first}  ~  {example.part_of_second}  {example.cosine:.2f}"
 
 
-def summarise(pairs: RelevantPairs, units: Units, *, examples: int = 8, seed: int = 0) -> Summary:
+def summarise(pairs: RelevantPairs, units: Units, *, examples: int = 8) -> Summary:
     """Counts, and pairs drawn evenly over the range of confidence."""
     captions = len(units.captions)
     weight = np.bincount(units.caption_of, minlength=captions)
@@ -91,8 +91,7 @@ def summarise(pairs: RelevantPairs, units: Units, *, examples: int = 8, seed: in
         degrees = np.bincount(first, minlength=captions) + np.bincount(second, minlength=captions)
         factor = 1.0
     else:
-        draw = np.random.default_rng(seed)
-        rows = np.sort(draw.choice(captions, min(_SAMPLE, captions), replace=False))
+        rows = np.sort(np.random.default_rng(0).choice(captions, min(_SAMPLE, captions), replace=False))
         relevant = [pairs.kept.of(int(row)) for row in rows]
         degrees = np.array([len(others) for others, _ in relevant])
         first, second = np.repeat(rows, degrees), np.concatenate([others for others, _ in relevant])
@@ -112,7 +111,7 @@ def summarise(pairs: RelevantPairs, units: Units, *, examples: int = 8, seed: in
         confidence=tuple(np.histogram(confidence, _BINS, (0.0, 1.0))[0].tolist()),
         degrees=tuple(degrees.tolist()),
         common=_common(units),
-        examples=tuple(_examples(units, first, second, confidence, examples, seed)),
+        examples=tuple(_examples(units, first, second, confidence, examples)),
     )
 
 
@@ -130,10 +129,9 @@ def _examples(
     second: NDArray[Any],
     confidence: NDArray[np.float32],
     count: int,
-    seed: int,
 ) -> Iterator[Example]:
     """One random pair from each of `count` confidence intervals."""
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(0)
     edges = np.linspace(0, 1, count + 1)
     for low, high in pairwise(edges.tolist()):
         rows = np.flatnonzero((confidence >= low) & (confidence < high if high < 1 else confidence <= 1))

@@ -24,19 +24,18 @@ _ENCODED_AT_ONCE = 8192
 
 @dataclass(frozen=True)
 class Detector:
-    """A name, its description, and the parts besides the caption, if any."""
+    """A name, and the parts besides the caption, if any."""
 
     name: str
-    summary: str
     parts: Callable[[Phrases], tuple[str, ...]] | None
 
 
 DETECTORS = {
     detector.name: detector
     for detector in (
-        Detector("sent", "whole captions", None),
-        Detector("vp", "captions and their verb phrases", lambda phrases: phrases.verb),
-        Detector("np-vp", "captions and their clauses of noun and verb", lambda phrases: phrases.clauses),
+        Detector("sent", None),
+        Detector("vp", lambda phrases: phrases.verb),
+        Detector("np-vp", lambda phrases: phrases.clauses),
     )
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -138,7 +138,8 @@ def gather(
     chosen = protocol_for(annotations, protocol, relevant_from)
     truth = truth_of(annotations, chosen)
     if not truth.counts.any():
-        raise UsageError(f"{annotations.name}: no query counts under {chosen.label}: {_reasons(truth)}")
+        reasons = "; ".join(f"{number:,} {why}" for why, number in truth.left_out.items()) or "there are none"
+        raise UsageError(f"{annotations.name}: no query counts under {chosen.label}: {reasons}")
     kept = [KeptRun(source) for source in sources]
     evaluations = [evaluate(annotations, source, protocol=chosen) for source in kept]
     diagnoses = [diagnose(truth, source, chosen) for source in kept]
@@ -198,10 +199,6 @@ def _names(sources: Sequence[RunSource], names: Sequence[str]) -> tuple[str, ...
     return tuple(names)
 
 
-def _reasons(truth: Truth) -> str:
-    return "; ".join(f"{number:,} {why}" for why, number in truth.left_out.items()) or "there are none"
-
-
 def _given(evaluation: Evaluation, truth: Truth) -> dict[str, list[str]]:
     """The data set's labels of each query that counts; "" without a label."""
     counted = [truth.query_ids[number] for number in np.flatnonzero(truth.counts).tolist()]
@@ -257,11 +254,8 @@ def _unjudged(runs: Sequence[RunPart]) -> Iterator[tuple[str, tuple[UnjudgedCell
         return
     for metric in evaluations[0].metrics:
         if all(metric in each and each[metric]["answers"] for each in counts):
-            yield metric, tuple(UnjudgedCell(**_of_cell(each[metric])) for each in counts)
-
-
-def _of_cell(numbers: Mapping[str, float]) -> dict[str, Any]:
-    return {name: numbers[name] for name in UnjudgedCell._fields}
+            rows = ([each[metric][name] for name in UnjudgedCell._fields] for each in counts)
+            yield metric, tuple(map(UnjudgedCell._make, rows))
 
 
 def _fit(runs: Sequence[RunPart]) -> tuple[tuple[str, tuple[int, ...]], ...]:

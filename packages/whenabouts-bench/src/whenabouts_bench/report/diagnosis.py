@@ -26,8 +26,6 @@ GOOD: Final = 0.5
 """The minimal IoU of a good moment with a positive."""
 LEVELS: Final = tuple(round(0.05 * step, 2) for step in range(1, 20))
 """The IoU thresholds of the curves."""
-DEPTHS: Final = (1, 5, 10, 100)
-"""The depths of the curves."""
 
 GOOD_FIRST, RANKED_LOW, SPAN_WRONG, VIDEO_LATE, VIDEO_MISSED, NOT_ANSWERED = range(6)
 """Failure classes: indices of `CLASSES`."""

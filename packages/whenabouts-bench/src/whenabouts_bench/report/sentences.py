@@ -160,15 +160,10 @@ def weak_places(diagnosis: Diagnosis, groupings: Sequence[Grouping]) -> list[str
     return sentences
 
 
-def exchanged(before: Diagnosis, after: Diagnosis) -> tuple[int, int]:
-    """(queries that only the second run finds first, queries that only the first run does)."""
-    first, second = before.classes == GOOD_FIRST, after.classes == GOOD_FIRST
-    return int((second & ~first).sum()), int((first & ~second).sum())
-
-
 def moved_by(before: Diagnosis, after: Diagnosis) -> str:
-    """The exchanged queries in one sentence."""
-    won, lost = exchanged(before, after)
+    """The queries that only one of two runs finds first, in one sentence."""
+    first, second = before.classes == GOOD_FIRST, after.classes == GOOD_FIRST
+    won, lost = int((second & ~first).sum()), int((first & ~second).sum())
     return (
         f"B answers {number_of(won, 'query')} at rank 1 that A does not; A answers {lost:,} that B does not."
     )

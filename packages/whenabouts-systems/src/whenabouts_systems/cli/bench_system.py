@@ -100,11 +100,11 @@ class TrainedSystem:
         return [[row for row in rows_by_query.get(query.id, ()) if not row[1] >= row[2]] for query in queries]
 
     def _row(self, query: BenchQuery) -> int:
-        from whenabouts_systems.ranking.split import plain_words
+        from whenabouts_bench.relevance.units import comparable
 
         row = self._rows.get(query.id)
         words = "" if row is None else self._run.split.queries[row].text
-        if row is None or (words and plain_words(words) != plain_words(query.text)):
+        if row is None or (words and comparable(words) != comparable(query.text)):
             raise UsageError(
                 f"query {query.id!r} ({query.text!r}) is not in the {self._run.split.name} split of the "
                 "features; name the split of the task: --set split=NAME"

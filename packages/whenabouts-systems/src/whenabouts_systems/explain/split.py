@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from whenabouts.types import Moment, Query, UsageError
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.formats.runs import RunBlock
+from whenabouts_bench.relevance.units import comparable
 from whenabouts_systems.explain.explained import Explained, Explanation, Ranked, TokenWeights, overlap_with
 from whenabouts_systems.explain.readout import borders, pieces_for, token_weights
 from whenabouts_systems.models.protocol import QueryBatch, QueryEncoding
@@ -20,7 +21,7 @@ from whenabouts_systems.models.trained import Trained
 from whenabouts_systems.ranking.encoded_corpus import MemoryCorpus, Progress, device_of, evaluating
 from whenabouts_systems.ranking.rank import NMS
 from whenabouts_systems.ranking.ranker import Ranker
-from whenabouts_systems.ranking.split import Split, encode_split, plain_words
+from whenabouts_systems.ranking.split import Split, encode_split
 
 _BEFORE_NMS = 2000
 
@@ -52,7 +53,7 @@ def query_row(split: Split, query_id: str | None, text: str | None) -> int:
                 f"; it has {len(names):,}, such as {names[0]!r}" if names else ""
             )
             raise UsageError(f"{split.name} has no query {query_id!r}{like}")
-        if text is not None and plain_words(queries[rows[0]].text) != plain_words(text):
+        if text is not None and comparable(queries[rows[0]].text) != comparable(text):
             raise UsageError(
                 f"query {query_id!r} of {split.name} is {queries[rows[0]].text!r}, not {text!r}; "
                 "leave out one of the two"
@@ -60,7 +61,7 @@ def query_row(split: Split, query_id: str | None, text: str | None) -> int:
         return rows[0]
     if text is None:
         raise UsageError("no query is given: give --query-id ID, or the words of a query of the split")
-    rows = [row for row, query in enumerate(queries) if plain_words(query.text) == plain_words(text)]
+    rows = [row for row, query in enumerate(queries) if comparable(query.text) == comparable(text)]
     if not rows:
         raise UsageError(
             f"{split.name} has no query with the words {text!r}, and there are features only for its queries"

@@ -17,8 +17,13 @@ from whenabouts.types import UsageError
 from whenabouts_systems.features.fingerprint import FeatureMismatch, Fingerprint, require_same
 from whenabouts_systems.features.layouts._hdf5 import outline as hdf5_outline
 from whenabouts_systems.features.layouts._numpy_files import array_names
-from whenabouts_systems.features.location import STORE_INDEX, STORE_ROWS, FeatureLocation, OpenOptions
-from whenabouts_systems.features.source import FeatureSource
+from whenabouts_systems.features.source import (
+    STORE_INDEX,
+    STORE_ROWS,
+    FeatureLocation,
+    FeatureSource,
+    OpenOptions,
+)
 
 __all__ = [
     "FeatureMismatch",

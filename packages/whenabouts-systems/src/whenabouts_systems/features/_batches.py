@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Rows = NDArray[np.floating[Any]]
+from whenabouts_systems.features.source import Rows
 
 _BATCH_BYTES = 8 << 20
 _SLICE_ROWS = 4096

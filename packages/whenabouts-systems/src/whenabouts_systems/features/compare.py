@@ -10,9 +10,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts_systems.features._batches import ItemBatch, Rows, item_batches, row_norms
+from whenabouts_systems.features._batches import ItemBatch, item_batches, row_norms
 from whenabouts_systems.features.fingerprint import FeatureMismatch, Fingerprint, require_same
-from whenabouts_systems.features.source import FeatureSource
+from whenabouts_systems.features.source import FeatureSource, Rows
 
 Verdict = Literal["same", "same_where_finite", "rounded", "normalised", "different", "incomparable"]
 

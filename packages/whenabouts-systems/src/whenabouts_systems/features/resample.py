@@ -5,14 +5,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.types import UsageError
-
-Rows = NDArray[np.floating[Any]]
+from whenabouts_systems.features.source import Rows
 
 
 def average_to_length(rows: Rows, count: int) -> NDArray[np.float32]:

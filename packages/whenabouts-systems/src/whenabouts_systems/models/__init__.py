@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from whenabouts import plugins
 from whenabouts.types import UsageError
-from whenabouts_systems.models.settings import check_keys
+from whenabouts_systems.models.settings import check_keys, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +50,7 @@ def new_model(name: str, config: Any) -> Any:
     try:
         return _module(name).Model(config)
     except (MemoryError, OverflowError, RuntimeError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise UsageError(f"{name}: a system with these settings cannot be made ({reason})") from error
 
 

@@ -45,20 +45,23 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from whenabouts_systems.models.parts.attention_flow import attention_flow
-from whenabouts_systems.models.parts.pairs import PairLogits, PairModel, PairSettings, pair_names, projected
+from whenabouts_systems.models.parts.pairs import (
+    PairModel,
+    PairSettings,
+    attention_flow,
+    pair_names,
+    projected,
+)
 from whenabouts_systems.models.protocol import QueryEncoding
 
-__all__ = ["Config", "Model", "PairLogits", "released_names"]
-
-Measure = Literal["general", "disjoint", "exclusive"]
+__all__ = ["Config", "Model", "released_names"]
 
 
 @dataclass(frozen=True)
 class Config(PairSettings):
     """The settings of CONQUER; the defaults are the released ones for TVR."""
 
-    measure: Measure = "general"
+    measure: Literal["general", "disjoint", "exclusive"] = "general"
     weigh_streams: bool = True
     """Whether the query weighs the streams; otherwise their mean is used. No effect with one stream."""
     lambda_video: float = 0.05
@@ -116,7 +119,7 @@ class Model(PairModel):
     """CONQUER with fresh weights: a localizer (see `protocol`)."""
 
     clips_at_once = 1 << 12  # some 400 MB at the released size
-    system, own_score, other_measures = "conquer", "exclusive", "another measure"
+    own_score, other_measures = "exclusive", "another measure"
 
     def __init__(self, config: Config) -> None:
         super().__init__(config, config.weighs)

@@ -39,20 +39,18 @@ from torch.nn import functional
 
 from whenabouts.types import UsageError
 from whenabouts_systems.models import mmn
-from whenabouts_systems.models.mmn import KEYS, SHARPNESS, Encoded, truth_of
+from whenabouts_systems.models.mmn import SHARPNESS, Encoded, truth_of
 from whenabouts_systems.models.parts.cross_directional import chosen_pairs
 from whenabouts_systems.models.parts.mutual_matching import Keep
-from whenabouts_systems.models.protocol import Batch, Losses, QueryEncoding
+from whenabouts_systems.models.protocol import Batch, Losses, QueryEncoding, joined
 from whenabouts_systems.models.settings import NotNegative
-
-Stage = Literal["first", "second"]
 
 
 @dataclass(frozen=True)
 class Config(mmn.Config):
     """The settings of CroCs: those of MMN, the stage, and the weight of negatives in the cross-entropy."""
 
-    stage: Stage = "first"
+    stage: Literal["first", "second"] = "first"
     negative_bce: NotNegative = 0.3
     """Weight of the cross-entropy of cells of negative videos; 0: as MMN."""
     contrast_epochs: int | None = 14
@@ -104,11 +102,7 @@ class Model(mmn.Model):
         queries = self.encode_queries(batch.queries)
         if self.config.stage == "first" or batch.other_queries is None or not len(batch.other_queries):
             return queries
-        others = self.encode_queries(batch.other_queries)
-        return QueryEncoding(
-            {KEYS: torch.cat([queries.search[KEYS], others.search[KEYS]])},
-            {"iou": torch.cat([queries.parts["iou"], others.parts["iou"]])},
-        )
+        return joined([queries, self.encode_queries(batch.other_queries)])
 
     def negative_terms(
         self, batch: Batch, queries: QueryEncoding, videos: Encoded, pairs: Tensor

@@ -10,7 +10,7 @@ Shapes: R rows or queries, N videos of a query, T clips, M windows, P pairs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -136,19 +136,14 @@ def span_mask(clips: int, decoding: Decoding, device: torch.device | str = "cpu"
 
 
 def seconds_of(
-    first: ArrayLike,
-    last: ArrayLike,
-    clip_seconds: ArrayLike,
-    duration: ArrayLike | None = None,
-    decoding: Decoding | None = None,
+    first: ArrayLike, last: ArrayLike, clip_seconds: ArrayLike, duration: ArrayLike | None, decoding: Decoding
 ) -> tuple[Floats, Floats]:
     """Start and end of spans in seconds; the arguments are broadcast.
 
     `duration` in seconds is None or infinite if unknown. `decoding.ends` is the meaning of the clips.
     """
-    ends = decoding.ends if decoding is not None else "inclusive"
-    last_clip = np.asarray(last) - (ends == "exclusive")
-    return span_seconds(first, last_clip, clip_seconds, None if ends == "as-released" else duration)
+    last_clip = np.asarray(last) - (decoding.ends == "exclusive")
+    return span_seconds(first, last_clip, clip_seconds, None if decoding.ends == "as-released" else duration)
 
 
 def clips_inside(clip_seconds: ArrayLike, duration: ArrayLike, decoding: Decoding) -> NDArray[np.int64]:
@@ -199,9 +194,10 @@ def best_over_videos(scores: SpanScores, video: Tensor, decoding: Decoding, k: i
     if not rows or width < 1 or not videos:
         return _nothing(rows, k, scores.start)
     a_row = videos * clips * (width if scores.spans is not None else 4) + min(k, videos * clips) * width
+    size = max(1, _BLOCK // a_row)
     blocks = [
-        _best_of_block(_part(scores, low, high), video[low:high], decoding, k)
-        for low, high in _blocks(rows, a_row)
+        _best_of_block(_part(scores, low, low + size), video[low : low + size], decoding, k)
+        for low in range(0, rows, size)
     ]
     return BestSpans(
         *(
@@ -291,12 +287,6 @@ def _in_order(values: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
     return values, at.gather(1, order)
 
 
-def _blocks(rows: int, numbers_per_row: int) -> Iterator[tuple[int, int]]:
-    size = max(1, _BLOCK // max(1, numbers_per_row))
-    for low in range(0, rows, size):
-        yield low, min(low + size, rows)
-
-
 def _part(scores: SpanScores, low: int, high: int) -> SpanScores:
     spans = None if scores.spans is None else scores.spans[low:high]
     return SpanScores(scores.start[low:high], scores.end[low:high], scores.mask[low:high], spans)
@@ -348,14 +338,11 @@ def _opened_spans(windows: Tensor, place: Tensor, first: Tensor, least: int, k: 
     score, at = ranked(windows.flatten(1), k)
     row = at // width
     exists = score > -torch.inf
-    place = place.gather(1, row).where(exists, 0)
-    first = first.gather(1, row)
-    last = (first + least + at % width).where(exists, 0)
-    more = k - score.shape[1]
-    columns = (first.where(exists, 0), last, score, place)
-    if more > 0:
-        columns = tuple(pad(c, (0, more), value=-torch.inf if c is score else 0) for c in columns)  # type: ignore[assignment]
-    return BestSpans(*columns)
+    place, first = place.gather(1, row), first.gather(1, row)
+    last = first + least + at % width
+    more = (0, max(0, k - score.shape[1]))
+    first, last, place = (pad(column.where(exists, 0), more) for column in (first, last, place))
+    return BestSpans(first, last, pad(score, more, value=-torch.inf), place)
 
 
 def _running_maximum(values: Tensor, width: int) -> Tensor:

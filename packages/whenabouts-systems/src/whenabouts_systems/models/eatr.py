@@ -19,12 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts_systems.models.parts.detr_layers import (
-    AnchorLayer,
-    SelfLayers,
-    inverse_sigmoid,
-    sines,
-)
+from whenabouts_systems.models.parts.detr_layers import AnchorLayer, SelfLayers, inverse_sigmoid, sines
 from whenabouts_systems.models.parts.detr_names import (
     OF_ANCHOR_DECODER,
     OF_SELF_LAYERS,
@@ -32,7 +27,6 @@ from whenabouts_systems.models.parts.detr_names import (
     detr_names,
     perceptron_names,
 )
-from whenabouts_systems.models.parts.events import events_of
 from whenabouts_systems.models.parts.layers import Dropout
 from whenabouts_systems.models.parts.slot_attention import SlotAttention
 from whenabouts_systems.models.parts.transformer import perceptron
@@ -44,6 +38,9 @@ from whenabouts_systems.models.settings import NotNegative
 __all__ = ["Config", "Model", "released_names"]
 
 _ROUNDS = 3
+_NEAR = 2
+"""Clips before a clip, and after it, that are compared."""
+_SURELY = 100.0
 
 
 @dataclass(frozen=True)
@@ -130,8 +127,8 @@ class WithEvents(Detected):
 class Model(WindowModel):
     """EaTR with fresh weights: a localizer (see `protocol`)."""
 
-    shares_padding = False
-    """Whether padded clips are shared evenly among the slots."""
+    counts_padding = False
+    """Whether padding takes part in the sentence, in the slots (evenly) and in the events."""
 
     config: Config
 
@@ -141,7 +138,7 @@ class Model(WindowModel):
         sizes = (hidden, config.heads, config.feedforward, config.dropout)
         self.encoder = SelfLayers(config.encoder_layers, *sizes)
         self.slots = nn.Parameter(nn.init.xavier_normal_(torch.empty(config.windows, hidden)))
-        self.slot_attention = SlotAttention(hidden, _ROUNDS, (hidden,), share_padding=self.shares_padding)
+        self.slot_attention = SlotAttention(hidden, _ROUNDS, (hidden,), share_padding=self.counts_padding)
         self.event_norm = nn.LayerNorm(hidden)
         self.event = perceptron(hidden, 2)
         self.decoder = EventDecoder(config.decoder_layers, *sizes)
@@ -153,7 +150,8 @@ class Model(WindowModel):
         memory, places, mask = self.encoder.with_words(clips, videos.mask, words, word_mask)
         slots = self.slots.expand(len(clips), -1, -1)
         slots = self.slot_attention(slots, clips + places[:, : clips.shape[1]], videos.mask)
-        sentence = self._sentence(words, word_mask)
+        real_words = words if self.counts_padding else words.masked_fill(~word_mask[..., None], -torch.inf)
+        sentence = real_words.amax(1, keepdim=True)
         anchors = self.event(slots).sigmoid()
         windows, anchors = self.decoder(slots, anchors, (memory, places, mask), sentence, self.moment)
         spans = (self.moment(windows) + inverse_sigmoid(anchors)).sigmoid()
@@ -161,22 +159,54 @@ class Model(WindowModel):
         saliency = self.salient(memory[:, : clips.shape[1]])[..., 0]
         return WithEvents(layers, saliency, self.event(self.event_norm(slots)).sigmoid())
 
-    def _sentence(self, words: Tensor, mask: Tensor) -> Tensor:
-        """(P, 1, D) the maximum over the words."""
-        return words.masked_fill(~mask[..., None], -torch.inf).amax(1, keepdim=True)
-
-    def _events(self, rows: Tensor, mask: Tensor) -> Tensor:
-        """The events of the loss; see `events_of`."""
-        return events_of(rows, mask)
-
     def other_losses(self, batch: Batch, detected: Detected, videos: VideoEncoding) -> Losses:
         """Terms `event_span` and `event_giou`: the events, matched with those of the features."""
         assert isinstance(detected, WithEvents)
         rows = self.with_endpoints(videos)
-        events = self._events(rows, videos.mask)
+        events = events_of(rows, videos.mask, across_batch=self.counts_padding)
         weight = self.config.weight_event
         losses = assigned_spans(detected.events, events, self.config.weights, self.config.costs)
         return {f"event_{name}": weight * loss for name, loss in losses.items()}
+
+
+def events_of(rows: Tensor, mask: Tensor, *, across_batch: bool) -> Tensor:
+    """(Q, W, 2) centre and width of the events of each video as shares of it, NaN where there are fewer.
+
+    `rows` are (Q, T, D) features, `mask` is (Q, T) (EaTR, section 3.2). The change at a clip is the squared
+    length of the sum of the two unit vectors before it minus the sum of the two after it: what the 5 x 5
+    pattern of the paper gives on the diagonal of the self-similarity matrix. A clip is a border if its change
+    is at least that of each neighbour and at least the mean; the first and the last clip always are. With
+    `across_batch`, padding takes part, and where Q is odd the middle video gets one more event, from the last
+    border of the batch's last video to clip 0.
+    """
+    clips, seen = mask.sum(1), mask | across_batch
+    score = _change(rows, mask)
+    mean = (score * seen).sum(1, keepdim=True) / seen.sum(1, keepdim=True).clamp(min=1)
+    ends = torch.stack([torch.zeros_like(clips), (clips - 1).clamp(min=0)], 1)
+    score = score.scatter(1, ends, _SURELY).masked_fill(~seen, -torch.inf)
+    border = (score >= score.roll(1, 1)) & (score >= score.roll(-1, 1)) & (score >= mean)
+    place = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
+    last = place.where(border, -1).cummax(1).values
+    before = functional.pad(last[:, :-1], (1, 0), value=-1)
+    exists = border & (before >= 0)
+    spans = torch.stack([(place + before) / 2, (place - before).float()], -1)
+    if across_batch and len(mask) % 2:
+        wrapped = torch.stack([last[-1, -1] / 2, -last[-1, -1].float()])
+        middle = torch.arange(len(mask), device=mask.device) == len(mask) // 2
+        spans = torch.cat([wrapped.expand(len(mask), 1, 2), spans], 1)
+        exists = torch.cat([middle[:, None], exists], 1)
+    shares = (spans / clips.clamp(min=1)[:, None, None]).masked_fill(~exists[..., None], torch.nan)
+    order = exists.logical_not().to(torch.int8).argsort(dim=1, stable=True)[:, : int(exists.sum(1).max())]
+    return shares.gather(1, order[..., None].expand(-1, -1, 2))
+
+
+def _change(rows: Tensor, mask: Tensor) -> Tensor:
+    """(Q, T) how much the features change at each clip."""
+    rows = rows.float().masked_fill(~mask[..., None], 0.0)
+    unit = functional.pad(rows / (rows.norm(dim=-1, keepdim=True) + 1e-8), (0, 0, _NEAR, _NEAR))
+    steps = rows.shape[1]
+    before, behind = (unit[:, at : at + steps] + unit[:, at + 1 : at + 1 + steps] for at in (0, _NEAR + 1))
+    return (before - behind).square().sum(-1)
 
 
 _RELEASED = (

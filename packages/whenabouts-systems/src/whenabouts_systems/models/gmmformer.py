@@ -39,7 +39,7 @@ from whenabouts_systems.models.parts.layers import (
     unit,
 )
 from whenabouts_systems.models.parts.packing import PackedBlock, Packing
-from whenabouts_systems.models.parts.partial_relevance import Hardness, contrast, query_diversity, triplets
+from whenabouts_systems.models.parts.partial_relevance import contrast, query_diversity, triplets
 from whenabouts_systems.models.parts.renaming import OF_LAYERS, names_by
 from whenabouts_systems.models.protocol import (
     Batch,
@@ -196,13 +196,13 @@ class Model(BranchModel):
         """The losses of sentences (Q, D) and V videos."""
         config, own, positives = self.config, batch.video_of, self._positives(batch)
         hard = batch.epoch >= config.pool_from_epoch
-        hardness = Hardness(config.pool, 1) if hard else Hardness()
+        pools = (config.pool, 1) if hard else (None, None)
         terms = {}
         for name, rows in (("clip", videos.clips), ("frame", videos.whole[:, None])):
             products, cosines = _scores(sentences, rows)
             weight = getattr(config, f"weight_{name}_contrast")
             terms[f"{name}_contrast"] = weight * contrast(products, own, positives)
-            terms[f"{name}_triplets"] = triplets(cosines, own, positives, config.margin, hardness)
+            terms[f"{name}_triplets"] = triplets(cosines, own, positives, config.margin, pools)
         diversity = query_diversity(sentences, own, config.diversity_margin, config.diversity_scale)
         return {**terms, "diversity": config.weight_diversity * diversity}
 

@@ -47,11 +47,11 @@ from whenabouts_systems.models.parts.packing import in_turn
 from whenabouts_systems.models.parts.pretraining import (
     Pretraining,
     PretrainingHeads,
+    check_shares,
     drawn_task,
     hidden_words,
     matched,
     new_places,
-    shares_of,
     some_of,
 )
 from whenabouts_systems.models.parts.ranking_loss import (
@@ -162,7 +162,8 @@ class Config(ProgramSetting):
         super().__post_init__()
         if self.is_whole:
             _sizes(self)
-        if shares_of(self.pretraining) and not self.is_whole:
+        check_shares(self.pretraining)
+        if self.pretraining and not self.is_whole:
             raise UsageError('hero: pretraining needs words; give query = "tokenizer:NAME" and sentences')
 
     @property
@@ -191,10 +192,10 @@ class Model(PaperModel):
         super().__init__()
         self.config = config
         hidden, dropout = config.hidden, config.input_dropout
-        features, dropouts = sum(config.streams.values()), (dropout, config.dropout)
+        features = sum(config.streams.values())
         self.encoder = self.pretraining_heads = None
         if config.is_whole:
-            self.encoder = HierarchicalEncoder(features, hidden, dropouts, *_sizes(config))
+            self.encoder = HierarchicalEncoder(features, hidden, dropout, config.dropout, *_sizes(config))
         projected = {} if config.is_whole or config.takes_frames else config.streams
         self.frame_projections = nn.ModuleDict(
             {name: InputProjection(width, hidden, dropout) for name, width in projected.items()}
@@ -364,13 +365,10 @@ class Model(PaperModel):
         logits = self.border_logits(queries, videos.take(batch.video_of))
         return weighted_mean(-at_truth(log_probabilities(logits), batch.spans), batch.weight)
 
-    def ranking_losses(
-        self, batch: Batch, scores: Tensor, ranks: tuple[Tensor, Tensor] | None = None
-    ) -> Mapping[str, Tensor]:
+    def ranking_losses(self, batch: Batch, scores: Tensor) -> Mapping[str, Tensor]:
         """(Q,) twice: the shortfall of each query's own video against other videos, and other queries.
 
-        `scores` (Q, V). `ranks` chooses the negatives that are otherwise drawn, 0 the highest. Weights are
-        not applied.
+        `scores` (Q, V). Weights are not applied.
         """
         own_video, answers = batch.video_of, self._answers(batch)
         positive = scores.gather(1, own_video[:, None])[:, 0]
@@ -379,25 +377,32 @@ class Model(PaperModel):
             "negative_queries": (scores[:, own_video].T, ~answers[:, own_video].T),
         }
         return {
-            name: self._against(positive, *side, batch.epoch, None if ranks is None else ranks[at])
-            for at, (name, side) in enumerate(sides.items())
+            name: self._against(positive, side, allowed, batch.epoch)
+            for name, (side, allowed) in sides.items()
         }
 
     def _answers(self, batch: Batch) -> Tensor:
         """(Q, V) bool: the pairs that are no negatives."""
         return batch.positives
 
-    def _against(
-        self, positive: Tensor, scores: Tensor, allowed: Tensor, epoch: int, ranks: Tensor | None
-    ) -> Tensor:
-        """(Q,): the shortfall of positives (Q,) against their allowed negatives among `scores` (Q, C)."""
+    def _against(self, positive: Tensor, scores: Tensor, allowed: Tensor, epoch: int) -> Tensor:
+        """(Q,): the shortfall of positives (Q,) against their allowed negatives among `scores` (Q, C).
+
+        A query without negatives has loss 0. With a pool, and "all" negatives, each counts by its rank.
+        """
         config = self.config
         pool = config.pool if epoch >= config.pool_from_epoch else None
         if config.negatives == "drawn":
-            negatives = draw_negatives(scores, allowed, pool, ranks)
+            negatives = draw_negatives(scores, allowed, pool)
             return against_negatives(positive, negatives, margin=config.margin, kind=config.ranking)
-        weights = None if pool is None else HardWeights(pool, config.hard_weight, config.rest_weight)
-        return against_all(positive, scores, allowed, config.margin, weights, config.ranking)
+        lacking = shortfall(positive[:, None], scores, margin=config.margin, kind=config.ranking)
+        if pool is not None:
+            # Ranks are among the negatives, by score (ties: by column).
+            ranked = scores.detach().masked_fill(~allowed, -torch.inf)
+            hardest = ranked.argsort(dim=1, descending=True, stable=True)[:, :pool]
+            counts = torch.full_like(scores, config.rest_weight).scatter(1, hardest, config.hard_weight)
+            lacking = lacking * counts
+        return lacking.masked_fill(~allowed, 0.0).sum(1) / allowed.sum(1).clamp(min=1)
 
     def _words(self, queries: QueryBatch) -> tuple[Tensor, Tensor]:
         """(Q, L, D) the input of the query's attention, and its mask."""
@@ -414,7 +419,7 @@ class Model(PaperModel):
         mask = torch.cat([torch.ones_like(queries.mask[:, :1]), queries.mask], 1)
         return self.encoder.cross_modal.read(ids, mask), mask
 
-    def sequences(self, videos: ClipBatch, *, without_clips: bool = False) -> Sequences:
+    def sequences(self, videos: ClipBatch) -> Sequences:
         """The input of the cross-modal transformer.
 
         Raises UsageError for videos without sentences.
@@ -425,12 +430,7 @@ class Model(PaperModel):
                 "cannot be used here"
             )
         config = self.config
-        return sequences_of(
-            videos.sentences,
-            config.sentence_token,
-            context=config.context_sentences,
-            without_clips=without_clips,
-        )
+        return sequences_of(videos.sentences, config.sentence_token, context=config.context_sentences)
 
     def _frames(self, videos: ClipBatch) -> Tensor:
         """(V, T, D) the clips that queries are compared with, zeros in the padding."""
@@ -464,41 +464,6 @@ def _sizes(config: Config) -> tuple[dict[str, int], dict[str, int]]:
         sizes_of(config.cross_modal, CROSS_MODAL, config.hidden, "hero: cross_modal"),
         sizes_of(config.temporal, TEMPORAL, config.hidden, "hero: temporal"),
     )
-
-
-@dataclass(frozen=True)
-class HardWeights:
-    """The `pool` hardest negatives of each anchor count `hard` times, others `rest` times."""
-
-    pool: int
-    hard: float = 10.0
-    rest: float = 0.1
-
-
-def against_all(
-    positive: Tensor,
-    scores: Tensor,
-    allowed: Tensor,
-    margin: float,
-    weights: HardWeights | None = None,
-    kind: Kind = "hinge",
-) -> Tensor:
-    """(A,): the mean shortfall of each positive (A,) against its allowed negatives among `scores` (A, C).
-
-    `allowed` (A, C) bool. An anchor without negatives has loss 0. With `weights` the loss of each negative is
-    weighted by its rank among the anchor's negatives, by score (ties: by column).
-    """
-    lacking = shortfall(positive[:, None], scores, margin=margin, kind=kind)
-    if weights is not None:
-        lacking = lacking * _by_place(scores.detach(), allowed, weights)
-    return lacking.masked_fill(~allowed, 0.0).sum(1) / allowed.sum(1).clamp(min=1)
-
-
-def _by_place(scores: Tensor, allowed: Tensor, weights: HardWeights) -> Tensor:
-    """(A, C): the weight of each negative."""
-    order = scores.masked_fill(~allowed, -torch.inf).argsort(dim=1, descending=True, stable=True)
-    counts = torch.full_like(scores, weights.rest)
-    return counts.scatter(1, order[:, : weights.pool], weights.hard)
 
 
 def released_names(config: Config) -> Mapping[str, str]:

@@ -139,16 +139,12 @@ class Inputs:
             return rows * self.clip_seconds / self.max_clips * self.clips_per_cell
         return self.clip_seconds * self.clips_per_cell
 
-    def rows_of(self, video: Mapping[str, Rows], duration: float | None = None, name: str = "") -> int:
-        """The number of rows of a video's longest stream, without rows after `duration`.
+    def rows_in(self, rows: int, duration: float | None, name: str) -> int:
+        """The number of a video's rows, `rows` in its longest stream, without rows after `duration`.
 
         With "even" all rows count, because they are spread over the duration. Raises UsageError if there are
         many more rows than clips in `duration`: the clip length, or the video, is wrong.
         """
-        return self.rows_in(max(len(rows) for rows in video.values()), duration, name)
-
-    def rows_in(self, rows: int, duration: float | None = None, name: str = "") -> int:
-        """As `rows_of`, from the number of rows of the longest stream."""
         if duration is None or self.is_even:
             return rows
         grid = ClipGrid(self.clip_seconds, duration)

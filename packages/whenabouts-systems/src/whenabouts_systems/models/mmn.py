@@ -34,7 +34,6 @@ from whenabouts_systems.models.parts.moment_map import (
     ProposalConvolution,
     cells_of,
     iou,
-    joint,
 )
 from whenabouts_systems.models.parts.mutual_matching import Keep, Rule, Truth, mutual_matching, scaled_bce
 from whenabouts_systems.models.parts.renaming import names_by
@@ -148,7 +147,7 @@ class TextEncoder(Words):
 
     def forward(self, queries: QueryBatch) -> Tensor:
         """(2, Q, joint) unit vectors in the IoU space and in the contrastive space."""
-        pooled = self.norm(mean_of_words(self.features(queries), queries.mask))
+        pooled = self.norm(mean_of_words(super().forward(queries), queries.mask))
         return torch.stack([unit(layer(pooled).float()) for layer in (self.to_iou, self.to_contrast)])
 
 
@@ -169,14 +168,9 @@ class Model(PaperModel):
         self.projection = nn.Conv1d(sum(config.streams.values()), hidden, 1)
         counts = config.pooling_counts
         self.map = MaxMap(counts) if config.map == "pool" else ChainMap(counts, hidden)
-        self.convolution = ProposalConvolution(
-            counts,
-            (hidden, inside),
-            (config.map_kernel, config.map_layers),
-            square=2
-            / (3 * sum(config.streams.values())),  # the mean square of a freshly projected unit vector
-            whole_square=self.whole_square,
-        )
+        square = 2 / (3 * sum(config.streams.values()))  # the mean square of a freshly projected unit vector
+        shape = (hidden, inside, config.map_kernel, config.map_layers)
+        self.convolution = ProposalConvolution(counts, *shape, square, whole_square=self.whole_square)
         self.to_iou = Pointwise(inside, width)
         self.to_contrast = Pointwise(inside, width)
         self.text = TextEncoder(config.query_width, width, config.text if config.text_encoder else None)
@@ -274,9 +268,7 @@ class Model(PaperModel):
         there = cells.there(count)
         rows = self.convolution(self.map(clips), there, cells.clips)
         real = there[..., None]
-        return Encoded(
-            cells, there, count, joint(self.to_iou, rows) * real, joint(self.to_contrast, rows) * real
-        )
+        return Encoded(cells, there, count, self.to_iou(rows) * real, self.to_contrast(rows) * real)
 
     def clips(self, videos: ClipBatch) -> tuple[Tensor, Tensor]:
         """(V, N, hidden) the map's clips, zero in the padding, and their mask (V, N)."""

@@ -36,21 +36,13 @@ from torch import Tensor, nn
 from whenabouts_systems.models.parts.branch import OF_BRANCHES, BranchModel, BranchSettings
 from whenabouts_systems.models.parts.layers import initialise, unit
 from whenabouts_systems.models.parts.partial_relevance import (
-    Hardness,
     contrast,
     square_contrast,
     square_triplets,
     triplets,
 )
 from whenabouts_systems.models.parts.renaming import OF_LAYERS, names_by
-from whenabouts_systems.models.protocol import (
-    Batch,
-    ClipBatch,
-    Losses,
-    QueryEncoding,
-    VideoEncoding,
-    by_rows,
-)
+from whenabouts_systems.models.protocol import Batch, ClipBatch, Losses, QueryEncoding, VideoEncoding, by_rows
 
 __all__ = ["Config", "Model", "released_names"]
 
@@ -87,6 +79,8 @@ class Model(BranchModel):
     """MS-SL with fresh weights: a retriever (see `protocol`)."""
 
     keys = KEYS
+    counts_own_twice = False
+    """Whether the contrast of frames counts a query's own pair twice."""
     config: Config
 
     def __init__(self, config: Config) -> None:
@@ -138,15 +132,12 @@ class Model(BranchModel):
         return {
             "clip_contrast": config.weight_clip_contrast * contrast(scores.clip_products, own, positives),
             "clip_triplets": triplets(
-                scores.clip_cosines, own, positives, config.margin, Hardness(pool, 1 if hard else None)
+                scores.clip_cosines, own, positives, config.margin, (pool, 1 if hard else None)
             ),
             "frame_contrast": config.weight_frame_contrast
-            * self._square_contrast(scores.frame_products, same),
+            * square_contrast(scores.frame_products, same, count_own_twice=self.counts_own_twice),
             "frame_triplets": square_triplets(scores.frame_cosines, same, config.margin, pool),
         }
-
-    def _square_contrast(self, scores: Tensor, positives: Tensor) -> Tensor:
-        return square_contrast(scores, positives)
 
     def _positives(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Pairs that are not negatives: (Q, V), and (Q, Q) with the videos of the queries."""

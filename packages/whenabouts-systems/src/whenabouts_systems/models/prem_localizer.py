@@ -64,7 +64,6 @@ from whenabouts_systems.models.parts.layers import ModularPooling, initialise, u
 from whenabouts_systems.models.parts.packing import PackedModule
 from whenabouts_systems.models.parts.prem import PremModel, PremSettings
 from whenabouts_systems.models.parts.ranking_loss import weighted_mean
-from whenabouts_systems.models.parts.relevant_segments import overlapping_segments, segment_maxima
 from whenabouts_systems.models.parts.shared_norm import CandidateVideos, candidates_of, shared_entropies
 from whenabouts_systems.models.parts.transformer import perceptron
 from whenabouts_systems.models.parts.words_and_clips import WordsAndClips
@@ -83,11 +82,6 @@ from whenabouts_systems.models.settings import NotNegative, Share, Size
 
 __all__ = ["Config", "Model", "PairLogits"]
 
-Order = Literal["focus-then-fuse", "fuse-then-focus"]
-Fusion = Literal["linear", "mean"]
-Adversary = Literal["together", "players"]
-Pauses = Literal["context", "nothing"]
-
 _CLIPS = 1 << 12
 """The most clips that are scored at once: some 150 MB at the published size."""
 
@@ -105,16 +99,16 @@ class Config(PremSettings):
     span_kernel: Size = 5
     gates: bool = True
     """Equation 9; else clips pass unchanged."""
-    order: Order = "focus-then-fuse"
+    order: Literal["focus-then-fuse", "fuse-then-focus"] = "focus-then-fuse"
     """"fuse-then-focus": streams are joined first, and one gate for all follows."""
-    fusion: Fusion = "linear"
+    fusion: Literal["linear", "mean"] = "linear"
     """Equation 10; or the mean of the streams."""
-    pauses: Pauses = "context"
+    pauses: Literal["context", "nothing"] = "context"
     shared_norm: bool = True
     """Start and end are softmaxes over the clips of negatives too; else over the own video only."""
     gamma: NotNegative = 0.8
     """Weight of the adversarial loss; 0: no classifier."""
-    adversary: Adversary = "together"
+    adversary: Literal["together", "players"] = "together"
     positive_iou: Share = 0.7
     """Segments with a higher IoU with the moment are the classifier's positives."""
     negative_moments: Size = 5
@@ -383,6 +377,48 @@ def _segments(scored: PairLogits, place: Tensor, spans: Tensor, config: Config) 
     video, rank = (best.score > -torch.inf).nonzero().unbind(1)
     negatives = torch.stack([best.first[video, rank], best.last[video, rank]], 1)
     return torch.cat([own_pairs[query], others[video]]), torch.cat([positives, negatives])
+
+
+def overlapping_segments(spans: Tensor, mask: Tensor, above: float) -> tuple[Tensor, Tensor]:
+    """All segments whose IoU with their query's moment is more than `above`: queries (M,), segments (M, 2).
+
+    A segment is its first and last clip, both inclusive. `spans` (Q, 2) int64 are the moments, `mask` (Q, T)
+    the clips that their videos have. IoU counts clips: with the moment [5, 8], [4, 8], [5, 7], [6, 8] and
+    [5, 9] have more than 0.7 (the paper's example).
+    """
+    at = torch.arange(mask.shape[1], device=mask.device)
+    first, last = at[:, None], at[None, :]
+    true_first, true_last = spans[:, 0, None, None], spans[:, 1, None, None]
+    shared = torch.minimum(last, true_last) - torch.maximum(first, true_first) + 1
+    whole = torch.maximum(last, true_last) - torch.minimum(first, true_first) + 1
+    # In float64: a quotient of whole numbers that equals `above` is then the same number.
+    answers = (shared.double() / whole > above) & (last >= first) & mask[:, None]
+    query, begins, ends = answers.nonzero().unbind(1)
+    return query, torch.stack([begins, ends], 1)
+
+
+def segment_maxima(clips: Tensor, pairs: Tensor, segments: Tensor) -> Tensor:
+    """(M, D): the largest value of each dimension over a segment's clips (max-pooling).
+
+    `clips` (P, T, D); `pairs` (M,) and `segments` (M, 2) int64. A segment is covered by two runs of clips
+    whose length is a power of two, and maxima of such runs come from those of half the length: a segment
+    costs the same however long it is.
+    """
+    length = segments[:, 1] - segments[:, 0] + 1
+    level = (length.double().log2() + 1e-9).long()
+    pooled = clips.new_zeros(len(segments), clips.shape[2])
+    runs = clips
+    for power in range(int(level.max()) + 1 if len(level) else 0):
+        if power:
+            half = 1 << (power - 1)
+            runs = torch.maximum(runs[:, :-half], runs[:, half:])
+        mine = (level == power).nonzero()[:, 0]
+        begin, end = segments[mine, 0], segments[mine, 1] + 1 - (1 << power)
+        rows = pairs[mine] * runs.shape[1]
+        flat = runs.flatten(0, 1)
+        best = torch.maximum(flat.index_select(0, rows + begin), flat.index_select(0, rows + end))
+        pooled = pooled.index_copy(0, mine, best)
+    return pooled
 
 
 def _proposal_loss(

@@ -47,13 +47,11 @@ from whenabouts_systems.models.protocol import (
     QueryBatch,
     QueryEncoding,
     VideoEncoding,
-    best_key,
+    max_over_keys,
 )
 from whenabouts_systems.models.settings import NotNegative
 
 __all__ = ["Config", "Model"]
-
-Pooling = Literal["modality-specific", "mean", "max"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class Config(PremSettings):
     and `strong` = false (no weak and no strong positives). The rows of table 3: `pooling`.
     """
 
-    pooling: Pooling = "modality-specific"
+    pooling: Literal["modality-specific", "mean", "max"] = "modality-specific"
     strong: bool = True
     """Whether the positive is the best clip of the moment; otherwise it is the best of the whole video."""
     lambda_weak: NotNegative = 0.5
@@ -124,10 +122,7 @@ class Model(PremModel):
 
     def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
         """(Q, V) scores by equation 6: the cosine of the best clip, averaged over streams."""
-        best = [
-            best_key(queries.search[name], keys, videos.key_masks[name]) for name, keys in videos.keys.items()
-        ]
-        return or_nothing(torch.stack(best).mean(0))
+        return or_nothing(max_over_keys(queries, videos))
 
     def loss(self, batch: Batch) -> Losses:
         """The weighted terms of equation 8: `negative_videos` (L++), `weak` (L+), `negative_queries` (L^q).

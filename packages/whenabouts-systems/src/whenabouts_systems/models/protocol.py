@@ -351,7 +351,7 @@ def by_rows(method: Method) -> Method:
     """Mark a method `(self, queries)` or `(self, videos)` that works row by row.
 
     Row i of each returned tensor must depend only on query or video i. Then several processes share the rows
-    (`training.distributed`). In a single process the mark has no effect.
+    (`training.devices`). In a single process the mark has no effect.
     """
     setattr(method, _MARK, True)
     return method

@@ -19,18 +19,14 @@ Shapes as in `protocol`; M streams.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from whenabouts_systems.models.parts.borders import (
-    BorderConvolution,
-    at_truth,
-    log_probabilities,
-)
+from whenabouts_systems.models.parts.borders import BorderConvolution, at_truth, log_probabilities
 from whenabouts_systems.models.parts.contrast import clip_labels, frame_contrast, video_contrast
 from whenabouts_systems.models.parts.late_fusion import FusionModel, FusionSettings
 from whenabouts_systems.models.parts.layers import (
@@ -60,9 +56,6 @@ from whenabouts_systems.models.protocol import (
     scaled_clips,
 )
 from whenabouts_systems.models.settings import AnyUpToTwoStreams, Size
-
-Both = tuple[Tensor, Tensor]
-"""Two values: one against other videos, one against other queries."""
 
 
 @dataclass(frozen=True)
@@ -169,23 +162,22 @@ class Model(FusionModel):
         config, names = self.config, self.config.streams
         searched = dict(zip(names, map(unit, vectors), strict=True))
         keys = dict(zip(names, map(unit, clips.final), strict=True))
+        masks = dict.fromkeys(names, batch.videos.mask)
+        queries, videos = QueryEncoding(searched), VideoEncoding(batch.videos.mask, keys, masks)
         if config.video_loss == "relevant-content":
-            masks = dict.fromkeys(names, batch.videos.mask)
-            encoded = VideoEncoding(batch.videos.mask, keys, masks)
             rule = RelevantContent(config.temperature, config.lambda_weak)
-            return rule.terms(batch, QueryEncoding(searched), encoded)
-        cosines = _best(searched.values(), keys.values(), batch.videos.mask)
-        videos, queries = self.ranking_terms(cosines, batch)
+            return rule.terms(batch, queries, videos)
+        of_queries, of_videos = self.ranking_terms(self.score_videos(queries, videos), batch)
         weight = self._ranking_weight(batch)
         return {
-            "negative_videos": config.weight_negative_videos * weighted_mean(videos, weight),
-            "negative_queries": config.weight_negative_queries * weighted_mean(queries, weight),
+            "negative_videos": config.weight_negative_videos * weighted_mean(of_queries, weight),
+            "negative_queries": config.weight_negative_queries * weighted_mean(of_videos, weight),
         }
 
-    def ranking_terms(self, cosines: Tensor, batch: Batch, ranks: Both | None = None) -> Both:
+    def ranking_terms(self, cosines: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """(Q,) twice: losses of the own pair against another video for the query, and another query.
 
-        `cosines` (Q, V) score videos; `ranks` choose negatives by rank among the candidates, 0 the highest.
+        `cosines` (Q, V) score videos.
         """
         scores, video_of, positives = self._compared(cosines, batch)
         columns, related = scores[:, video_of].T, positives[:, video_of].T
@@ -193,9 +185,8 @@ class Model(FusionModel):
         config = self.config
         # Random negatives at first; hard ones later, when scores are meaningful.
         pool = config.pool if batch.epoch >= config.pool_from_epoch else config.first_pool
-        video_ranks, query_ranks = ranks if ranks is not None else (None, None)
-        other_video = draw_negatives(scores, ~positives, pool, video_ranks)
-        other_query = draw_negatives(columns, ~related, pool, query_ranks)
+        other_video = draw_negatives(scores, ~positives, pool)
+        other_query = draw_negatives(columns, ~related, pool)
         return (
             against_negatives(own_scores, other_video, margin=config.margin, kind=config.ranking),
             against_negatives(own_scores, other_query, margin=config.margin, kind=config.ranking),
@@ -215,12 +206,15 @@ class Model(FusionModel):
             torch.einsum("qd,qtd->qt", vector, middle[own])
             for vector, middle in zip(vectors, clips.middle, strict=True)
         ]
-        return _mean([frame_contrast(scores, labels, mask) for scores in products])
+        return torch.stack([frame_contrast(scores, labels, mask) for scores in products]).mean(0)
 
     def _video_contrast(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Tensor:
         """(Q,): the video contrast of scores averaged over the streams."""
-        scores = _best(vectors, clips.middle, batch.videos.mask)
-        compared, video_of, positives = self._compared(scores, batch)
+        mask = batch.videos.mask
+        scores = [
+            best_key(vector, middle, mask) for vector, middle in zip(vectors, clips.middle, strict=True)
+        ]
+        compared, video_of, positives = self._compared(torch.stack(scores).mean(0), batch)
         return video_contrast(compared, video_of, positives if self.known_in_contrast else None)
 
     def _span_term(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Tensor:
@@ -236,17 +230,11 @@ class Model(FusionModel):
         pooled: Pooled = self.pooling(words, queries.mask)
         return pooled
 
-    def _query_maps(self) -> list[nn.Module]:
-        return [stream.query for stream in self._encoders]
-
-    @property
-    def _encoders(self) -> list[_Stream]:
-        return cast("list[_Stream]", list(self.streams))
-
     @by_rows
     def _clips(self, videos: ClipBatch) -> _Clips:
         """The encoded clips of each video once, even if it has several queries."""
-        packing, streams = self.clip_places.packing(videos.mask), self._encoders
+        packing = self.clip_places.packing(videos.mask)
+        streams: list[_Stream] = list(self.streams)
         first = []
         for name, stream in zip(self.config.streams, streams, strict=True):
             clips = stream.input(packing.pack(videos.streams[name]), packing)
@@ -300,13 +288,3 @@ _RELEASED = (
 )
 
 released_names = names_by(Model, *_RELEASED, *OF_LAYERS)
-
-
-def _best(vectors: Iterable[Tensor], clips: Iterable[Tensor], mask: Tensor) -> Tensor:
-    """(Q, V): the best clip's product of each query and video, averaged over the streams."""
-    return _mean([best_key(vector, stream, mask) for vector, stream in zip(vectors, clips, strict=True)])
-
-
-def _mean(tensors: Sequence[Tensor]) -> Tensor:
-    """The mean over the streams."""
-    return torch.stack(list(tensors)).mean(0)

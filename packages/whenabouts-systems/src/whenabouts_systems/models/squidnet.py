@@ -49,11 +49,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts_systems.models.parts.attention_flow import attention_flow
-from whenabouts_systems.models.parts.pairs import PairLogits, PairModel, PairSettings, pair_names
+from whenabouts_systems.models.parts.pairs import PairModel, PairSettings, attention_flow, pair_names
 from whenabouts_systems.models.protocol import QueryEncoding
 
-__all__ = ["Config", "Model", "PairLogits", "released_names"]
+__all__ = ["Config", "Model", "released_names"]
 
 _VALUES = {"cpu": 1 << 22}
 """The most values that are compared at a time: as many as fit into a CPU's cache; a GPU needs more."""
@@ -132,7 +131,7 @@ class VideoScore(nn.Module):
 class Model(PairModel):
     """SQuiDNet with fresh weights: a localizer (see `protocol`)."""
 
-    system, own_score, other_measures = "squidnet", "moment_video", 'measure = "moment"'
+    own_score, other_measures = "moment_video", 'measure = "moment"'
 
     def __init__(self, config: Config) -> None:
         super().__init__(config, len(config.streams) > 1)

@@ -37,7 +37,7 @@ from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts_systems.models import config_of, new_model
 from whenabouts_systems.models.decoding import Decoding
 from whenabouts_systems.models.inputs import Inputs
-from whenabouts_systems.models.settings import read_record
+from whenabouts_systems.models.settings import first_line, read_record
 
 if TYPE_CHECKING:
     from typing import Self
@@ -148,7 +148,7 @@ class Trained:
                 )
             except (HfHubHTTPError, OSError) as error:
                 raise WhenaboutsError(
-                    f"{repository}: the hub refused the upload: {_first_line(error)}"
+                    f"{repository}: the hub refused the upload: {first_line(error)}"
                 ) from error
         return str(commit)
 
@@ -271,10 +271,9 @@ def _read_config(path: Path) -> _Config:
         raise FormatError(
             path.parent, f"no trained system: it has no {CONFIG}{_inside(path.parent)}", accepted=_ACCEPTED
         )
-    return read_record(path, _Config, FORMAT, _REMEDY)
+    return read_record(path, _Config, FORMAT, "the file as `whenabouts train` wrote it")
 
 
-_REMEDY = "the file as `whenabouts train` wrote it"
 _ACCEPTED = f"a folder with {WEIGHTS} and {CONFIG}, as `whenabouts train` writes it"
 
 
@@ -344,7 +343,7 @@ def _buildable(config: Path) -> Iterator[None]:
         *(UsageError, TypeError, ValueError, LookupError, AttributeError),
         *(ArithmeticError, RuntimeError, MemoryError, AssertionError),
     ) as error:
-        reason = _first_line(error)[:300]
+        reason = first_line(error)[:300]
         raise FormatError(config, f"this program cannot build the system it describes: {reason}") from error
 
 
@@ -370,17 +369,13 @@ def _opened(path: Path) -> Iterator[str]:
             yield name
     except (safetensors.SafetensorError, OSError) as error:
         raise FormatError(
-            path, f"cut off, or no safetensors file ({_first_line(error)})", accepted=_ACCEPTED
+            path, f"cut off, or no safetensors file ({first_line(error)})", accepted=_ACCEPTED
         ) from error
 
 
 def _frozen(value: Any) -> Any:
     """A JSON value for a frozen dataclass: lists become tuples."""
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 _HEAD = """\

@@ -9,7 +9,7 @@ clips of the moment than to other clips. Saliency is as in QD-DETR.
 Readings:
 
 - The walk runs to its limit, as in the paper and the authors' program. lighthouse, whose checkpoints are
-  published, uses a matrix in place of its inverse (`whole_walk` False; see `clustering.walked`).
+  published, uses a matrix in place of its inverse (`whole_walk` False; see `walked`).
 - The wrong sentence is that of the next query. From the epoch `unlike_from_epoch` on it is the batch's
   sentence least similar to the video, as in the authors' program (80 on QVHighlights, 70 on Charades-STA).
   lighthouse never passes the epoch to its model.
@@ -29,7 +29,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts_systems.models.parts.clustering import clustered, walked
 from whenabouts_systems.models.parts.contrasted_model import ContrastedModel, ContrastedSettings
 from whenabouts_systems.models.parts.detr_layers import (
     Projection,
@@ -57,6 +56,10 @@ __all__ = ["Config", "Model", "released_names"]
 
 _SLOT_ROUNDS = 5
 _CLIP_LAYERS = 2
+_SPREAD = 1.2
+_SHARPNESS = 5.0
+_STAY = 0.5
+_TINY = 1e-9
 
 
 @dataclass(frozen=True)
@@ -105,8 +108,8 @@ class WithSentence(Detected):
 class Model(ContrastedModel):
     """UVCOM with fresh weights: a localizer (see `protocol`)."""
 
-    shares_padding = False
-    """Whether padded clips have the same weight for each slot (`SlotAttention`)."""
+    counts_padding = False
+    """Whether padding takes part, in the slots with the same weight for each (`SlotAttention`)."""
 
     config: Config
 
@@ -127,7 +130,7 @@ class Model(ContrastedModel):
         self.neighbours = nn.ModuleList(
             nn.Conv1d(hidden, hidden, width, padding=width // 2) for width in (1, 3, 1)
         )
-        self.slot_attention = SlotAttention(hidden, _SLOT_ROUNDS, inner, share_padding=self.shares_padding)
+        self.slot_attention = SlotAttention(hidden, _SLOT_ROUNDS, inner, share_padding=self.counts_padding)
         self.held = nn.Embedding(config.windows, hidden)
         self.compared_video = perceptron(hidden, hidden, inner)
         self.compared_text = perceptron(hidden, hidden, inner)
@@ -169,7 +172,7 @@ class Model(ContrastedModel):
 
     def _counted(self, mask: Tensor) -> Tensor | None:
         """The mask of the steps that clusters, means and the walk include; None: all steps."""
-        return mask
+        return None if self.counts_padding else mask
 
     def _walked(self, clips: Tensor, text: Tensor, mask: Tensor | None) -> Tensor:
         """(P, T, D) the random walk from clips (P, T, D) to the clusters of words."""
@@ -229,6 +232,54 @@ class Model(ContrastedModel):
         inside = relevant_clips(batch, mask)
         every = alike.masked_fill(~mask, -torch.inf).log_softmax(1).masked_fill(~inside, 0.0)
         return (every.sum(1) / mask.sum(1).clamp(min=1)).mean()
+
+
+def clustered(centres: Tensor, rows: Tensor, mask: Tensor | None, rounds: int) -> Tensor:
+    """(P, K, D) centres after some rounds of expectation and maximisation, from `centres` (P, K, D).
+
+    The shares of a row (P, T, D) in centres follow a Gaussian of the distance of their directions; a centre
+    becomes the mean of its rows, weighted by these shares (section 3.2). `mask` (P, T) marks the rows that
+    take part; None: all.
+    """
+    directions = _unit(rows)
+    for _ in range(rounds):
+        unit = _unit(centres)
+        products = unit @ directions.transpose(1, 2)
+        lengths = unit.square().sum(-1)[..., None] + directions.square().sum(-1)[:, None]
+        distances = (lengths - 2 * products).clamp(min=0)
+        shares = _of_rows((-0.5 * distances / _SPREAD**2).softmax(1), mask)
+        centres = _shared(shares) @ rows
+    return centres
+
+
+def walked(rows: Tensor, centres: Tensor, mask: Tensor | None, *, whole: bool) -> Tensor:
+    """(P, T, D) rows after a random walk between them and centres (P, K, D).
+
+    With the shares z of rows x in centres y, the affinity A of rows by these shares, and w = 0.5, the result
+    is (1 - w) (I - w^2 A)^-1 (x + w z^T y). With `whole` False, I - w^2 A replaces its inverse, as in
+    lighthouse: it kept the order of arguments of the authors' solver, which PyTorch has changed.
+    """
+    shares = _of_rows((_SHARPNESS * (_unit(centres) @ _unit(rows).transpose(1, 2))).softmax(1), mask)
+    affinity = shares.transpose(1, 2) @ _shared(shares)
+    steps = torch.eye(rows.shape[1], device=rows.device, dtype=rows.dtype) - _STAY**2 * affinity
+    mixed = _STAY * (shares.transpose(1, 2) @ centres) + rows
+    end: Tensor = torch.linalg.solve(steps, mixed) if whole else steps @ mixed
+    return end * (1 - _STAY)
+
+
+def _unit(rows: Tensor) -> Tensor:
+    unit: Tensor = rows / (rows.norm(dim=-1, keepdim=True) + _TINY)
+    return unit
+
+
+def _of_rows(shares: Tensor, mask: Tensor | None) -> Tensor:
+    """(P, K, T) shares, zero for rows that do not take part."""
+    return shares if mask is None else shares * mask[:, None]
+
+
+def _shared(shares: Tensor) -> Tensor:
+    """(P, K, T) shares, normalised so that those of each centre add up to 1."""
+    return shares / (shares.sum(-1, keepdim=True) + _TINY)
 
 
 def _most_alike(centres: Tensor, text: Tensor) -> Tensor:

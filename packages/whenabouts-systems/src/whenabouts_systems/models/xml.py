@@ -12,7 +12,7 @@ included: recurrent encoders and the stacked convolutions of the released option
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -48,11 +48,9 @@ from whenabouts_systems.models.parts.ranking_loss import (
     Pairs,
     Rule,
     draw_negatives,
-    localization_loss,
     moment_ranking_loss,
     moment_relevance,
     pairs_of,
-    positive_likelihood,
     relevant_likelihood,
     video_ranking_loss,
     weighted_mean,
@@ -68,7 +66,6 @@ from whenabouts_systems.models.protocol import (
     QueryEncoding,
     SpanScores,
     VideoEncoding,
-    best_key,
     by_rows,
 )
 from whenabouts_systems.models.settings import Size
@@ -209,9 +206,6 @@ class Model(FusionModel):
         )
         return cast("Pooled", self.pooling(words, queries.mask))
 
-    def _query_maps(self) -> list[nn.Module]:
-        return [stream.query for stream in self._streams().values()]
-
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
         """Keys by stream: unit vectors of clips after the first encoder; parts `clips/<stream>` (V, T, D)."""
         clips = self._clips(videos)
@@ -239,33 +233,28 @@ class Model(FusionModel):
         """The terms of equation 9 (paper 000); terms with weight 0 are absent."""
         queries, clips = self.encode_queries(batch.queries), self._clips(batch.videos)
         pairs = self._pairs(batch)
+        masks = dict.fromkeys(clips.keys, batch.videos.mask)
+        videos = VideoEncoding(batch.videos.mask, clips.keys, masks)
         # Equation 1, for every query with every video of the batch.
-        scores = [
-            best_key(queries.search[name], keys, batch.videos.mask) for name, keys in clips.keys.items()
-        ]
-        video_scores = torch.stack(scores).mean(0)
+        video_scores = self.score_videos(queries, videos)
         self.watched = {"own_cosine": video_scores.gather(1, batch.video_of[:, None]).detach().mean()}
         if self.config.video_loss == "relevant-content":
             rule = RelevantContent(self.config.temperature, self.config.lambda_weak)
-            masks = dict.fromkeys(clips.keys, batch.videos.mask)
-            terms = dict(rule.terms(batch, queries, VideoEncoding(batch.videos.mask, clips.keys, masks)))
+            terms = dict(rule.terms(batch, queries, videos))
         else:
             terms = dict(self._video_terms(batch, video_scores, pairs))
         # Borders may be learned later than videos, when clips already carry meaning.
         if self.config.lambda_tl and batch.epoch >= self.config.spans_from_epoch:
             terms |= self._span_terms(batch, queries, clips, pairs)
         if self.config.lambda_vcmr:
-            terms |= self._moment_terms(batch, queries, clips, (video_scores, pairs))
+            terms |= self._moment_terms(batch, queries, clips, video_scores, pairs)
         return terms
-
-    def _streams(self) -> Mapping[str, Stream]:
-        """The streams' own layers by name."""
-        return cast("Mapping[str, Stream]", dict(self.streams.items()))
 
     @by_rows
     def _clips(self, videos: ClipBatch) -> _Clips:
         """All streams of V videos, encoded."""
-        streams, packing = self._streams(), self.clip_positions.packing(videos.mask)
+        streams: dict[str, Stream] = dict(self.streams.items())
+        packing = self.clip_positions.packing(videos.mask)
         first = {}
         for name, stream in streams.items():
             clips = stream.projection(packing.pack(videos.streams[name]), packing)
@@ -307,7 +296,7 @@ class Model(FusionModel):
 
     def _contrast_terms(self, batch: Batch, scores: Tensor) -> Losses:
         """Paper 004, appendix C.1: a query's positive videos among all, its video's queries among all."""
-        config, own = self.config, batch.video_of
+        config = self.config
         scores, allowed, own = self._videos_against(batch, scores)
         positives = (~allowed).scatter(1, own[:, None], True)
         numerator: Numerator = "scores" if config.video_loss == "contrast-of-scores" else "exponentials"
@@ -322,11 +311,11 @@ class Model(FusionModel):
         }
 
     def _moment_terms(
-        self, batch: Batch, queries: QueryEncoding, clips: _Clips, scored: tuple[Tensor, Pairs]
+        self, batch: Batch, queries: QueryEncoding, clips: _Clips, video_scores: Tensor, pairs: Pairs
     ) -> Losses:
-        """Equation 15 times lambda_vcmr; `scored` are the video scores (Q, V) and the pairs."""
-        config, (video_scores, pairs) = self.config, scored
-        logits, lowest = self._moment_logits(batch, list(self._predictors(queries, clips)))
+        """Equation 15 times lambda_vcmr; `video_scores` are (Q, V)."""
+        config = self.config
+        logits, lowest = self._moment_logits(batch, self._predictors(queries, clips))
         scores = video_scores[:, batch.video_of]
         relevance = moment_relevance(logits, scores, config.alpha, config.moment_scores, lowest)
         allowed = self._moments_allowed(batch)
@@ -355,34 +344,36 @@ class Model(FusionModel):
         return every.gather(2, chosen).view(2, count, count), lowest
 
     def _span_terms(self, batch: Batch, queries: QueryEncoding, clips: _Clips, pairs: Pairs) -> Losses:
-        """Equation 18 times lambda_tl."""
+        """Equation 18 times lambda_tl, term by term."""
         config, own, mask = self.config, batch.video_of, batch.videos.mask
-        groups = list(self._predictors(queries, clips))
+        groups = self._predictors(queries, clips)
         # Equation 16: start and end are softmaxes over the clips of the query's own video.
         logits = [
             predictor(spans, [stream[own] for stream in last], mask[own]) for predictor, spans, last in groups
         ]
         truth = at_truth(log_probabilities(torch.stack(logits).mean(0)), batch.spans)
-        relevant = None
+        terms = {"spans": config.lambda_tl * -weighted_mean(truth, batch.weight)}
         if config.lambda_nll_2:
             # Equation 17: the same for query i in the video of moment j, for each relevant pair (i, j).
             chosen = (pairs.query, own[pairs.moment])
             some = [predictor.some(spans, last, mask, chosen) for predictor, spans, last in groups]
             likely = at_truth(log_probabilities(torch.stack(some).mean(0)), batch.spans[pairs.moment])
             relevant = relevant_likelihood(likely, pairs.confidence)
-        positives = positive_likelihood(truth, batch.weight)
-        return localization_loss(positives, relevant, config.lambda_nll_2, config.lambda_tl)
+            terms["relevant_spans"] = config.lambda_tl * config.lambda_nll_2 * relevant
+        return terms
 
     def _predictors(
         self, queries: QueryEncoding, clips: _Clips
-    ) -> Iterator[tuple[Borders, list[Tensor], list[Tensor]]]:
+    ) -> list[tuple[Borders, list[Tensor], list[Tensor]]]:
         """Each predictor of borders with the queries' vectors and the clips of its streams."""
-        for group, names in _groups(self.config).items():
-            yield (
+        return [
+            (
                 cast("Borders", self.borders[group]),
                 [queries.parts[f"span/{name}"] for name in names],
                 [clips.last[name] for name in names],
             )
+            for group, names in _groups(self.config).items()
+        ]
 
     def _levels(
         self,

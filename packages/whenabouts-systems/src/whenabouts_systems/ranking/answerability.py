@@ -24,6 +24,7 @@ from whenabouts.overlap import temporal_iou
 from whenabouts.types import UsageError
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.formats.runs import RunBlock, Task
+from whenabouts_bench.relevance.units import comparable
 from whenabouts_systems.models.decoding import Decoding
 from whenabouts_systems.ranking.candidates import Candidates, can_retrieve, device_of_queries, score_corpus
 from whenabouts_systems.ranking.confidence import LEAST_UNRELATED, Background, Definition, TrainedConfidence
@@ -38,7 +39,7 @@ from whenabouts_systems.ranking.encoded_corpus import (
 )
 from whenabouts_systems.ranking.localize import best_of_each, check_localizes
 from whenabouts_systems.ranking.ranker import Ranker
-from whenabouts_systems.ranking.split import Split, SplitRun, encode_split, given_videos, plain_words
+from whenabouts_systems.ranking.split import Split, SplitRun, encode_split, given_videos
 
 UNRELATED = 64
 """The number of unrelated queries that measure what chance finds."""
@@ -253,7 +254,7 @@ class Unrelated:
 
 def same_words(annotations: Annotations) -> dict[str, str]:
     """Query id -> its words without capitals and a last full stop; a unique text if it has no words."""
-    return {query.id: plain_words(query.text) or f"\0{query.id}" for query in annotations.queries}
+    return {query.id: comparable(query.text) or f"\0{query.id}" for query in annotations.queries}
 
 
 def judged_videos(annotations: Annotations) -> dict[str, frozenset[str]]:

@@ -1,9 +1,8 @@
 """Encode a corpus with a trained system, unit by unit, and read the encodings.
 
 A *unit* is a part of a video that is encoded alone: usually the whole video, or a segment of a long video, or
-a window around a proposal (`units.py`). Ranking uses the interface `EncodedCorpus`, which has two
-implementations: `MemoryCorpus` here, with all units in memory or in a folder, and `IndexedCorpus`, the videos
-of a corpus's index (`trained_search/indexed_corpus.py`).
+a window around a proposal (`units.py`). A `MemoryCorpus` holds all units in memory or in a folder. The
+`IndexedCorpus` of a corpus's index (`trained_search/indexed_corpus.py`) reads some of its videos into one.
 
 Shapes: U units, V videos, P and N rows.
 """
@@ -60,26 +59,6 @@ class System(Protocol):
     @property
     def decoding(self) -> Decoding:
         """The settings by which spans become moments."""
-
-
-class EncodedCorpus(Protocol):
-    """Encoded units of a corpus. A unit's row is its place in every order."""
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """(U,) the video of each unit."""
-
-    def take(self, rows: ArrayLike) -> VideoEncoding:
-        """The units of `rows` (P,) as one encoding, in this order, padded to the longest."""
-
-    def nearest(
-        self, vectors: Mapping[str, NDArray[np.float32]], k: int, allowed: Mask | None = None
-    ) -> tuple[Indices, Floats]:
-        """The k units with the keys nearest to a query's search vectors (stream -> (D,)), best first.
-
-        Returns rows (N,) and scores (N,); a score is the mean over streams of the best key's dot product.
-        `allowed` (U,) restricts the units.
-        """
 
 
 class Blocks(Protocol):
@@ -162,24 +141,6 @@ class MemoryCorpus:
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         return joined(parts).take(torch.from_numpy(back))
-
-    def nearest(
-        self, vectors: Mapping[str, NDArray[np.float32]], k: int, allowed: Mask | None = None
-    ) -> tuple[Indices, Floats]:
-        """See `EncodedCorpus.nearest`. Compares all keys; units without keys are skipped."""
-        scores = np.full(len(self), -np.inf)
-        for rows, encoding in self.each_block():
-            best = [
-                (encoding.keys[stream].float().cpu() @ torch.from_numpy(vector))
-                .masked_fill(~encoding.key_masks[stream].cpu(), -torch.inf)
-                .amax(1)
-                for stream, vector in vectors.items()
-            ]
-            scores[rows] = torch.stack(best).double().mean(0).numpy()
-        scores[~self.audible if allowed is None else ~(self.audible & allowed)] = -np.inf
-        order = np.argsort(-scores, kind="stable")[:k]
-        order = order[scores[order] > -np.inf]
-        return order, scores[order]
 
 
 def encode_corpus(

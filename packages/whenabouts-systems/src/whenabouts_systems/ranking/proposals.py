@@ -85,10 +85,6 @@ class Proposals:
         """(P,) the number of each proposal's query."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
-    def first(self, count: int) -> Proposals:
-        """All proposals, because the number of joined segments already limits them."""
-        return self
-
     def part(self, low: int, high: int) -> Proposals:
         """The proposals of the queries `low` to `high` - 1, renumbered from 0."""
         offsets = self.offsets[low : high + 1]

@@ -235,7 +235,8 @@ class Ranker:
                 candidates = self._candidates(block, encoding, pools, listed)
                 if "VR" in tasks:
                     lists["VR"] = self._block(block.ids, self._videos(candidates))
-                    candidates = candidates.first(self.decoding.top_videos)
+                    if isinstance(candidates, Candidates):  # joined segments already limit proposals
+                        candidates = candidates.first(self.decoding.top_videos)
                 if "VCMR" in tasks:
                     moments = self._moments(encoding, candidates, self.video_weight, pooled=pools is not None)
                     lists["VCMR"] = self._block(block.ids, moments)

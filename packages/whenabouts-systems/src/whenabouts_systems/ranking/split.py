@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from whenabouts.types import Query, UsageError, Video
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.formats.runs import MemoryRun, RunBlock, Task, own_lists
+from whenabouts_bench.relevance.units import comparable
 from whenabouts_systems.models.decoding import Decoding
 from whenabouts_systems.models.protocol import ClipBatch, QueryBatch
 from whenabouts_systems.ranking.candidates import RankedVideos
@@ -128,7 +129,6 @@ def encode_split(
     split: Split,
     *,
     folder: str | Path | None = None,
-    batch_videos: int | None = None,
     progress: Progress | None = None,
 ) -> MemoryCorpus:
     """The encoded videos of a split, in memory or in a `folder`."""
@@ -140,7 +140,6 @@ def encode_split(
         clip_seconds=split.clip_seconds,
         durations=split.durations,
         folder=folder,
-        batch_videos=batch_videos,
         progress=progress,
     )
 
@@ -152,7 +151,6 @@ def rank_split(
     *,
     decoding: Decoding | None = None,
     corpus: MemoryCorpus | None = None,
-    progress: Progress | None = None,
     queries: range | None = None,
     retriever: RankedVideos | None = None,
 ) -> MemoryRun:
@@ -164,7 +162,7 @@ def rank_split(
     encoded = corpus if corpus is not None else encode_split(trained, split)
     ranker = Ranker(trained, encoded, decoding=decoding, retriever=retriever)
     lists = ranker.tasks if tasks is None else tuple(tasks)
-    return SplitRun(ranker, split, lists, progress=progress, queries=queries).in_memory()
+    return SplitRun(ranker, split, lists, queries=queries).in_memory()
 
 
 def joined_runs(parts: Sequence[MemoryRun]) -> MemoryRun:
@@ -183,19 +181,19 @@ def given_videos(annotations: Annotations) -> Mapping[str, str]:
 class PooledSplit:
     """The queries of a split that have a pool in a file, under the file's ids; the rest is the split's.
 
-    `rows` (Q,) are the split's numbers of `queries`. `without_pool` counts queries of the file without a
-    pool, which are neither answered nor evaluated.
+    `rows` (Q,) are the split's numbers of `queries`. Queries of the file without a pool are neither answered
+    nor evaluated.
     """
 
     split: Split
     annotations: Annotations
     queries: tuple[Query, ...]
     rows: Indices
-    without_pool: int = 0
-    name: str = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", self.split.name)
+    @property
+    def name(self) -> str:
+        """The name of the split."""
+        return self.split.name
 
     @property
     def videos(self) -> Sequence[Video]:
@@ -252,8 +250,7 @@ def pooled_split(split: Split, pools: Annotations) -> PooledSplit:
             f"{pools.name}: query {lacking!r} has a pool but no positive; each query with a pool needs a "
             "judgement with a relevance above 0"
         )
-    rows = _matched(split, pools, queries)
-    return PooledSplit(split, pools, queries, rows, len(pools.queries) - len(queries))
+    return PooledSplit(split, pools, queries, _matched(split, pools, queries))
 
 
 def _refuse_unknown_videos(split: Split, pools: Annotations) -> None:
@@ -300,7 +297,7 @@ def _refuse_other_words(
     """Raise UsageError if queries with equal ids differ in words: both files may just count from 0."""
     for query, row in zip(queries, rows, strict=True):
         other = split.queries[row].text
-        if query.text and other and plain_words(query.text) != plain_words(other):
+        if query.text and other and comparable(query.text) != comparable(other):
             raise UsageError(
                 f"{pools.name}: query {query.id!r} is {query.text!r} there and {other!r} in the {split.name} "
                 "split; make pools of the same split"
@@ -310,9 +307,4 @@ def _refuse_other_words(
 def _keys(annotations: Annotations) -> Mapping[str, tuple[str, str]]:
     """Query id -> the video of its first positive judgement, and its words."""
     first = given_videos(annotations)
-    return {query.id: (first.get(query.id, ""), plain_words(query.text)) for query in annotations.queries}
-
-
-def plain_words(text: str) -> str:
-    """A sentence without capitals, extra blanks and a last full stop, for comparing sentences."""
-    return " ".join(text.lower().split()).rstrip(" .")
+    return {query.id: (first.get(query.id, ""), comparable(query.text)) for query in annotations.queries}

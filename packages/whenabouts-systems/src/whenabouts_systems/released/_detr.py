@@ -10,7 +10,6 @@ from torch import Tensor
 
 from whenabouts_systems.models.decoding import Decoding
 from whenabouts_systems.models.inputs import Inputs
-from whenabouts_systems.models.parts.detr_layers import padding_of_others
 from whenabouts_systems.models.parts.window_model import AnchoredModel, WindowSettings
 from whenabouts_systems.models.protocol import Batch
 from whenabouts_systems.released._detr_features import features_of
@@ -104,14 +103,15 @@ def _heads(released: Released, hidden: int) -> int:
 class PairsInBatch(AnchoredModel):
     """Faults of QD-, CG-, TR-DETR and UVCOM by which a pair's results depend on its batch.
 
-    - Each head masks the padding of another pair: the program orders masks by head and then by pair, PyTorch
-      expects the reverse.
+    - Each head masks the padding (of clips and of words) of another pair: the program orders masks by head
+      and then by pair, PyTorch expects the reverse.
     - Other queries of the batch count as wrong for a video even if it is known to answer them.
     - Means over clips include padded clips.
     """
 
     def _unseen(self, mask: Tensor, word_mask: Tensor) -> Tensor | None:
-        return padding_of_others(mask, word_mask, self.config.heads)
+        # (P * heads, T, L)
+        return (~mask[:, :, None] & ~word_mask[:, None]).repeat(self.config.heads, 1, 1)
 
     def _answering(self, batch: Batch) -> Tensor:
         return torch.zeros_like(super()._answering(batch))

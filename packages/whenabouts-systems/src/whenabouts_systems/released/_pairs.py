@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from whenabouts_systems.models.inputs import Inputs
-from whenabouts_systems.models.parts.packing import compute_padding, padded_queries, padded_videos
+from whenabouts_systems.models.parts.packing import compute_padding
 from whenabouts_systems.models.parts.pairs import PairModel
 from whenabouts_systems.models.parts.shared_norm import CandidateVideos, candidates_of
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch, QueryEncoding, VideoEncoding
@@ -70,10 +71,14 @@ class PaddedPairs(PairModel):
         compute_padding(self)
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
-        return super().encode_queries(padded_queries(queries, self.config.max_tokens))
+        return super().encode_queries(
+            QueryBatch(*_padded(queries.tokens, queries.mask, self.config.max_tokens))
+        )
 
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
-        return super().encode_videos(padded_videos(videos, self.config.max_clips))
+        mask, clips = videos.mask, self.config.max_clips
+        streams = {name: _padded(rows, mask, clips)[0] for name, rows in videos.streams.items()}
+        return super().encode_videos(ClipBatch(streams, pad(mask, (0, max(0, clips - mask.shape[1])))))
 
     def _pooled(self, mask: Tensor) -> Tensor:
         return torch.ones_like(mask)
@@ -83,3 +88,9 @@ class PaddedPairs(PairModel):
 
     def _candidates(self, batch: Batch) -> CandidateVideos:
         return candidates_of(batch, positives_too=True)
+
+
+def _padded(rows: Tensor, mask: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    """Rows (B, T, D) and mask (B, T) padded with zeros; values in earlier padding become zeros too."""
+    more = max(0, length - mask.shape[1])
+    return pad(rows.masked_fill(~mask[..., None], 0), (0, 0, 0, more)), pad(mask, (0, more))

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from whenabouts_systems.features.resample import Rows, check_counts
+from whenabouts_systems.features.resample import check_counts
+from whenabouts_systems.features.source import Rows
 
 Indices = NDArray[np.int64]
 

@@ -8,8 +8,6 @@ scores.
 
 from __future__ import annotations
 
-from typing import Any
-
 from whenabouts.intake.files import FormatError
 from whenabouts_systems.models.conquer import Model
 from whenabouts_systems.released._pairs import PaddedPairs, settings_of, sizes_of
@@ -24,15 +22,10 @@ _CONVOLVED = "moment_localization_head.begin_score_modeling.clip_score_predictor
 
 def settings(released: Released) -> Settings:
     """Settings from the checkpoint's tensors and options."""
-    config = _config(released)
-    return settings_of(released, config, "CONQUER", nms=0.7)
-
-
-def _config(released: Released) -> dict[str, Any]:
     sizes = sizes_of(released, _VIDEO, _QUERY, _CONVOLVED)
     clusters = "query_weight.text_pooling.clusters"
     weighs = released.has(clusters)
-    return {
+    config = {
         **sizes,
         "streams": _streams(released),
         "clusters": released.size(clusters, 1) if weighs else 32,
@@ -40,6 +33,7 @@ def _config(released: Released) -> dict[str, Any]:
         "measure": _measure(released),
         "lambda_video": released.setting("lw_video_ce", 0.05),
     }
+    return settings_of(released, config, "CONQUER", nms=0.7)
 
 
 def _streams(released: Released) -> dict[str, int]:

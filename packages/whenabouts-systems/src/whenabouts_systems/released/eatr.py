@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from whenabouts.intake.files import FormatError
 from whenabouts_systems.models.eatr import Model
-from whenabouts_systems.models.parts.events import events_of
 from whenabouts_systems.released import _detr
 from whenabouts_systems.released.settings import Released, Settings
 
@@ -42,10 +40,4 @@ def settings(released: Released) -> Settings:
 class AsReleased(Model):
     """EaTR as its program computes it: padding takes part in the sentence, the slots and the events."""
 
-    shares_padding = True
-
-    def _sentence(self, words: Tensor, mask: Tensor) -> Tensor:
-        return words.amax(1, keepdim=True)
-
-    def _events(self, rows: Tensor, mask: Tensor) -> Tensor:
-        return events_of(rows, mask, across_batch=True)
+    counts_padding = True

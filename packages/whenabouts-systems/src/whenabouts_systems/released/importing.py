@@ -90,7 +90,7 @@ def import_checkpoint(
     except UsageError as error:
         raise UsageError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
     except FormatError as error:
-        others = _programs_like(checkpoint)
+        others = [name for name in program_names() if _is_like(name, checkpoint)]
         if not others or program in others:
             raise
         problem = str(error).removeprefix(f"{path}: ")
@@ -129,12 +129,8 @@ def _names(program: str, config: Any, checkpoint: Checkpoint) -> Mapping[str, st
     return names
 
 
-def _programs_like(checkpoint: Checkpoint) -> list[str]:
-    """The programs whose parameters have the same names as the checkpoint's."""
-    return [program for program in program_names() if _is_like(program, checkpoint)]
-
-
 def _is_like(program: str, checkpoint: Checkpoint) -> bool:
+    """Whether the program's parameters have the same names as the checkpoint's."""
     importer: Any = importlib.import_module(f"whenabouts_systems.released.{program}")
     try:
         settings: Settings = importer.settings(Released(checkpoint, {}, Overrides()))

@@ -14,7 +14,6 @@ from whenabouts_systems.models.decoding import Decoding
 from whenabouts_systems.models.inputs import Inputs
 from whenabouts_systems.models.ms_sl import Model
 from whenabouts_systems.models.parts.branch import BranchSettings
-from whenabouts_systems.models.parts.partial_relevance import square_contrast
 from whenabouts_systems.models.protocol import Batch
 from whenabouts_systems.released.settings import OF_LOSSES, QUERY, STREAMS, Released, Settings
 
@@ -89,9 +88,7 @@ class AsReleased(Model):
     """
 
     borders = staticmethod(held_borders)
-
-    def _square_contrast(self, scores: Tensor, positives: Tensor) -> Tensor:
-        return square_contrast(scores, positives, count_own_twice=True)
+    counts_own_twice = True
 
     def _positives(self, batch: Batch) -> tuple[Tensor, Tensor]:
         own = batch.video_of

@@ -8,7 +8,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from whenabouts_systems.models.parts.packing import compute_padding
 from whenabouts_systems.models.protocol import Batch
 from whenabouts_systems.models.reloclnet import Config, Model
 from whenabouts_systems.released.settings import Released, Settings
@@ -43,9 +42,6 @@ class AsReleased(Model):
 
     counts_padding = True
     known_in_contrast = False
-
-    def _begin(self) -> None:
-        compute_padding(self)
 
     def _ranking_weight(self, batch: Batch) -> Tensor | None:
         return None

@@ -8,7 +8,6 @@ needs a list of videos: the program's (`…/bmr_prd_val_tvr`) has the same forma
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from whenabouts_systems.models.squidnet import Model
 from whenabouts_systems.released._pairs import PaddedPairs, settings_of, sizes_of
@@ -24,13 +23,7 @@ _VIDEO_SCORE = frozenset(f"CMP.video_predictor.{at}.weight" for at in (0, 2, 4))
 
 def settings(released: Released) -> Settings:
     """Settings from the checkpoint's tensors and options."""
-    config = _config(released)
-    unused = _VIDEO_SCORE if config["measure"] == "moment" else frozenset()
-    return replace(settings_of(released, config, "SQuiDNet", nms=-1.0), unused=unused)
-
-
-def _config(released: Released) -> dict[str, Any]:
-    return {
+    config = {
         **sizes_of(released, _VIDEOS, _QUERY, _CONVOLVED),
         "streams": {
             stream: released.size(f"{_VIDEOS}{name}.net.1.weight", 1) for stream, name in _PROJECTIONS.items()
@@ -39,6 +32,8 @@ def _config(released: Released) -> dict[str, Any]:
         "measure": _measure(released),
         "lambda_video": released.setting("lw_vid", 0.005),
     }
+    unused = _VIDEO_SCORE if config["measure"] == "moment" else frozenset()
+    return replace(settings_of(released, config, "SQuiDNet", nms=-1.0), unused=unused)
 
 
 def _measure(released: Released) -> str:

@@ -7,10 +7,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from whenabouts_systems.models.parts.clustering import walked
 from whenabouts_systems.models.parts.window_targets import borders_of, true_windows
 from whenabouts_systems.models.protocol import Batch
-from whenabouts_systems.models.uvcom import Model
+from whenabouts_systems.models.uvcom import Model, walked
 from whenabouts_systems.released import _detr
 from whenabouts_systems.released.settings import Released, Settings
 
@@ -52,10 +51,7 @@ class AsReleased(_detr.PairsInBatch, Model):
     A video's own sentence may be chosen as its wrong one, if it is the least similar.
     """
 
-    shares_padding = True
-
-    def _counted(self, mask: Tensor) -> Tensor | None:
-        return None
+    counts_padding = True
 
     def _walked(self, clips: Tensor, text: Tensor, mask: Tensor | None) -> Tensor:
         return walked(clips, text, mask, whole=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from whenabouts_systems.models.parts.packing import compute_padding
 from whenabouts_systems.models.protocol import Batch
 from whenabouts_systems.models.xml import Config, Model
 from whenabouts_systems.released.settings import Released, Settings
@@ -52,9 +51,6 @@ class AsReleased(Model):
     """
 
     counts_padding = True
-
-    def _begin(self) -> None:
-        compute_padding(self)
 
     def _ranking_weight(self, batch: Batch) -> Tensor | None:
         return None

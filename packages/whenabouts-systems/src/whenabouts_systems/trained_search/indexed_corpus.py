@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 import safetensors.torch
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from whenabouts.index.keys import KeptVideo, Keys
 from whenabouts.index.records import ClipHits
@@ -37,11 +37,11 @@ _MORE_KEYS, _MAX_KEYS = 4, 12_800
 
 
 class IndexedCorpus:
-    """A corpus as the index stores it for one system: an `EncodedCorpus` of whole videos or of segments.
+    """A corpus as the index stores it for one system: whole videos, or segments.
 
     A unit is a whole video, or a segment of one; units are numbered video after video (`place_of`). The index
-    keeps keys of segments but no encodings, so `take` and `select` work on whole videos. `stale` names videos
-    that changed since they were encoded: they are never answered.
+    keeps keys of segments but no encodings, so `select` works on whole videos. `stale` names videos that
+    changed since they were encoded: they are never answered.
     """
 
     def __init__(self, keys: Keys, trained: Trained, stale: Sequence[str] = ()) -> None:
@@ -82,10 +82,6 @@ class IndexedCorpus:
             allowed[self.rows_of(video_ids)] = True
         allowed[self.rows_of(self._stale)] = False
         return allowed
-
-    def take(self, rows: ArrayLike) -> VideoEncoding:
-        """The videos of `rows` as one encoding, in that order, without the silent ones."""
-        return self.select(np.asarray(rows, np.int64)).blocks[0]
 
     def select(self, rows: Indices) -> MemoryCorpus:
         """Videos read into memory on the model's device, without the silent ones.

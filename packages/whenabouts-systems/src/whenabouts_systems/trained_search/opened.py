@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from whenabouts.encoders import (
     EncoderUnavailable,
@@ -166,7 +165,6 @@ class IndexedSystem:
         self._system = system_of(self.trained.fingerprint, segment_clips)
         self._checked: int | None = None
         self._corpus: IndexedCorpus | None = None
-        self._described: tuple[int, list[str], list[str]] | None = None
 
     @property
     def name(self) -> str:
@@ -222,26 +220,15 @@ class IndexedSystem:
 
     def notes_on_unread(self, corpus: IndexedCorpus) -> list[str]:
         """A note on videos without features for the system."""
-        return self._notes_on(corpus)[0]
-
-    def notes_on_long(self, corpus: IndexedCorpus) -> list[str]:
-        """A note on videos that are far longer than the system's positions."""
-        return self._notes_on(corpus)[1]
-
-    def _notes_on(self, corpus: IndexedCorpus) -> tuple[list[str], list[str]]:
-        if self._described is None or self._described[0] != self._store.version:
-            rows = corpus.rows
-            self._described = self._store.version, self._unread(rows), self._long(rows)
-        return self._described[1:]
-
-    def _unread(self, rows: NDArray[np.int64]) -> list[str]:
+        rows = corpus.rows
         if not (count := int(np.count_nonzero(rows == 0))):
             return []
         streams = " or ".join(self.trained.inputs.streams)
         return [f"{count:,} of {len(rows):,} videos have no {streams} and cannot be found by {self.name}"]
 
-    def _long(self, rows: NDArray[np.int64]) -> list[str]:
-        inputs = self.trained.inputs
+    def notes_on_long(self, corpus: IndexedCorpus) -> list[str]:
+        """A note on videos that are far longer than the system's positions."""
+        rows, inputs = corpus.rows, self.trained.inputs
         places, clip = inputs.max_clips, inputs.clip_seconds
         cut = inputs.long_videos == "cut"
         if not (count := int(np.count_nonzero(rows > (places if cut else _FAR * places)))):

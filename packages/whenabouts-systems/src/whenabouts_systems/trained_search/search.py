@@ -557,12 +557,9 @@ def trained_on(corpus: Corpus, model: System, retriever: System | None = None) -
 class CorpusSystems:
     """Trained systems on one handle of a corpus."""
 
-    def __init__(
-        self, store: Store, encoders: EncoderRegistry, loaded: dict[str, OpenedModel] | None = None
-    ) -> None:
+    def __init__(self, store: Store, encoders: EncoderRegistry, loaded: dict[str, OpenedModel]) -> None:
         """`loaded` systems are shared with other handles of corpora."""
-        self._store, self._encoders = store, encoders
-        self._loaded = {} if loaded is None else loaded
+        self._store, self._encoders, self._loaded = store, encoders, loaded
         self._searches: dict[str, tuple[Any, TrainedSearch]] = {}
 
     def search(

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.clips import ClipGrid, same_instant
+from whenabouts.clips import clip_counts, same_instant
 from whenabouts.intake.hub import is_name
 from whenabouts.types import Query, UsageError, Video, WhenaboutsError
 from whenabouts_bench.datasets import declaration_named, open_dataset
@@ -121,11 +121,6 @@ class ExperimentData:
                 for split, source in by_split.items():
                     files.refuse_missing(stream, split, source, annotations[split])
             return _inputs(features, sources, folder)
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The names of the opened splits."""
-        return tuple(self._examples)
 
     def split(self, name: str) -> Examples:
         """A split by its name: "train", "validation" or "test"."""
@@ -386,7 +381,9 @@ def _examples(
     videos, ids = annotations.videos, _ids("videos", annotations)
     lengths = {name: items.lengths for name, items in streams.items()}
     rows = np.max(list(lengths.values()), axis=0)
-    expected = _expected_clips(videos, rows, inputs.clip_seconds)
+    has_duration = np.array([video.duration is not None for video in videos], bool)
+    by_duration = clip_counts([video.duration or 0.0 for video in videos], inputs.clip_seconds)
+    expected = np.where(has_duration, by_duration, rows)
     _refuse_without_time(videos, annotations.name)
     _refuse_uneven(ids, lengths)
     _refuse_without_rows(ids, rows, split)
@@ -396,7 +393,7 @@ def _examples(
         "videos have no sentences": 0
         if transcripts is None
         else sum(not transcripts.get(name) for name in ids),
-        "videos have no known duration; their rows give it": sum(video.duration is None for video in videos),
+        "videos have no known duration; their rows give it": int((~has_duration).sum()),
         **_count_queries(
             inputs,
             annotations.queries,
@@ -419,19 +416,6 @@ def _token_counts(inputs: Inputs, annotations: Annotations) -> NDArray[np.int64]
     """(Q,) the number of token ids of each query."""
     sentences = [query.text for query in annotations.queries]
     return np.array(tokens_of(inputs.tokenizer).lengths(sentences), np.int64)
-
-
-def _expected_clips(
-    videos: Sequence[Video], rows: NDArray[np.int64], clip_seconds: float
-) -> NDArray[np.int64]:
-    """(V,) the number of clips in each video's duration, or its rows if the duration is unknown."""
-    return np.array(
-        [
-            count if video.duration is None else len(ClipGrid(clip_seconds, video.duration))
-            for video, count in zip(videos, rows.tolist(), strict=True)
-        ],
-        np.int64,
-    )
 
 
 # Checks before the first step. A fault raises an error, or a rule handles it and is counted.

@@ -31,8 +31,7 @@ from whenabouts_systems.models.inputs import Inputs
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch
 from whenabouts_systems.released import clips as released
 from whenabouts_systems.training.experiment import DataSettings, Labels, Order
-from whenabouts_systems.training.positives import Pairs, PositivePairs
-from whenabouts_systems.training.window_labels import WindowLabels
+from whenabouts_systems.training.labels import Pairs, PositivePairs, WindowLabels
 
 Indices = NDArray[np.int64]
 
@@ -63,7 +62,7 @@ class DrawnNegatives:
     @classmethod
     def of(cls, own: Indices, for_queries: Indices, for_videos: Indices) -> DrawnNegatives:
         """The record of rows of negative videos by query (Q, N), and of queries by own video (W, M)."""
-        videos = np.concatenate([own, _new(for_queries, own)])
+        videos = np.concatenate([own, np.setdiff1d(for_queries[for_queries >= 0], own)])
         queries = np.unique(for_videos[for_videos >= 0])
         return cls(videos, _places(for_queries, videos), queries, _places(for_videos, queries))
 
@@ -130,7 +129,7 @@ class SplitSummary:
             f"{self.name:12}{number_of(self.examples, 'example')} of {number_of(self.queries, 'query')} in "
             f"{number_of(self.videos, 'video')}, {number_of(self.clips, 'clip')}"
         )
-        return [head, *(f"{'':12}{rule}: {times:,}" for rule, times in self.counts.items() if times)]
+        return [head, *(f"{'':12}{rule}: {times:,}" for rule, times in self.counts.items())]
 
 
 class Examples:
@@ -437,12 +436,6 @@ def _durations(videos: Sequence[Video], rows: Indices, clip_seconds: float) -> N
         ],
         np.float64,
     )
-
-
-def _new(drawn: Indices, videos: Indices) -> Indices:
-    """The drawn rows that are not in `videos`, each once, sorted."""
-    rows = np.unique(drawn[drawn >= 0])
-    return rows[~np.isin(rows, videos)]
 
 
 def _places(rows: Indices, places: Indices) -> Indices:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,10 +30,9 @@ from whenabouts_systems.ranking.encoded_corpus import evaluating
 from whenabouts_systems.ranking.localize import repeated
 from whenabouts_systems.training.examples import DrawnNegatives, Examples, Indices, seed_of
 from whenabouts_systems.training.experiment import NegativeSettings
-from whenabouts_systems.training.positives import Pairs, is_in
+from whenabouts_systems.training.labels import Pairs, is_in
 
 Scores = NDArray[np.float16]
-Progress = Callable[[int, int], None]
 
 _BLOCK = 1 << 22
 """The most scores that are processed at a time: 16 MiB of float32."""
@@ -92,14 +91,13 @@ class HardNegatives:
         settings: NegativeSettings,
         seed: int,
         device: torch.device | str = "cpu",
-        progress: Progress | None = None,
     ) -> HardNegatives:
         """The hard negatives of a split, after a first system has scored it (slow).
 
         Raises UsageError if the system was trained on other features, and as `matching_scores` does.
         """
         _refuse_other_inputs(first_stage.inputs, examples.inputs)
-        scores = matching_scores(first_stage, examples, device, progress)
+        scores = matching_scores(first_stage, examples, device)
         true = np.unique(_keys((examples.query, examples.video), scores.shape[1]))
         return cls(
             scores, examples.positive_pairs, (true // scores.shape[1], true % scores.shape[1]), settings, seed
@@ -168,12 +166,7 @@ class HardNegatives:
         return is_in(self._keys, _keys((query, video), self.scores.shape[1]))
 
 
-def matching_scores(
-    first_stage: Trained,
-    examples: Examples,
-    device: torch.device | str = "cpu",
-    progress: Progress | None = None,
-) -> Scores:
+def matching_scores(first_stage: Trained, examples: Examples, device: torch.device | str = "cpu") -> Scores:
     """(Q, V) float16 r(q, v): the first system's matching score of the best moment, equation 3.
 
     Queries without an example score 0. Videos are encoded a few at a time; only the queries' encodings and
@@ -196,8 +189,6 @@ def matching_scores(
             encoding = model.encode_videos(examples.video_batch(part).to(device))
             columns = [_scores_in(model, queries, encoding, at) for at in range(len(part))]
             scores[np.ix_(rows, part)] = np.stack(columns, 1)
-            if progress is not None:
-                progress(int(part[-1]) + 1, videos)
     return scores
 
 
@@ -235,14 +226,6 @@ def _zeros(queries: int, videos: int) -> Scores:
         return np.zeros((queries, videos), np.float16)
     with tempfile.TemporaryFile(prefix="whenabouts-scores-") as file:
         return np.memmap(file, np.float16, "w+", shape=(queries, videos))
-
-
-def open_first_stage(place: str, seed: int) -> Trained:
-    """The system in a first stage's folder; "{seed}" in its path stands for the seed of this training.
-
-    Raises UsageError if there is no system, FormatError if the folder's files are incomplete.
-    """
-    return Trained.from_pretrained(place.replace("{seed}", str(seed)))
 
 
 def _refuse_other_inputs(first: Inputs, second: Inputs) -> None:

@@ -53,7 +53,7 @@ def launch(
         with ExperimentData.open(
             experiment.data, experiment.features, features, splits=("train", "validation")
         ) as data:
-            say = log if log and setup.writes else _discard
+            say: Callable[[str], None] = log if log and setup.writes else lambda _: None
             if experiment.data.retrieved.needs_lists:
                 choose_negatives(experiment, data, folder.path, setup, say)
             retriever: RankedVideos | None = None
@@ -131,10 +131,6 @@ def different_seeds(seeds: Sequence[int]) -> Sequence[int]:
     if len(set(seeds)) < len(seeds):
         raise UsageError(f"seeds {', '.join(map(str, seeds))}: one is repeated; give different seeds")
     return seeds
-
-
-def _discard(_: str) -> None:
-    """Log nothing."""
 
 
 def _about(

@@ -32,7 +32,6 @@ from whenabouts_systems.training.experiment import Experiment, TrainingSettings
 from whenabouts_systems.training.hard_negatives import (
     HardNegatives,
     load_first_stage,
-    open_first_stage,
     refuse_other_tokenizer,
 )
 from whenabouts_systems.training.optimizer import freeze, learning_rate_share, new_optimizer
@@ -168,7 +167,7 @@ class _Training:
             return None
         named, seed = self.experiment.data.first_stage, self.settings.seed
         with seen_folder(named, self.folder.path, seed, self.setup) as place:
-            first_stage = open_first_stage(place, seed)
+            first_stage = Trained.from_pretrained(place)
             refuse_other_tokenizer(first_stage.inputs, self.data.inputs)
             load_first_stage(self.model, first_stage, place)
         return first_stage

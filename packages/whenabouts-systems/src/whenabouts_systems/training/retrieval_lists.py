@@ -98,7 +98,11 @@ def lists_of_validation(
         log(f"{'validation':12}in {which} the lists of {lists}")
         reach = data.retrieved.reach if draws else depth
         with opened_lists(lists, data, opened, reach, setup.device, "validation") as source:
-            ranked = _drawn(source, experiment, opened, log) if draws else RankedVideos.of(source)
+            if draws:
+                usual, seed = usual_queries(data, opened, log, "validation"), experiment.training.seed
+                ranked = drawn_candidates(source, opened.split("validation"), data.retrieved, seed, usual)
+            else:
+                ranked = RankedVideos.of(source)
     lacking = [query.id for query in opened.split("validation").queries if query.id not in ranked.lists]
     if lacking:
         raise UsageError(
@@ -106,15 +110,6 @@ def lists_of_validation(
             "others); rank videos for every query of that split, such as with `whenabouts run --task vr`"
         )
     return ranked
-
-
-def _drawn(
-    source: RunSource, experiment: Experiment, opened: ExperimentData, log: Callable[[str], None]
-) -> RankedVideos:
-    """The candidates of a validation with `validation_draws`."""
-    usual = usual_queries(experiment.data, opened, log, "validation")
-    settings, seed = experiment.data.retrieved, experiment.training.seed
-    return drawn_candidates(source, opened.split("validation"), settings, seed, source.name, usual)
 
 
 def usual_queries(

@@ -41,7 +41,7 @@ from whenabouts_bench.formats.runs import RunBlock, RunSource, Task
 from whenabouts_systems.ranking.candidates import RankedVideos
 from whenabouts_systems.training.examples import DrawnNegatives, Examples, Indices
 from whenabouts_systems.training.experiment import RetrievedSettings
-from whenabouts_systems.training.positives import is_in
+from whenabouts_systems.training.labels import is_in
 
 _NOT_LISTED = 1 << 40
 """The rank of a video that is not in a list."""
@@ -297,7 +297,6 @@ def drawn_candidates(
     examples: Examples,
     settings: RetrievedSettings,
     seed: int,
-    name: str | None = None,
     usual: NDArray[np.bool_] | None = None,
 ) -> RankedVideos:
     """`settings.validation_draws` videos for each query of a split, drawn for its last example.
@@ -307,7 +306,7 @@ def drawn_candidates(
     has no videos.
     """
     drawing = replace(settings, videos=settings.validation_draws, draws="example")
-    negatives = RetrievalNegatives(source, examples, drawing, seed, name, usual)
+    negatives = RetrievalNegatives(source, examples, drawing, seed, usual=usual)
     queries, from_end = np.unique(examples.query[::-1], return_index=True)
     last = len(examples.query) - 1 - from_end
     rows = negatives.of_epoch(negatives.units(queries, examples.video[last]), 0)
@@ -318,7 +317,7 @@ def drawn_candidates(
         for query, row in zip(queries.tolist(), rows.tolist(), strict=True)
     }
     ranked = {query_id: (videos, np.zeros(len(videos))) for query_id, videos in lists.items()}
-    return RankedVideos(name or source.name, ranked)
+    return RankedVideos(source.name, ranked)
 
 
 def _base(seed: int, epoch: int) -> np.uint64:

@@ -101,7 +101,7 @@ def test_a_square_has_the_fill_where_there_is_no_cell() -> None:
 
 def convolution(counts: tuple[int, ...], kernel: int, layers: int, **more: Any) -> ProposalConvolution:
     torch.manual_seed(1)
-    made = ProposalConvolution(counts, (4, 4), (kernel, layers), 1.0, **more)
+    made = ProposalConvolution(counts, 4, 4, kernel, layers, 1.0, **more)
     for norm in made.norms:
         nn.init.uniform_(norm.weight, 0.5, 1.5)  # type: ignore[arg-type]
         nn.init.normal_(norm.bias)  # type: ignore[arg-type]
@@ -190,15 +190,15 @@ def test_one_place_has_no_spread_and_is_normalised_by_what_was_seen_before() -> 
 
 def test_a_fresh_convolution_tells_videos_apart_in_evaluation() -> None:
     torch.manual_seed(0)
-    layer = ProposalConvolution((15,), (8, 8), (5, 8), 0.5).eval()
+    layer = ProposalConvolution((15,), 8, 8, 5, 8, 0.5).eval()
     rows = torch.randn(2, 136, 8).relu()
     with torch.no_grad():
         found = layer(rows, torch.ones(2, 136, dtype=torch.bool), 16)
     assert (found[0] - found[1]).abs().max() > 1e-4
 
 
-def test_a_pointwise_layer_is_a_convolution_of_one_by_one() -> None:
+def test_a_pointwise_layer_is_a_convolution_of_one_by_one_and_gives_unit_vectors() -> None:
     layer = Pointwise(3, 5)
     rows = torch.randn(2, 7, 3)
     expected = functional.conv2d(rows.transpose(1, 2)[..., None], layer.weight, layer.bias)
-    torch.testing.assert_close(layer(rows), expected[..., 0].transpose(1, 2))
+    torch.testing.assert_close(layer(rows), functional.normalize(expected[..., 0].transpose(1, 2), dim=-1))

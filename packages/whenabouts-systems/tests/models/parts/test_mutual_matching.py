@@ -104,16 +104,6 @@ def test_pairs_that_are_taken_out_add_nothing() -> None:
     assert keep.sentences[0, :2].all(), "sentences of one video are left to the rules of IoU"
 
 
-def test_cells_can_be_taken_out_one_by_one() -> None:
-    sentences, cells, truth = drawn()
-    whole = torch.rand(SENTENCES, VIDEOS, generator=torch.Generator().manual_seed(4)) > 0.5
-    coarse = mutual_matching(sentences, cells, truth, RULE, Keep(cells=whole))
-    fine = mutual_matching(
-        sentences, cells, truth, RULE, Keep(cells=whole[..., None].expand(-1, -1, CELLS).contiguous())
-    )
-    assert torch.equal(torch.stack(coarse), torch.stack(fine))
-
-
 def test_without_any_negative_both_terms_are_nothing_and_have_a_gradient() -> None:
     sentences, cells, truth = drawn()
     sentences.requires_grad_()

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from whenabouts_systems.models.parts.partial_relevance import (
-    Hardness,
     contrast,
     query_diversity,
     square_contrast,
@@ -17,7 +16,7 @@ from whenabouts_systems.models.parts.partial_relevance import (
 )
 
 OWN = [0, 1, 1, 2]
-HARDEST = Hardness(1, 1)
+HARDEST = (1, 1)
 MARGIN = 0.2
 
 
@@ -129,7 +128,7 @@ def test_terms_and_gradients_are_finite_where_there_is_no_negative() -> None:
     every, own = torch.ones(1, 1, dtype=torch.bool), torch.zeros(1, dtype=torch.int64)
     total = (
         contrast(scores, own, every)
-        + triplets(scores, own, every, MARGIN, Hardness())
+        + triplets(scores, own, every, MARGIN, (None, None))
         + square_contrast(scores, every)
         + square_triplets(scores, every, MARGIN, None)
         + query_diversity(scores, own, MARGIN, 32.0)

@@ -41,13 +41,6 @@ def test_each_of_the_pool_is_drawn_as_often() -> None:
     assert counts == pytest.approx([0, 0, 2000, 2000, 2000], rel=0.08)
 
 
-def test_ranks_name_the_negative() -> None:
-    allowed = torch.tensor([[True, True, False, True, True]])
-    drawn = [float(draw_negatives(SCORES, allowed, ranks=torch.tensor([rank])).score) for rank in range(4)]
-    assert drawn == pytest.approx([0.9, 0.7, 0.3, 0.1])
-    assert not bool(draw_negatives(SCORES, allowed, ranks=torch.tensor([4])).exists)
-
-
 def test_hinge_and_lse_are_their_formulas() -> None:
     high, low = torch.tensor([0.5, 0.2]), torch.tensor([0.1, 0.3])
     assert shortfall(high, low, margin=0.3).tolist() == pytest.approx([0.0, 0.4])
@@ -66,6 +59,6 @@ def test_an_anchor_without_a_negative_has_no_loss_and_no_gradient() -> None:
 
 def test_gradients_reach_the_negative_that_was_drawn() -> None:
     scores = SCORES.clone().requires_grad_()
-    drawn = draw_negatives(scores, torch.ones(1, 5, dtype=torch.bool), ranks=torch.tensor([1]))
+    drawn = draw_negatives(scores, torch.tensor([[False, True, True, True, True]]), 1)
     (gradient,) = torch.autograd.grad(drawn.score.sum(), scores)
     assert gradient.tolist() == [[0, 0, 0, 1, 0]]

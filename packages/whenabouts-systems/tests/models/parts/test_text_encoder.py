@@ -11,7 +11,7 @@ import torch
 
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts_systems.models.mmn import TextEncoder
-from whenabouts_systems.models.parts.text_encoder import Tokens, mean_of_words, read_pretrained
+from whenabouts_systems.models.parts.text_encoder import Tokens, Words, mean_of_words, read_pretrained
 from whenabouts_systems.models.protocol import QueryBatch
 
 transformers: Any = pytest.importorskip("transformers")
@@ -133,7 +133,7 @@ def test_pretrained_weights_are_those_of_the_library(folder: Path) -> None:
     library = transformers.DistilBertModel.from_pretrained(str(folder)).eval()
     with torch.no_grad():
         expected = library(batch.tokens, attention_mask=batch.mask.long()).last_hidden_state
-        assert torch.allclose(encoder.features(batch)[batch.mask], expected[batch.mask], atol=1e-6)
+        assert torch.allclose(Words.forward(encoder, batch)[batch.mask], expected[batch.mask], atol=1e-6)
 
 
 def test_padding_and_what_stands_in_it_move_no_sentence(folder: Path) -> None:
@@ -164,9 +164,9 @@ def test_a_text_encoder_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_ids_without_a_text_encoder_and_features_with_one_are_refused() -> None:
     mask = torch.ones(1, 3, dtype=torch.bool)
     with pytest.raises(UsageError, match="words are ids, but this system has no text encoder"):
-        TextEncoder(5, 6).features(QueryBatch(torch.zeros(1, 3, dtype=torch.int64), mask))
+        TextEncoder(5, 6)(QueryBatch(torch.zeros(1, 3, dtype=torch.int64), mask))
     with pytest.raises(UsageError, match="words are features, but this system has a text encoder"):
-        TextEncoder(5, 6, SIZES).features(QueryBatch(torch.zeros(1, 3, 5), mask))
+        TextEncoder(5, 6, SIZES)(QueryBatch(torch.zeros(1, 3, 5), mask))
 
 
 def test_without_the_library_a_text_encoder_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from whenabouts.index.records import VideoRecord
 from whenabouts.lines import one_line
 from whenabouts.search.coverage import streams_with_clips
 from whenabouts.search.search_result import SearchResult, percent_beside
-from whenabouts.server.decoding import ClipTask, Decoders, FilmTask, FrameTask
+from whenabouts.server.decoding import Decoders
 from whenabouts.server.errors import ServerError
 from whenabouts.times import format_time
 from whenabouts.types import UsageError, WhenaboutsError
@@ -149,7 +149,7 @@ class CorpusTools:
         times = [start + (end - start) * (at + 0.5) / count for at in range(count)]
         if count:
             check_unchanged(record)
-        return [facts, *(self._picture(record, at) for at in times)]
+        return [facts, *(Image(data=self._jpeg(record, at, _PICTURE_WIDTH), format="jpeg") for at in times)]
 
     def list_videos(self, contains: str = "", offset: int = 0, limit: int = 50) -> dict[str, Any]:
         """List the videos of the corpus.
@@ -237,13 +237,13 @@ class CorpusTools:
         sources = [source_path(moment.path) for moment in chosen]
         if joined:
             film = _free(out, f"{_SAFE_NAME.sub('_', title)[:80]}{suffix_for(sources[0])}")
-            parts = ((path, each.start, each.end) for path, each in zip(sources, chosen, strict=True))
-            self._decoders.run(FilmTask(tuple(parts), film))
+            parts = [(path, each.start, each.end) for path, each in zip(sources, chosen, strict=True)]
+            self._decoders.join(parts, film)
             return {"files": [str(film)]}
         files = []
         for path, moment in zip(sources, chosen, strict=True):
             file = _free(out, cut_name(moment.name, moment.start, moment.end, suffix_for(path), {}))
-            self._decoders.run(ClipTask(path, moment.start, moment.end, file))
+            self._decoders.cut(path, moment.start, moment.end, file)
             files.append(str(file))
         return {"files": files}
 
@@ -298,7 +298,7 @@ class CorpusTools:
         source = source_path(record.path)
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, f"film{suffix_for(source)}")
-            self._decoders.run(ClipTask(source, span.start, span.end, file))
+            self._decoders.cut(source, span.start, span.end, file)
             if file.stat().st_size > _MOST_FILM_BYTES:
                 raise UsageError(f"{span.name}: the film piece has more than {_MOST_FILM_BYTES >> 20} MB")
             blob = base64.b64encode(file.read_bytes()).decode()
@@ -351,12 +351,8 @@ class CorpusTools:
         given = {name: f"{value:.3f}" if isinstance(value, float) else value for name, value in state.items()}
         return {"link": f"{self._page}?{urlencode(given)}"} if self._page else {}
 
-    def _picture(self, record: VideoRecord, at: float) -> Image:
-        return Image(data=self._jpeg(record, at, _PICTURE_WIDTH), format="jpeg")
-
     def _jpeg(self, record: VideoRecord, at: float, width: int) -> bytes:
-        jpeg: bytes = self._decoders.run(FrameTask(source_path(record.path), at, width))
-        return jpeg
+        return self._decoders.frame(source_path(record.path), at, width)
 
 
 def agent_server(

@@ -81,7 +81,7 @@ def calibrate_checker(
             "give real questions with --queries to measure how well it sees"
         )
     else:
-        questions, notes = read_questions(Path(queries), lambda name: _resolved(corpus, name))
+        questions, notes = read_questions(Path(queries), corpus.resolve)
     if not questions:
         raise UsageError("nothing is said in this corpus to make questions of; give some with --queries")
     looks = _Looks()
@@ -102,11 +102,6 @@ def calibrate_checker(
     with corpus.writing(wait=wait):
         keep_rates(corpus.store, checker, rates)
     return rates, notes
-
-
-def _resolved(corpus: OpenedCorpus, name: str) -> tuple[str, float | None]:
-    record = corpus.resolve(name)
-    return record.video_id, record.duration
 
 
 def _ask(

@@ -54,10 +54,9 @@ from whenabouts.moments.fusion import Scale, measure_scale
 from whenabouts.search.answer_probability import LISTED, Spoken, Unsaid, features_of, most_spoken, spoken_at
 from whenabouts.search.moments import StreamAnswer
 from whenabouts.search.query_language import ALIGNED
-from whenabouts.search.rank import ChanceOf, ranked
+from whenabouts.search.rank import literal_in, ranked
 from whenabouts.search.searcher import Searcher
-from whenabouts.search.stored_calibration import Calibration, GroupMeasures, StreamMeasures
-from whenabouts.search.verdict import literal_in
+from whenabouts.search.stored_calibration import Calibration, GroupMeasures, MeasuredCorpus, StreamMeasures
 from whenabouts.streams import stream as stream_named
 from whenabouts.types import Moment, ScoredMoment, UsageError
 
@@ -169,28 +168,6 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """Lookups that a ranking needs.
-
-    `chance_of`: the chance of a stream in a video's group. `languages`: by video id. `is_foreign`: whether no
-    sentence model that found a moment knows its language.
-    """
-
-    chance_of: ChanceOf
-    languages: Mapping[str, str]
-    is_foreign: Callable[[ScoredMoment], bool]
-
-    @classmethod
-    def of(cls, store: Store, calibration: Calibration) -> Measured:
-        languages = store.ledger().language_of
-        return cls(
-            lambda name, video_id: calibration.group(name, languages.get(video_id, "")).chance,
-            languages,
-            lambda scored: calibration.is_foreign(scored, languages.get(scored.video_id, "")),
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class QuestionResult:
     """The first moments of each stream for one question, as the stream scores them.
 
@@ -206,23 +183,20 @@ class QuestionResult:
     streams: int
     unsaid: Unsaid
 
-    def first(self, measured: Measured, count: int = 1) -> tuple[list[ScoredMoment], list[Features]]:
-        """All streams' moments, best first, and the features of the first `count` ([] if uncalibrated)."""
-        moments = ranked(self.moments, measured.chance_of, self.streams, self.unsaid)
+    def first(self, measured: MeasuredCorpus) -> tuple[list[ScoredMoment], list[Features]]:
+        """All streams' moments, best first, and the features of the first ([] if uncalibrated)."""
+        moments = ranked(self.moments, measured.chance, self.streams, self.unsaid)
         if not moments or moments[0].chance_percentile is None:
             return moments, []
-        return moments, features_of(
-            self.text,
-            moments,
-            [self.said_at(scored) for scored in moments[:count]],
-            measured.languages,
-        )
+        return moments, features_of(self.text, moments, [self.said_at(moments[0])], measured.languages)
 
     def said_at(self, scored: ScoredMoment) -> Spoken | None:
         """How much of the question is said in a moment; None if it was not compared or has no words."""
         return most_spoken(self.spoken.get(scored.moment, {}), scored)
 
-    def outcome(self, kind: Kind, measured: Measured, group: str, truth: Moment | None = None) -> Outcome:
+    def outcome(
+        self, kind: Kind, measured: MeasuredCorpus, group: str, truth: Moment | None = None
+    ) -> Outcome:
         """The outcome, given what was measured; `truth` is the true moment, if it is in the corpus."""
         moments, features = self.first(measured)
         right = bool(moments) and truth is not None and moments[0].moment.overlap(truth) > 0
@@ -230,10 +204,11 @@ class QuestionResult:
         confidence = general().of_first(features[0], has_words=spoken is not None) if features else None
         in_five = general().of_five(features[0], has_words=spoken is not None) if features else None
         is_name = spoken is not None and spoken.is_name
-        has_high_score = bool(moments) and (
-            measured.is_foreign(moments[0]) or stands_out(moments[0].chance_percentile)
-        )
-        literal = self.literal or has_high_score
+        literal = self.literal
+        if moments:
+            language = measured.languages.get(moments[0].video_id, "")
+            is_foreign = measured.calibration.is_foreign(moments[0], language)
+            literal |= is_foreign or stands_out(moments[0].chance_percentile)
         return Outcome(kind, confidence, bool(moments), right, literal, self.near, group, is_name, in_five)
 
 
@@ -257,14 +232,9 @@ def calibrate(
     """
     if made < 0:
         raise UsageError(f"{made} questions: give 0 or more")
-
-    def resolve(name: str) -> tuple[str, float | None]:
-        record = corpus.resolve(name)
-        return record.video_id, record.duration
-
     with corpus.writing(wait=wait):
         corpus.check_filled()
-        questions, notes = read_questions(Path(queries), resolve) if queries else (None, [])
+        questions, notes = read_questions(Path(queries), corpus.resolve) if queries else (None, [])
         encoders = corpus.encoders.for_queries()
         report = measure(corpus.store, encoders, progress=progress, questions=questions, made=made)
     return replace(report, notes=tuple(notes))
@@ -381,8 +351,8 @@ def _report(
     if counted is not None:
         several = sum(bool(record.streams) for record in store.videos()) > 1
         outcomes = (
-            *_unrelated_outcomes(store, calibration, results, counted),
-            *_known_outcomes(pairs, Measured.of(store, calibration), several=several, made=made),
+            *_unrelated_outcomes(calibration, results, languages, counted),
+            *_known_outcomes(pairs, MeasuredCorpus(calibration, languages), several=several, made=made),
         )
         if not made:
             calibration = replace(calibration, adjustment=adjustment_of(outcomes, general()))
@@ -456,23 +426,22 @@ def _with_chances(calibration: Calibration, results: _Results, languages: Mappin
 
 
 def _unrelated_outcomes(
-    store: Store, calibration: Calibration, results: _Results, counted: tuple[str, str]
+    calibration: Calibration, results: _Results, languages: Mapping[str, str], counted: tuple[str, str]
 ) -> Iterator[Outcome]:
     """Outcomes of one group's unrelated sentences, each judged by a chance fitted without it."""
-    languages = store.ledger().language_of
     for part in range(_PARTS):
         others = {
             key: [result for row, result in enumerate(of_group) if row % _PARTS != part]
             for key, of_group in results.items()
         }
-        measured = Measured.of(store, _with_chances(calibration, others, languages))
+        measured = MeasuredCorpus(_with_chances(calibration, others, languages), languages)
         for row, result in enumerate(results[counted]):
             if row % _PARTS == part:
                 yield result.outcome("unrelated", measured, f"{row:06d}")
 
 
 def _known_outcomes(
-    pairs: Sequence[_Pair], measured: Measured, *, several: bool, made: bool
+    pairs: Sequence[_Pair], measured: MeasuredCorpus, *, several: bool, made: bool
 ) -> Iterator[Outcome]:
     """Outcomes of questions with known answers; if `several`, also with the true video taken out."""
     for question, result, without in pairs:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from whenabouts.index.lookup import query_words
+from whenabouts.index.records import VideoRecord
 from whenabouts.index.store import Store
 from whenabouts.intake.files import loads
 from whenabouts.intake.opening import read_regular
@@ -118,14 +119,13 @@ def _question(words: Sequence[str], common: Counter[str], rng: random.Random) ->
 
 
 def read_questions(
-    path: Path, resolve: Callable[[str], tuple[str, float | None]]
+    path: Path, resolve: Callable[[str], VideoRecord]
 ) -> tuple[list[CalibrationQuestion], list[str]]:
     """Questions from a file of JSON lines (`query`, `video`, `start`, `end` in seconds), and notes for users.
 
-    `resolve` turns a line's video into its id and duration in seconds (None: unknown); its UsageError is
-    raised again with the line. Ends are clipped to the video; questions that start after its end or that came
-    before are left out; the notes count all. Raises UsageError for an unreadable file, a malformed line, or
-    no question inside a video.
+    `resolve` finds a line's video by its name; its UsageError is raised again with the line. Ends are clipped
+    to the video; questions that start after its end or that came before are left out; the notes count all.
+    Raises UsageError for an unreadable file, a malformed line, or no question inside a video.
     """
     try:
         lines = read_regular(path, _MOST_BYTES).decode("utf-8").splitlines()
@@ -172,9 +172,9 @@ def _note(lines: Sequence[int], done: str) -> list[str]:
 
 
 def _parsed(
-    line: str, where: str, resolve: Callable[[str], tuple[str, float | None]]
+    line: str, where: str, resolve: Callable[[str], VideoRecord]
 ) -> tuple[CalibrationQuestion, float | None]:
-    """A question, and the duration of its video."""
+    """A question, and the duration of its video in seconds (None: unknown)."""
     try:
         value: Any = loads(line)
     except ValueError as error:
@@ -195,8 +195,8 @@ def _parsed(
             f"{where}: video is {video!r}, start and end are {times}; give a name and two seconds"
         )
     try:
-        video_id, duration = resolve(video)
-        answer = Moment(video_id, float(times[0]), float(times[1]))
+        record = resolve(video)
+        answer = Moment(record.video_id, float(times[0]), float(times[1]))
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from error
-    return CalibrationQuestion(query, answer), duration
+    return CalibrationQuestion(query, answer), record.duration

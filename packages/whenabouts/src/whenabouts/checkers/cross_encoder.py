@@ -11,8 +11,7 @@ from typing import Any
 from whenabouts.checkers._sentence_models import CROSS, SentenceModel, class_of
 from whenabouts.checkers.protocol import CheckerUnavailable
 from whenabouts.checkers.reranker import Document, Reranker
-from whenabouts.encoders import weight_files
-from whenabouts.intake.hub import ModelCard
+from whenabouts.intake.hub import ModelCard, is_name
 
 ORDER = 20
 MODELS = (
@@ -27,7 +26,7 @@ _BATCH = 8
 def recognises(name: str) -> bool:
     """True for a folder or a downloaded model of this class, and for a hub name that is not downloaded."""
     kind = class_of(name)
-    return kind == CROSS or (kind is None and weight_files.is_hub_name(name))
+    return kind == CROSS or (kind is None and is_name(name))
 
 
 def open_reranker(name: str) -> Reranker:

@@ -14,7 +14,7 @@ from typing import Any
 
 from whenabouts.checkers.protocol import PROMPT, Checker, CheckerError, CheckerUnavailable, Part
 from whenabouts.encoders import EncoderSettings, EncoderUnavailable, on_torch, weight_files
-from whenabouts.intake.hub import ModelCard
+from whenabouts.intake.hub import ModelCard, is_name
 
 ORDER = 50
 MODELS = (
@@ -28,7 +28,7 @@ _MOST_TOKENS = 200
 
 def recognises(name: str) -> bool:
     """True for a folder, and for a possible hub name."""
-    return weight_files.local_folder(name) is not None or weight_files.is_hub_name(name)
+    return weight_files.local_folder(name) is not None or is_name(name)
 
 
 def open(name: str, *, send_frames: bool) -> Checker:
@@ -54,17 +54,11 @@ class VisionLanguageChecker:
         self.name = folder.path.name if weight_files.local_folder(folder.name) else folder.name
         self._turn = threading.Lock()
         self._device = on_torch.choose_device(settings)
-        options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+        dtype = on_torch.choose_dtype(settings, self._device)
         with on_torch.quiet_transformers():
-            self._processor = AutoProcessor.from_pretrained(str(folder.path), **options)
-            model, loading = AutoModelForImageTextToText.from_pretrained(
-                str(folder.path),
-                dtype=on_torch.choose_dtype(settings, self._device),
-                use_safetensors=True,
-                output_loading_info=True,
-                **options,
-            )
-        if missing := sorted(loading["missing_keys"]):
+            self._processor = weight_files.pretrained(AutoProcessor, folder)
+            model, missing = weight_files.opened_model(AutoModelForImageTextToText, folder, dtype)
+        if missing:
             raise EncoderUnavailable(
                 f"{self.name}: the weights lack {missing[0]}; are they of another model?"
             )

@@ -82,7 +82,12 @@ def run(options: argparse.Namespace) -> int:
     if not chosen.moments:
         print_notes(chosen.notes)
         return 1
-    how = _options(options, chosen.moments[0].query)
+    how = Options(
+        title=options.title or options.collection or chosen.moments[0].query or DEFAULT_TITLE,
+        rate=parse_rate(options.rate) if options.rate else None,
+        start_timecode=options.start_timecode,
+        drop_frame=options.drop_frame,
+    )
     if out is None:
         data, notes = export.render(chosen.moments, options.format, how)
         _to_standard_output(data)
@@ -108,15 +113,6 @@ def _write_script(options: argparse.Namespace, out: str | None) -> int:
         aside.write_bytes(script)
     print(for_terminal(f"wrote the script {out}; Resolve lists it under Workspace, Scripts"), file=sys.stderr)
     return 0
-
-
-def _options(options: argparse.Namespace, query: str) -> Any:
-    return Options(
-        title=options.title or options.collection or query or DEFAULT_TITLE,
-        rate=parse_rate(options.rate) if options.rate else None,
-        start_timecode=options.start_timecode,
-        drop_frame=options.drop_frame,
-    )
 
 
 def _to_standard_output(data: bytes) -> None:

@@ -361,7 +361,7 @@ def _say_holder(holder: Holder | None) -> None:
 def _say(lines: list[str], stream: TextIO) -> None:
     out = console(stream)
     for line in lines:
-        out.print(for_terminal(line), markup=False, soft_wrap=True)
+        out.print(for_terminal(line), soft_wrap=True)
 
 
 class _Display:
@@ -375,7 +375,6 @@ class _Display:
 
     def __enter__(self) -> _Display:
         if self._enabled:
-            from rich.console import Console
             from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
             self._bar = Progress(
@@ -384,8 +383,8 @@ class _Display:
                 BarColumn(),
                 TextColumn("{task.fields[share]}  {task.fields[rate]}  {task.fields[left]}"),
                 TimeElapsedColumn(),
-                TextColumn("{task.fields[name]}", style="dim"),
-                console=Console(stderr=True),
+                TextColumn("{task.fields[name]}", style="dim", markup=False),
+                console=console(sys.stderr),
                 transient=True,
             )
             self._bar.start()
@@ -413,5 +412,5 @@ class _Display:
             files=progress.step or f"{progress.files_done}/{progress.files_total} files",
             rate=progress.rate_text,
             left=progress.left_text,
-            name=progress.name[-40:].replace("[", "("),
+            name=progress.name[-40:],
         )

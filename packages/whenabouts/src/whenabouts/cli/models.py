@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from whenabouts.cli.options import add_format, add_verb
-from whenabouts.cli.terminal import for_terminal, print_either, print_notes
+from whenabouts.cli.terminal import console, for_terminal, print_either, print_notes
 from whenabouts.intake import hub
 from whenabouts.known_models import ListedModel, listed_models, resolved
 from whenabouts.types import UsageError
@@ -141,11 +141,10 @@ def _progress() -> Iterator[Callable[[HubFile, int], object]]:
     if not sys.stderr.isatty():
         yield lambda file, count: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
-    with Progress(*columns, TransferSpeedColumn(), console=Console(stderr=True), transient=True) as bars:
+    with Progress(*columns, TransferSpeedColumn(), console=console(sys.stderr), transient=True) as bars:
         jobs: dict[str, TaskID] = {}
 
         def show(file: HubFile, count: int) -> None:

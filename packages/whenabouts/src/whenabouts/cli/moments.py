@@ -26,7 +26,6 @@ from whenabouts.video.objects import source_path
 if TYPE_CHECKING:
     from whenabouts.corpus import Corpus
     from whenabouts.index.records import VideoRecord
-    from whenabouts.search.search_result import SearchResult
 
 _TAKE_ALL = "--all-moments takes all"
 
@@ -85,7 +84,8 @@ def chosen_moments(options: argparse.Namespace) -> Chosen:
     if options.from_ is not None:
         return _from_file(options)
     if options.moment:
-        return Chosen(_named(options))
+        corpus = open_corpus(options) if options.corpus else None
+        return Chosen([_named_moment(corpus, moment, rank) for rank, moment in enumerate(options.moment, 1)])
     if options.collection is not None:
         return _collected(options)
     return _searched(options)
@@ -103,15 +103,11 @@ def _searched(options: argparse.Namespace) -> Chosen:
         remedy = f"see `whenabouts search`; --unsure takes the best anyway, {_TAKE_ALL}"
         return Chosen([], (*notes, f"so nothing was written; {remedy}"))
     chosen = result.moments if is_all else result.matched
+    if len(chosen) < len(result.moments):
+        notes.append(f"{len(chosen)} of {len(result.moments)} moments matched; {_TAKE_ALL}")
     for scored in chosen:
         check_unchanged(result.videos[scored.moment.video_id])
-    return Chosen(moments_of_result(result, all_moments=is_all), (*notes, *_left_out(result, len(chosen))))
-
-
-def _left_out(result: SearchResult, count: int) -> list[str]:
-    """A list with a note that only `count` of the moments matched; [] if all matched."""
-    listed = len(result.moments)
-    return [f"{count} of {listed} moments matched; {_TAKE_ALL}"] if count < listed else []
+    return Chosen(moments_of_result(result, all_moments=is_all), tuple(notes))
 
 
 def _from_file(options: argparse.Namespace) -> Chosen:
@@ -137,11 +133,6 @@ def _collected(options: argparse.Namespace) -> Chosen:
         check_unchanged(corpus.resolve(moment.video_id))
     empty = () if moments else (f"{options.collection!r} has no moment to take",)
     return Chosen(moments, (*missing, *empty))
-
-
-def _named(options: argparse.Namespace) -> list[FileMoment]:
-    corpus = open_corpus(options) if options.corpus else None
-    return [_named_moment(corpus, moment, rank) for rank, moment in enumerate(options.moment, 1)]
 
 
 def _named_moment(corpus: Corpus | None, moment: str, rank: int) -> FileMoment:

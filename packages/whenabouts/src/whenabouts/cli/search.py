@@ -184,7 +184,7 @@ def _tell(options: argparse.Namespace, queries: Any, counts: dict[str, Any], not
         lines.append(f"{named} that {options.queries} names are in {options.corpus}")
     lines += [f"note ({number_of(times, 'query')}): {note}" for note, times in notes.items()]
     for line in [*lines, *([command] if command else [])]:
-        console().print(for_terminal(line), markup=False, soft_wrap=True)
+        console().print(for_terminal(line), soft_wrap=True)
 
 
 # If nothing matches, the closest few are still worth a look.
@@ -201,9 +201,9 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
     table = console()
     shown = result.answers
     if result.understood:
-        table.print(for_terminal(result.understood_line), style="dim", markup=False, soft_wrap=True)
+        table.print(for_terminal(result.understood_line), style="dim", soft_wrap=True)
     if result.rewrite is not None:
-        table.print(for_terminal(result.rewrite.line), style="dim", markup=False, soft_wrap=True)
+        table.print(for_terminal(result.rewrite.line), style="dim", soft_wrap=True)
     if result.answer == "no_match":
         shown = result.moments[:_CLOSEST]
         where = "what the filters leave of this corpus" if narrowed else "this corpus"
@@ -243,11 +243,11 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
             for_terminal(f"and {hidden} more that are hardly ever right (--json lists them)"), style="dim"
         )
     if result.check is not None and result.check.moments:
-        table.print(for_terminal(f"checked: {result.check.line}"), style="dim", markup=False, soft_wrap=True)
+        table.print(for_terminal(f"checked: {result.check.line}"), style="dim", soft_wrap=True)
     if result.rerank is not None and result.rerank.moments:
-        table.print(for_terminal(result.rerank.line), style="dim", markup=False, soft_wrap=True)
+        table.print(for_terminal(result.rerank.line), style="dim", soft_wrap=True)
     if result.coverage is not None:
-        table.print(for_terminal(result.coverage.line), style="dim", markup=False, soft_wrap=True)
+        table.print(for_terminal(result.coverage.line), style="dim", soft_wrap=True)
 
 
 def _cells(result: SearchResult, rank: int, scored: ScoredMoment) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from whenabouts.cli.options import add_corpus, add_format, add_verb, add_where, open_corpus
-from whenabouts.cli.terminal import print_json, print_lines, wants_json
+from whenabouts.cli.terminal import print_either
 from whenabouts.search.coverage import streams_with_clips
 from whenabouts.shown import indexed_at
 from whenabouts.times import format_time
@@ -42,10 +42,7 @@ def run(options: argparse.Namespace) -> int:
     if options.what is None:
         return _list(corpus, options)
     shown = corpus.show(options.what, options.language)
-    if wants_json(options):
-        print_json(shown.to_json())
-        return 0
-    print_lines(shown.lines())
+    print_either(options, shown.to_json, shown.lines)
     return 0
 
 
@@ -54,23 +51,24 @@ def _list(corpus: Any, options: argparse.Namespace) -> int:
     videos = corpus.videos(where=options.where, sort=options.sort, descending=newest_first)
     records = {record.video_id: record for record in corpus.records()}
     gone = {name for name, record in records.items() if record.is_gone}
-    if wants_json(options):
+
+    def document() -> list[dict[str, Any]]:
         streams = streams_with_clips(corpus.store, list(records.values()))
-        print_json(
-            [
-                {
-                    "video_id": v.id,
-                    "duration": v.duration,
-                    "path": v.path,
-                    "metadata": dict(v.metadata),
-                    "gone": v.id in gone,
-                    "streams_indexed_at": indexed_at(records[v.id], streams[v.id]),
-                }
-                for v in videos
-            ]
-        )
-        return 0 if videos else 1
-    print_lines(_row(video) + "  (gone)" * (video.id in gone) for video in videos)
+        return [
+            {
+                "video_id": v.id,
+                "duration": v.duration,
+                "path": v.path,
+                "metadata": dict(v.metadata),
+                "gone": v.id in gone,
+                "streams_indexed_at": indexed_at(records[v.id], streams[v.id]),
+            }
+            for v in videos
+        ]
+
+    print_either(
+        options, document, lambda: (_row(video) + "  (gone)" * (video.id in gone) for video in videos)
+    )
     return 0 if videos else 1
 
 

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -18,11 +19,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-@contextlib.contextmanager
-def encoding_bar(model: str) -> Iterator[Callable[[int, int], None]]:
+def encoding_bar(model: str) -> AbstractContextManager[Callable[[int, int], None]]:
     """A callback that shows how many videos are encoded; does nothing unless standard error is a terminal."""
-    with counting_bar(f"encoding videos with {for_terminal(model)}") as show:
-        yield show
+    return counting_bar(f"encoding videos with {for_terminal(model)}")
 
 
 @contextlib.contextmanager
@@ -73,7 +72,7 @@ def print_notes(notes: Iterable[str]) -> None:
     """Print each note once, on standard error."""
     out = console(sys.stderr)
     for note in dict.fromkeys(notes):
-        out.print(for_terminal(f"note: {note}"), style="dim", markup=False, soft_wrap=True)
+        out.print(for_terminal(f"note: {note}"), style="dim", soft_wrap=True)
 
 
 def for_terminal(text: str) -> str:
@@ -125,4 +124,5 @@ def console(stream: TextIO | None = None) -> Console:
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
 
-    return PipeConsole(file=stream, highlight=False)
+    # Names and queries may hold "[b]" and ":smile:".
+    return PipeConsole(file=stream, markup=False, emoji=False, highlight=False)

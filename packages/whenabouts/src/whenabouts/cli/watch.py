@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from whenabouts.cli.options import add_corpus, add_format, add_verb, open_corpus
-from whenabouts.cli.terminal import for_terminal, print_json, print_lines, wants_json
+from whenabouts.cli.terminal import for_terminal, print_either
 from whenabouts.watching import watch
 
 _EPILOG = """\
@@ -43,9 +43,6 @@ def run(options: argparse.Namespace) -> int:
     line = f"watching {', '.join(map(str, options.paths))}; press Ctrl-C to stop"
     print(for_terminal(line), file=sys.stderr, flush=True)
     for summary in watch(corpus, options.paths):
-        if wants_json(options):
-            print_json(summary.to_json())
-        else:
-            print_lines(summary.lines())
+        print_either(options, summary.to_json, summary.lines)
         sys.stdout.flush()
     return 0

@@ -195,10 +195,6 @@ class Features:
     nearer: float
     name: float
 
-    def values(self) -> Floats:
-        """(F,) in the order of `NAMES`."""
-        return np.array([getattr(self, name) for name in NAMES], np.float64)
-
 
 NAMES = tuple(field.name for field in fields(Features))
 MOST_LEAD = 12.0

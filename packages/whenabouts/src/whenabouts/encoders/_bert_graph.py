@@ -99,11 +99,10 @@ def _pool(graph: Graph, shape: BertShape, hidden: str) -> str:
     """(B * L, width) -> (B, width): the first token, or the mean over real tokens."""
     hidden = graph.node("Reshape", [hidden, "batched"], "tokens")
     if shape.pooling == "cls":
-        return graph.node("Gather", [hidden, graph.integers("first", None)], "pooled", axis=1)
+        return graph.node("Gather", [hidden, graph.scalar("first", INT64, 0)], "pooled", axis=1)
     longest = graph.node("Squeeze", ["length"], "longest")
-    steps = graph.node(
-        "Range", [graph.integers("start", None), longest, graph.integers("stride", None, 1)], "steps"
-    )
+    start, stride = graph.scalar("start", INT64, 0), graph.scalar("stride", INT64, 1)
+    steps = graph.node("Range", [start, longest, stride], "steps")
     limits = graph.node("Unsqueeze", ["lengths", "one"], "limits")
     wide_limits = graph.node("Cast", [limits], "limits.wide", to=INT64)
     real = graph.node("Less", [steps, wide_limits], "real")

@@ -43,24 +43,16 @@ class Graph:
         self.parameters[name] = kind
         return name
 
-    def integers(self, name: str, values: Sequence[int] | None, scalar: int = 0) -> str:
-        """Add a constant: `values` as int64, or `scalar` if they are None; returns its name."""
-        dims = b"" if values is None else _int(1, len(values))
-        content = (
-            struct.pack(f"<{len(values)}q", *values) if values is not None else struct.pack("<q", scalar)
-        )
-        self._constants.append(dims + _int(2, INT64) + _bytes(8, name) + _bytes(9, content))
+    def integers(self, name: str, values: Sequence[int]) -> str:
+        """Add a constant: a row of int64; returns its name."""
+        content = struct.pack(f"<{len(values)}q", *values)
+        self._constants.append(_int(1, len(values)) + _int(2, INT64) + _bytes(8, name) + _bytes(9, content))
         return name
 
-    def floats(self, name: str, scalar: float) -> str:
-        """Add a constant: a number as float32; returns its name."""
-        content = struct.pack("<f", scalar)
-        self._constants.append(_int(2, FLOAT) + _bytes(8, name) + _bytes(9, content))
-        return name
-
-    def byte(self, name: str, scalar: int) -> str:
-        """Add a constant: a number as an unsigned byte; returns its name."""
-        self._constants.append(_int(2, UINT8) + _bytes(8, name) + _bytes(9, bytes([scalar])))
+    def scalar(self, name: str, kind: int, number: float) -> str:
+        """Add a constant: one number of the type `FLOAT`, `UINT8` or `INT64`; returns its name."""
+        content = struct.pack({FLOAT: "<f", UINT8: "<B", INT64: "<q"}[kind], number)
+        self._constants.append(_int(2, kind) + _bytes(8, name) + _bytes(9, content))
         return name
 
     def linear(self, hidden: str, prefix: str) -> str:

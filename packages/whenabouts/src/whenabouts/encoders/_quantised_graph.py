@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.encoders._onnx_graph import CONTRIB, INT8, UINT8, Graph
+from whenabouts.encoders._onnx_graph import CONTRIB, FLOAT, INT8, UINT8, Graph
 
 _INTEGERS, _SCALES = ".weight.int8", ".weight.scales"
 _MOST = 63
@@ -25,12 +25,10 @@ class QuantisedGraph(Graph):
     def __init__(self) -> None:
         super().__init__()
         self._quantised: set[str] = set()
-        self.floats("unit", 1.0)
-        self.floats("none", 0.0)
-        self.floats("least", 1e-12)
-        self.floats("step", 1 / 127)
-        self.floats("shift", float(_MIDDLE))
-        self.byte("middle", _MIDDLE)
+        floats = {"unit": 1.0, "none": 0.0, "least": 1e-12, "step": 1 / 127, "shift": _MIDDLE}
+        for name, number in floats.items():
+            self.scalar(name, FLOAT, number)
+        self.scalar("middle", UINT8, _MIDDLE)
         self.integers("columns", [1])
 
     def linear(self, hidden: str, prefix: str) -> str:

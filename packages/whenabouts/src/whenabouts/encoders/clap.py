@@ -22,7 +22,7 @@ from whenabouts.encoders.protocol import (
     SoundEncoder,
     check_sounds,
 )
-from whenabouts.intake.hub import ModelCard
+from whenabouts.intake.hub import ModelCard, is_name
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +36,7 @@ MODELS = (ModelCard("laion/clap-htsat-unfused", "sounds"),)
 
 def recognises(name: str) -> bool:
     """True for a hub name and for every folder; a model without a sound side is refused when opened."""
-    return weight_files.local_folder(name) is not None or weight_files.is_hub_name(name)
+    return weight_files.local_folder(name) is not None or is_name(name)
 
 
 def open_sound(name: str, settings: EncoderSettings) -> SoundEncoder:
@@ -65,9 +65,8 @@ class ClapEncoder(TextSide):
         self._folder = folder.path
         with on_torch.quiet_transformers():
             self._model = _load(folder, self._dtype).to(self._device).eval()
-            options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-            self._tokenizer = AutoTokenizer.from_pretrained(str(folder.path), **options)
-            self._extractor = AutoFeatureExtractor.from_pretrained(str(folder.path), **options)
+            self._tokenizer = weight_files.pretrained(AutoTokenizer, folder)
+            self._extractor = weight_files.pretrained(AutoFeatureExtractor, folder)
         self.sampling_rate = int(self._extractor.sampling_rate)
         self.longest_seconds = float(self._extractor.max_length_s)
         text = self._model.config.text_config

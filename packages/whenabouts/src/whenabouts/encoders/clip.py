@@ -24,7 +24,7 @@ from whenabouts.encoders.protocol import (
     TextEncoder,
     check_texts,
 )
-from whenabouts.intake.hub import ModelCard
+from whenabouts.intake.hub import ModelCard, is_name
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +44,7 @@ def recognises(name: str) -> bool:
     """True for a hub name, and for a folder whose configuration has a text and a vision part."""
     folder = weight_files.local_folder(name)
     if folder is None:
-        return weight_files.is_hub_name(name)
+        return is_name(name)
     return {"vision_config", "text_config"} <= (weight_files.model_config(folder) or {}).keys()
 
 
@@ -81,9 +81,8 @@ class ClipEncoder(DualEncoder):
                 .to(self._device)
                 .eval()
             )
-            options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-            self._tokenizer = AutoTokenizer.from_pretrained(str(folder.path), **options)
-            self._processor = AutoImageProcessor.from_pretrained(str(folder.path), backend="pil", **options)
+            self._tokenizer = weight_files.pretrained(AutoTokenizer, folder)
+            self._processor = weight_files.pretrained(AutoImageProcessor, folder, backend="pil")
         self._most_tokens = int(self._model.config.text_config.max_position_embeddings)
         self.image_size = _image_size(self._processor, self._model.config.vision_config)
         self.dimension = int(self._padded_features([""], "max_length").shape[1])
@@ -150,10 +149,7 @@ class ClipEncoder(DualEncoder):
         return on_torch.pooled(self._model.get_image_features(**self._on_device(pixels)))
 
     def _on_device(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {
-            name: tensor.to(self._device, self._dtype if tensor.is_floating_point() else tensor.dtype)
-            for name, tensor in inputs.items()
-        }
+        return on_torch.moved(inputs, self._device, self._dtype)
 
 
 def _image_size(processor: Any, vision: Any) -> int:

@@ -70,9 +70,7 @@ class SortformerDiarizer(Diarizer):
         self._dtype = on_torch.choose_dtype(settings, self._device)
         with on_torch.quiet_transformers():
             self._model = _load(folder, self._dtype).to(self._device).eval()
-            self._processor = AutoProcessor.from_pretrained(
-                str(folder.path), local_files_only=True, trust_remote_code=False
-            )
+            self._processor = weight_files.pretrained(AutoProcessor, folder)
         config, extractor = self._model.config, self._processor.feature_extractor
         if (rate := int(extractor.sampling_rate)) != RATE:
             raise EncoderUnavailable(f"{self.name}: hears {rate} samples a second, not {RATE}; give another")
@@ -132,7 +130,7 @@ class SortformerDiarizer(Diarizer):
             is_first_audio_chunk=not frame,
             is_last_audio_chunk=is_last,
         )
-        given = {key: self._moved(value) for key, value in inputs.items()}
+        given = on_torch.moved(inputs, self._device, self._dtype)
         try:
             with torch.inference_mode():
                 answer = self._model(**given, speaker_cache=cache or self._new_cache())
@@ -148,13 +146,6 @@ class SortformerDiarizer(Diarizer):
                 "its weights may be damaged"
             )
         return 1 / (1 + np.exp(-logits)) > _SPEAKS, answer.speaker_cache
-
-    def _moved(self, value: Any) -> Any:
-        import torch
-
-        if not isinstance(value, torch.Tensor):
-            return value
-        return value.to(self._device, self._dtype if value.is_floating_point() else None)
 
     def _new_cache(self) -> Any:
         """The cache for reading a whole recording."""

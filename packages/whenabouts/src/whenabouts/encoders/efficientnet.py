@@ -10,7 +10,6 @@ anything. Pictures are scaled to 260 x 260 pixels, so that a wide frame is squee
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import io
 import os
 import struct
@@ -31,7 +30,7 @@ from whenabouts.encoders.protocol import (
     fingerprint,
     unit_length,
 )
-from whenabouts.intake.hub import ModelCard
+from whenabouts.intake.hub import ModelCard, package_folders
 from whenabouts.intake.opening import read_regular
 from whenabouts.intake.pickled import Call, Name, Persistent, PickleRefused, read_pickle
 from whenabouts.types import UsageError
@@ -91,10 +90,8 @@ def status() -> EncoderStatus:
 
 
 def _packaged_file() -> Path | None:
-    """The file of the packaged network. The package is not imported, because it may import anything."""
-    spec = importlib.util.find_spec(_MODULE)
-    places = list(spec.submodule_search_locations or ()) if spec else []
-    return Path(places[0]) / _FILE if places else None
+    """The file of the packaged network."""
+    return next((folder / _FILE for folder in package_folders(_MODULE)), None)
 
 
 def _checked_bytes() -> bytes:
@@ -175,8 +172,8 @@ def _open_session(tensors: Tensors, threads: int | None) -> tuple[onnxruntime.In
 def graph_of(tensors: Tensors) -> Graph:
     """A graph from `pixels` (B, 3, S, S) to `vectors` (B, D), with the names of folded weights."""
     graph = Graph()
-    graph.floats("six", 6.0)
-    graph.floats("zero", 0.0)
+    graph.scalar("six", FLOAT, 6.0)
+    graph.scalar("zero", FLOAT, 0.0)
     hidden = _convolved(graph, tensors, "pixels", "stem", stride=2)
     for block in range(_BLOCKS):
         hidden = _block(graph, tensors, hidden, block)

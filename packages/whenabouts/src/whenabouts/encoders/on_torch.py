@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,6 +103,18 @@ def quiet_transformers() -> Iterator[None]:
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
+
+
+def moved(inputs: Mapping[str, Any], device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+    """A model's inputs with their tensors on a device, those of floating-point numbers as `dtype`."""
+    import torch
+
+    return {
+        name: value.to(device, dtype if value.is_floating_point() else None)
+        if isinstance(value, torch.Tensor)
+        else value
+        for name, value in inputs.items()
+    }
 
 
 def tokenized(tokenizer: Any, texts: list[str], padding: str, most: int) -> Any:

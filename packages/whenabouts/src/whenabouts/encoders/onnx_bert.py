@@ -34,7 +34,7 @@ from whenabouts.encoders.protocol import (
     fingerprint,
 )
 from whenabouts.intake.files import FormatError, loads
-from whenabouts.intake.hub import ModelCard
+from whenabouts.intake.hub import ModelCard, package_folders
 from whenabouts.intake.opening import open_regular
 from whenabouts.intake.own_files import own_file
 
@@ -112,12 +112,11 @@ def _located(name: str) -> weight_files.ModelFolder:
 
 
 def _packaged(name: str) -> weight_files.ModelFolder:
-    """A model in a Python package. The package is not imported, because it may import anything."""
+    """A model in a Python package."""
     for module in _PACKAGES:
-        spec = importlib.util.find_spec(module)
-        for folder in (spec.submodule_search_locations or ()) if spec else ():
-            if (Path(folder) / "model" / "config.json").is_file():
-                return weight_files.ModelFolder(Path(folder) / "model", name)
+        for folder in package_folders(module):
+            if (folder / "model" / "config.json").is_file():
+                return weight_files.ModelFolder(folder / "model", name)
     command = shlex.join(_installing.command())
     raise EncoderUnavailable(
         f"{name}: its package is not installed; `{command}` (90 MB) is enough, whenabouts runs it without "

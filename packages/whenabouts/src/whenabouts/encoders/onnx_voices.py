@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.encoders import weight_files
-from whenabouts.encoders.protocol import EncoderSettings, EncoderStatus, EncoderUnavailable
+from whenabouts.encoders.protocol import EncoderSettings, EncoderStatus, EncoderUnavailable, unit_length
 from whenabouts.video.files import content_hash, printable
 from whenabouts.video.voices import RATE, WINDOW_SECONDS, Floats, VoiceEncoder
 
@@ -73,15 +73,13 @@ class OnnxVoiceEncoder(VoiceEncoder):
             raise EncoderUnavailable(
                 f"{printable(Path(self.name))}: gives numbers that are not finite; the file may be damaged"
             )
-        length = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return np.asarray(vectors / np.where(length > 0, length, 1), np.float32)
+        return unit_length(vectors)
 
     def _given(self, pieces: Sequence[Floats]) -> list[NDArray[Any]]:
         if self._layout == "sound":
             return [np.stack(pieces)]
         if self._layout == "kaldi":
-            banks = np.stack([_kaldi_banks(piece) for piece in pieces])
-            return [banks]
+            return [np.stack([_kaldi_banks(piece) for piece in pieces])]
         bands = np.stack([_nemo_bands(piece) for piece in pieces])
         return [bands, np.full(len(pieces), bands.shape[2], np.int64)]
 

@@ -28,7 +28,7 @@ from whenabouts.encoders.protocol import (
     unit_length,
 )
 from whenabouts.encoders.weight_files import E5_PROMPTS
-from whenabouts.intake.hub import ModelCard
+from whenabouts.intake.hub import ModelCard, is_name
 from whenabouts.intake.opening import regular_name
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def recognises(name: str) -> bool:
     """True for a hub name, and for a folder that holds a text model."""
     folder = weight_files.local_folder(name)
     if folder is None:
-        return weight_files.is_hub_name(name)
+        return is_name(name)
     if (folder / "modules.json").is_file():
         return True
     config = weight_files.model_config(folder)
@@ -58,15 +58,14 @@ def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
     model = weight_files.locate(name)
     if weight_files.local_folder(name):  # another family may recognise the bare path
         model = replace(model, name=f"{PREFIX}:{model.name}")
+    known_as = _known_as(name, model.path)
     with weight_files.loading(name, "sentence-transformers"):
         device = on_torch.choose_device(settings)
         loaded = load(model.path, device, on_torch.choose_dtype(settings, device))
-        if not (model.path / "modules.json").is_file() and "simcse" in _known_as(name, model.path):
-            loaded = _of_first_token(
-                loaded, model.path, supervised="unsup" not in _known_as(name, model.path)
-            )
+        if not (model.path / "modules.json").is_file() and "simcse" in known_as:
+            loaded = _of_first_token(loaded, model.path, supervised="unsup" not in known_as)
     carried = [prompt for prompt in (loaded.prompts or {}).values() if prompt]
-    prompts = () if carried or not weight_files.needs_e5_prompts(_known_as(name, model.path)) else E5_PROMPTS
+    prompts = () if carried or not weight_files.needs_e5_prompts(known_as) else E5_PROMPTS
     if prompts:
         loaded.prompts = dict(zip(("query", "document"), prompts, strict=True))
     return SentenceTransformersEncoder(model, loaded, settings.batch_size or _BATCH, prompts)

@@ -39,6 +39,9 @@ _INPUT_FILES = (
 )
 # Messages of libraries that raise no specific error; the last two are of PyTorch's CPU allocator.
 _OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
+# Errors while a model is loaded that say that it cannot be, and the modules of others.
+_FAULTS = (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, MemoryError)
+_LIBRARIES = ("safetensors", "huggingface_hub", "onnxruntime", "builtins")
 _MOST_SHOWN = 500
 _OPENING = threading.RLock()
 # Today's models have some 200 layers. Each layer takes memory and time before the weights are checked.
@@ -59,11 +62,6 @@ E5_PROMPTS = ("query: ", "passage: ")
 """E5's prompts for queries and for passages."""
 
 
-def looks_like_path(name: str) -> bool:
-    """True if the name can only be a path, existing or not."""
-    return name.startswith(("/", "./", "../", "~", ".\\", "..\\")) or name in (".", "..")
-
-
 def local_folder(name: str) -> Path | None:
     """The existing folder at the path `name`, or None."""
     try:
@@ -73,47 +71,36 @@ def local_folder(name: str) -> Path | None:
         return None
 
 
-def is_hub_name(name: str) -> bool:
-    """True for `name`, `owner/name` and both with `@revision`."""
-    return not looks_like_path(name) and hub.is_name(name)
-
-
 def locate(name: str) -> ModelFolder:
     """The folder of a model given by path, or by hub name with or without `@revision`.
 
     Never uses the network: `whenabouts models get` downloads. EncoderUnavailable names what is missing: the
     folder, the revision, or weights in the safetensors format.
     """
-    folder = local_folder(name)
-    if folder is not None:
-        _require_safetensors(folder, name)
-        return ModelFolder(folder, str(folder))
-    if not is_hub_name(name):
+    if (folder := local_folder(name)) is not None:
+        model = ModelFolder(folder, str(folder))
+    elif hub.is_name(name):
+        try:
+            model = ModelFolder(hub.folder_of(name, _has_model), name)
+        except hub.HubError as error:
+            raise EncoderUnavailable(str(error)) from error
+    else:
         raise EncoderUnavailable(
             f"{name!r}: there is no such folder, and it is not a model's name either "
             "(owner/name or owner/name@revision)"
         )
-    return ModelFolder(_from_hub(name), name)
+    _require_safetensors(model.path, name)
+    return model
 
 
 def folder_at_hand(name: str) -> Path | None:
     """The folder of a model given by path, or by a hub name in the cache; None without one."""
-    if (folder := local_folder(name)) is not None or not is_hub_name(name):
+    if (folder := local_folder(name)) is not None or not hub.is_name(name):
         return folder
     try:
         return hub.folder_of(name, _has_model)
     except hub.HubError:
         return None
-
-
-def _from_hub(name: str) -> Path:
-    """The snapshot folder of a hub name, from the cache."""
-    try:
-        folder = hub.folder_of(name, _has_model)
-    except hub.HubError as error:
-        raise EncoderUnavailable(str(error)) from error
-    _require_safetensors(folder, name)
-    return folder
 
 
 def _has_model(folder: Path) -> bool:
@@ -172,7 +159,7 @@ def json_object(file: Path) -> dict[str, Any] | None:
 
 
 def _require_safetensors(folder: Path, name: str) -> None:
-    if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
+    if not _has_model(folder):
         raise EncoderUnavailable(f"{name}: {folder} has no config.json; give the folder that holds a model")
     _check_layers(model_config(folder) or {}, name)
     if safetensors_files(folder):
@@ -204,15 +191,13 @@ def dual_model(folder: ModelFolder, dtype: Any, side: str, remedy: str) -> Any:
 
 def opened_model(kind: Any, folder: ModelFolder, dtype: Any) -> tuple[Any, list[str]]:
     """A model of `transformers`, opened by one of its Auto classes, and the names of missing weights."""
-    model, loading = kind.from_pretrained(
-        str(folder.path),
-        dtype=dtype,
-        use_safetensors=True,
-        local_files_only=True,
-        trust_remote_code=False,
-        output_loading_info=True,
-    )
+    model, loading = pretrained(kind, folder, dtype=dtype, use_safetensors=True, output_loading_info=True)
     return model, sorted(loading["missing_keys"])
+
+
+def pretrained(kind: Any, folder: ModelFolder, **options: Any) -> Any:
+    """What one of `transformers`' Auto classes opens in a folder, without downloads and foreign code."""
+    return kind.from_pretrained(str(folder.path), local_files_only=True, trust_remote_code=False, **options)
 
 
 @contextmanager
@@ -261,8 +246,8 @@ def cache_folder() -> Path:
 def model_fingerprint(family: str, model: object, folder: Path, **parts: object) -> str:
     """The fingerprint of a model of `transformers`: its class, its weights, its input files, then `parts`."""
     weights = weights_hash(safetensors_files(folder))
-    name = type(model).__name__
-    return fingerprint(family, model=name, weights=weights, inputs=inputs_mark(folder), **parts)
+    inputs = content_mark(folder / name for name in _INPUT_FILES)
+    return fingerprint(family, model=type(model).__name__, weights=weights, inputs=inputs, **parts)
 
 
 def weights_hash(files: Sequence[Path]) -> str:
@@ -282,11 +267,6 @@ def content_mark(files: Iterable[Path]) -> str:
         content = file.read_bytes() if file.is_file() else b""
         digest.update(len(content).to_bytes(8, "little") + content)
     return digest.hexdigest()
-
-
-def inputs_mark(folder: Path) -> str:
-    """A hash of the files that configure a `transformers` model's inputs."""
-    return content_mark(folder / name for name in _INPUT_FILES)
 
 
 def _remembered_hash(file: Path) -> str:
@@ -359,29 +339,22 @@ def loading(name: str, extra: str) -> Iterator[None]:
             yield
     except EncoderUnavailable:
         raise
-    except ImportError as error:
-        if lack := lack_of(error):
-            raise EncoderLack(f"{name}: {lack}") from error
-        raise EncoderUnavailable(
-            f"{name}: {error.name or error} cannot be imported ({error}); `pip install 'whenabouts[{extra}]'`"
-        ) from error
     except FormatError as error:
         raise EncoderUnavailable(f"{name}: the model cannot be loaded: {error}") from error
-    except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, MemoryError) as error:
-        if is_out_of_memory(error):
+    except Exception as error:
+        if isinstance(error, _FAULTS) and is_out_of_memory(error):
             kind = EncoderLack if is_memory(error) else EncoderUnavailable
             raise kind(
                 f"{name}: needs more memory than is free; name a smaller model, or close other programs"
             ) from error
         if lack := lack_of(error):
             raise EncoderLack(f"{name}: {lack}") from error
-        raise EncoderUnavailable(
-            f"{name}: the model cannot be loaded: {one_line(str(error), _MOST_SHOWN)}"
-        ) from error
-    except Exception as error:
-        if lack := lack_of(error):
-            raise EncoderLack(f"{name}: {lack}") from error
-        if type(error).__module__.startswith(("safetensors", "huggingface_hub", "onnxruntime", "builtins")):
+        if isinstance(error, ImportError):
+            raise EncoderUnavailable(
+                f"{name}: {error.name or error} cannot be imported ({error}); "
+                f"`pip install 'whenabouts[{extra}]'`"
+            ) from error
+        if isinstance(error, _FAULTS) or type(error).__module__.startswith(_LIBRARIES):
             raise EncoderUnavailable(
                 f"{name}: the model cannot be loaded: {one_line(str(error), _MOST_SHOWN)}"
             ) from error

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from whenabouts.encoders import on_torch, weight_files
 from whenabouts.encoders.protocol import EncoderSettings, EncoderStatus, EncoderUnavailable
+from whenabouts.intake.hub import is_name
 from whenabouts.video.voices import LEAST_SECONDS, RATE, WINDOW_SECONDS, VoiceEncoder
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _GIVE = "give a speaker model with an X-vector head, such as a WavLM that was tr
 
 def recognises(name: str) -> bool:
     """True for a hub name and for every folder; a model without voices is refused when opened."""
-    return weight_files.local_folder(name) is not None or weight_files.is_hub_name(name)
+    return weight_files.local_folder(name) is not None or is_name(name)
 
 
 def open_voices(name: str, settings: EncoderSettings) -> VoiceEncoder:
@@ -66,9 +67,7 @@ class XVectorEncoder(VoiceEncoder):
         self._batch_size = settings.batch_size or default
         with on_torch.quiet_transformers():
             self._model = _load(folder, self._dtype).to(self._device).eval()
-            self._extractor = AutoFeatureExtractor.from_pretrained(
-                str(folder.path), local_files_only=True, trust_remote_code=False
-            )
+            self._extractor = weight_files.pretrained(AutoFeatureExtractor, folder)
         self.dimension = int(self._model.config.xvector_output_dim)
         if (rate := int(self._extractor.sampling_rate)) != RATE:
             raise EncoderUnavailable(f"{self.name}: hears {rate} samples a second, not {RATE}; {_GIVE}")
@@ -102,10 +101,7 @@ class XVectorEncoder(VoiceEncoder):
 
     def _embeddings(self, pieces: Sequence[NDArray[np.float32]]) -> torch.Tensor:
         inputs = self._extractor(list(pieces), sampling_rate=RATE, return_tensors="pt")
-        given = {
-            key: value.to(self._device, self._dtype) if value.is_floating_point() else value.to(self._device)
-            for key, value in inputs.items()
-        }
+        given = on_torch.moved(inputs, self._device, self._dtype)
         embeddings: torch.Tensor = self._model(**given).embeddings
         return embeddings
 

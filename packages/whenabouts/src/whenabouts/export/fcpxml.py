@@ -10,10 +10,9 @@ from fractions import Fraction
 from typing import IO
 from xml.etree import ElementTree
 
-from whenabouts.export.marker import marker_name, marker_note
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
-from whenabouts.export.source import Source
+from whenabouts.export.text import marker_name, marker_note
 from whenabouts.export.timeline import Event, Timeline, make_timeline
 from whenabouts.lines import one_line
 from whenabouts.times import can_drop
@@ -100,7 +99,8 @@ def _asset(resources: ElementTree.Element, name: str, event: Event, formats: _Fo
         "duration": _seconds(source.frames(event.rate) / event.rate),
     }
     if source.times is not None:
-        facts |= {"hasVideo": "1", "videoSources": "1", "format": _format_of(source, event.rate, formats)}
+        video_format = formats.id_of(source.width, source.height, event.rate)
+        facts |= {"hasVideo": "1", "videoSources": "1", "format": video_format}
     if source.channels:
         facts |= {
             "hasAudio": "1",
@@ -110,10 +110,6 @@ def _asset(resources: ElementTree.Element, name: str, event: Event, formats: _Fo
         }
     asset = ElementTree.SubElement(resources, "asset", facts)
     ElementTree.SubElement(asset, "media-rep", kind="original-media", src=source.url)
-
-
-def _format_of(source: Source, rate: Fraction, formats: _Formats) -> str:
-    return formats.id_of(source.width, source.height, rate)
 
 
 def _asset_clip(
@@ -129,7 +125,7 @@ def _asset_clip(
         "tcFormat": "DF" if timeline.drop and can_drop(event.rate) else "NDF",
     }
     if source.times is not None:
-        facts["format"] = _format_of(source, event.rate, formats)
+        facts["format"] = formats.id_of(source.width, source.height, event.rate)
     else:
         facts["audioRole"] = "dialogue"
     element = ElementTree.SubElement(spine, "asset-clip", facts)

@@ -47,10 +47,11 @@ class FileMoment:
 def moments_of_result(result: SearchResult, *, all_moments: bool = False) -> list[FileMoment]:
     """The moments of a search result that match (`SearchResult.matched`), or all of them; best first."""
     return [
-        _of_record(
-            result.videos[scored.moment.video_id],
-            scored.moment,
-            rank=rank,
+        moment_of_record(
+            result.videos[scored.video_id],
+            scored.start,
+            scored.end,
+            rank,
             score=scored.score,
             confidence=scored.confidence,
             text=scored.text,
@@ -60,9 +61,20 @@ def moments_of_result(result: SearchResult, *, all_moments: bool = False) -> lis
     ]
 
 
-def moment_of_record(record: VideoRecord, start: float, end: float, rank: int = 1) -> FileMoment:
-    """A moment of a corpus's video, given by the user. Raises UsageError for invalid times."""
-    return _of_record(record, Moment(record.video_id, start, end), rank=rank)
+def moment_of_record(
+    record: VideoRecord, start: float, end: float, rank: int = 1, **facts: Any
+) -> FileMoment:
+    """A moment of a corpus's video, with further fields. Raises UsageError for invalid times."""
+    Moment(record.video_id, start, end)
+    return FileMoment(
+        rank=rank,
+        video_id=record.video_id,
+        path=record.path,
+        name=shown_path(Path(record.path).name) or record.video_id,
+        start=start,
+        end=end,
+        **facts,
+    )
 
 
 def moment_of_file(path: str | Path, start: float, end: float, rank: int = 1) -> FileMoment:
@@ -78,18 +90,6 @@ def moment_of_file(path: str | Path, start: float, end: float, rank: int = 1) ->
         name=shown_path(place.name),
         start=start,
         end=end,
-    )
-
-
-def _of_record(record: VideoRecord, moment: Moment, *, rank: int, **facts: Any) -> FileMoment:
-    return FileMoment(
-        rank=rank,
-        video_id=moment.video_id,
-        path=record.path,
-        name=shown_path(Path(record.path).name) or moment.video_id,
-        start=moment.start,
-        end=moment.end,
-        **facts,
     )
 
 

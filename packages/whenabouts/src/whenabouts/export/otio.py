@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import IO, Any
 
-from whenabouts.export.marker import marker_name, marker_note
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
+from whenabouts.export.text import marker_name, marker_note
 from whenabouts.export.timeline import Event, Timeline, make_timeline
 from whenabouts.lines import one_line
 

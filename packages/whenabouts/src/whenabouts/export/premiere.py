@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import IO
 
 from whenabouts.export.csv import defused
-from whenabouts.export.marker import marker_name, marker_note
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
+from whenabouts.export.text import marker_name, marker_note
 from whenabouts.export.timeline import make_timeline
 from whenabouts.video.timecode import timecode
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
@@ -112,7 +112,7 @@ def _valid(code: str, rate: Fraction) -> str:
     return code
 
 
-class Sources(Mapping[str, Source]):
+class Sources:
     """The files of some moments by path, each read on first use.
 
     `places` maps paths in the list to other paths on disk; `read` reads one file.
@@ -130,12 +130,6 @@ class Sources(Mapping[str, Source]):
         if path not in self._sources:
             self._sources[path] = replace(self._read(self._places.get(path, path)), path=path)
         return self._sources[path]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._sources)
-
-    def __len__(self) -> int:
-        return len(self._sources)
 
 
 def shown_path(path: str) -> str:

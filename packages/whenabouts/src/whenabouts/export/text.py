@@ -1,6 +1,12 @@
-"""Formats text, numbers and times for exported files (WebVTT, CSV, EDL)."""
+"""Formats text, numbers, times and markers for exported files."""
 
 from __future__ import annotations
+
+from whenabouts.export.moments import FileMoment
+from whenabouts.lines import one_line
+
+_LONGEST_NAME = 100
+_LONGEST_NOTE = 1000
 
 
 def escaped(text: str) -> str:
@@ -37,8 +43,25 @@ def clock(seconds: float) -> str:
     >>> clock(3723.5)
     '01:02:03.500'
     """
-    milliseconds = round(seconds * 1000)
-    whole, thousandths = divmod(milliseconds, 1000)
-    minutes, second = divmod(whole, 60)
-    hour, minute = divmod(minutes, 60)
-    return f"{hour:02d}:{minute:02d}:{second:02d}.{thousandths:03d}"
+    minutes, milliseconds = divmod(round(seconds * 1000), 60_000)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:{milliseconds / 1000:06.3f}"
+
+
+def marker_name(moment: FileMoment) -> str:
+    """A marker's name: the note of a collection, else the query, the words or the file name; never empty."""
+    for text in (moment.note, moment.query, moment.text, moment.name):
+        if name := one_line(text, _LONGEST_NAME):
+            return name
+    return f"moment {moment.rank}"
+
+
+def marker_note(moment: FileMoment) -> str:
+    """The query, the words, scores and tags on one line, for a marker; "" without any.
+
+    For example `somebody greets | Hello there. | score 1.25 confidence 0.97 | #opening`.
+    """
+    facts = [("score", number(moment.score)), ("confidence", share(moment.confidence))]
+    scores = " ".join(f"{name} {value}" for name, value in facts if value)
+    tags = " ".join(f"#{one_line(tag)}" for tag in moment.tags)
+    texts = [one_line(moment.query), one_line(moment.text), scores, tags]
+    return one_line(" | ".join(filter(None, texts)), _LONGEST_NOTE)

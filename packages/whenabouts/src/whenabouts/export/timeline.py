@@ -10,6 +10,7 @@ from typing import Literal
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import DEFAULT_START, Options
 from whenabouts.export.source import Source, nearest, shown_path
+from whenabouts.export.text import number
 from whenabouts.times import can_drop, frame_of
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts.video.timecode import FrameTimes, exact
@@ -57,22 +58,22 @@ def frames_of(moment: FileMoment, source: Source, rate: Fraction) -> tuple[int, 
     At the source's constant rate they are the frames that begin in the moment, or else the one on the screen.
     At another rate, or if the source's varies, the times of those frames are rounded to frame numbers. If no
     frame begins in the moment, or the source is sound alone, its start and end are rounded. At least one
-    frame is given. Raises UsageError for a moment that starts after the end.
+    frame is given. The moment is inside its file (`ended`).
     """
-    notes = _clamped(moment, source)
     times = source.times
     if times is None:
         first = nearest(exact(moment.start) * rate)
-        return first, max(first + 1, nearest(min(exact(moment.end), source.duration) * rate)), notes
+        return first, max(first + 1, nearest(min(exact(moment.end), source.duration) * rate)), []
     first, last = times.span(moment.start, moment.end)
     if source.is_constant and rate == source.rate:
-        return (first, last, notes) if first < last else (max(0, first - 1), max(1, first), notes)
+        return (first, last, []) if first < last else (max(0, first - 1), max(1, first), [])
     zero = times.time(0)
     if first == last:
         at = max(0, nearest((exact(moment.start) - zero) * rate))
         until = nearest((min(exact(moment.end), source.duration) - zero) * rate)
-        return at, max(at + 1, until), notes
+        return at, max(at + 1, until), []
     numbers = [nearest((times.time(frame) - zero) * rate) for frame in (first, last)]
+    notes = []
     if _shares(first, times, zero, rate) or _shares(last, times, zero, rate):
         notes.append(
             f"{moment.name}: two frames at its start or end round to one number at {float(rate):g} frames a "
@@ -92,7 +93,7 @@ class FrameNumbers:
 
 
 def frame_numbers(moment: FileMoment, options: Options, notes: list[str]) -> FrameNumbers | None:
-    """A moment's frames; None for sound alone, and with a note if the file is unreadable or ends earlier."""
+    """A moment's frames; None for sound alone, and with a note if the file is unreadable."""
     try:
         source = options.sources[moment.path]
         if source.times is None:
@@ -118,23 +119,19 @@ def ended(moment: FileMoment, source: Source) -> tuple[FileMoment, list[str]]:
 
     Raises UsageError for a moment that starts after the end.
     """
-    notes = _clamped(moment, source)
-    return (replace(moment, end=float(source.duration)) if notes else moment), notes
-
-
-def _clamped(moment: FileMoment, source: Source) -> list[str]:
     length = source.duration
     if exact(moment.start) >= length:
         raise UsageError(
             f"{shown_path(moment.path)}: the moment starts at {moment.start:.3f} s, behind the end of the "
             f"file ({float(length):.3f} s); choose one inside, or index the file again if it was replaced"
         )
-    if exact(moment.end) > length + _END_SLACK:
-        return [
-            f"{moment.name}: the moment ends at {moment.end:.3f} s, behind the end of the file; "
-            f"taken up to {float(length):.3f} s"
-        ]
-    return []
+    if exact(moment.end) <= length + _END_SLACK:
+        return moment, []
+    note = (
+        f"{moment.name}: the moment ends at {moment.end:.3f} s, behind the end of the file; "
+        f"taken up to {float(length):.3f} s"
+    )
+    return replace(moment, end=float(length)), [note]
 
 
 def make_timeline(moments: Sequence[FileMoment], options: Options, *, rates: Rates) -> Timeline:
@@ -143,10 +140,8 @@ def make_timeline(moments: Sequence[FileMoment], options: Options, *, rates: Rat
     `rates` says how frames of sources are counted, because formats differ: at the rate of the time line
     ("one"), at the source's `edit_rate` ("standard"), or at its constant rate ("own"). A source whose rate
     varies is counted at `options.rate` or else its `edit_rate`, one of sound alone at the rate of the time
-    line. Raises UsageError for no moments or conflicting options.
+    line. Raises UsageError for conflicting options.
     """
-    if not moments:
-        raise UsageError("nothing to export: no moment was found or given")
     sources = [options.sources[moment.path] for moment in moments]
     pictured = next((source for source in sources if source.times is not None), sources[0])
     rate = options.rate or pictured.edit_rate
@@ -189,9 +184,8 @@ def _start(options: Options, rate: Fraction) -> tuple[int, bool]:
 
 
 def _rate_notes(moment: FileMoment, source: Source, rate: Fraction) -> list[str]:
-    counted = f"{float(rate):.3f}".rstrip("0").rstrip(".")
     if source.times is None or (source.is_constant and source.rate == rate):
         return []
-    stated = f"{float(source.rate):.3f}".rstrip("0").rstrip(".")
-    what = f"its rate is {stated}" if source.is_constant else "its rate varies"
+    what = f"its rate is {number(float(source.rate), 3)}" if source.is_constant else "its rate varies"
+    counted = number(float(rate), 3)
     return [f"{moment.name}: {what}; counted at a constant {counted} frames a second, by time"]

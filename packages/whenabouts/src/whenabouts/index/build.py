@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -270,17 +270,23 @@ class _Writer:
         self._waiting.append((record, columns))
         self._obsolete += [work.record.video_id] if work.record and not read.earlier else []
         self._obsolete += work.supersedes
-        self._rows += sum(len(column) for column in columns.values())
-        self._count(work, record, columns, is_new=read.earlier is None)
-        self._summary.notes += read.notes
-        self._summary.not_recognised += [work.task.path] if read.is_unheard else []
+        rows, is_new, summary = sum(map(len, columns.values())), read.earlier is None, self._summary
+        self._rows += rows
+        summary.added += is_new
+        summary.updated += not is_new
+        summary.hours += (record.duration or 0.0) / 3600
+        summary.clips += rows
+        summary.damaged += [(work.task.path, record.damage)] if record.damage else []
+        if not rows and (is_new or record.streams.keys() <= columns.keys()):
+            summary.silent.append(work.task.path)
+        summary.notes += read.notes
+        summary.not_recognised += [work.task.path] if read.is_unheard else []
 
     def _stored_clips(self, stream: str, record: VideoRecord) -> ClipColumns:
         """The clips of a stream as an earlier run wrote them; empty if there are none."""
-        ids = [record.video_id] if stream in record.streams else []
-        if not ids:
+        if stream not in record.streams:
             return ClipColumns([], [], [])  # type: ignore[arg-type]
-        block = self._store.clips_of(stream, ids)
+        block = self._store.clips_of(stream, [record.video_id])
         vectors = block.vectors if block.vectors.shape[1] else None
         return ClipColumns(block.start, block.end, block.text, vectors)
 
@@ -292,20 +298,6 @@ class _Writer:
             note = f"{behind} of {len(cues)} cues start behind the end of the recording ({duration:.1f} s)"
             file.notes.append(named(work.task.path, note))
         return inside
-
-    def _count(
-        self, work: Work, record: VideoRecord, columns: Mapping[str, ClipColumns], *, is_new: bool
-    ) -> None:
-        summary = self._summary
-        summary.added += is_new
-        summary.updated += not is_new
-        summary.hours += (record.duration or 0.0) / 3600
-        rows = sum(len(column) for column in columns.values())
-        summary.clips += rows
-        if record.damage:
-            summary.damaged.append((work.task.path, record.damage))
-        if not rows and (is_new or record.streams.keys() <= columns.keys()):
-            summary.silent.append(work.task.path)
 
     def write(self) -> None:
         """Write finished videos: clips first, then the ledger."""

@@ -13,8 +13,8 @@ import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from whenabouts.index.records import StoreError
 from whenabouts.intake.files import FormatError, write_atomically
@@ -31,8 +31,7 @@ _BLOCK_BYTES = 1 << 20
 _REWRITTEN = "latest_version_hint.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Checksum:
+class Checksum(NamedTuple):
     """Size and CRC-32 of a file; `written_ns` is its modification time (nanoseconds since 1970)."""
 
     size: int
@@ -64,9 +63,8 @@ def finish(folder: Path, before: Checksums) -> None:
             now, earlier = (status.st_size, status.st_mtime_ns), before.get(name)
             is_same = earlier is not None and (earlier.size, earlier.written_ns) == now
             sums[name] = earlier if is_same and earlier else Checksum(now[0], _crc(folder / name), now[1])
-        text = json.dumps({name: [entry.size, entry.crc, entry.written_ns] for name, entry in sums.items()})
         with write_atomically(own_file(folder, CHECKSUMS_FILE)) as stream:
-            stream.write(text.encode())
+            stream.write(json.dumps(sums).encode())
 
 
 def verify(place: str, folder: Path, *, whole: bool = False) -> None:

@@ -63,9 +63,9 @@ def with_effort(table: Any, index: VectorIndex, queries: NDArray[np.float32] | N
     return replace(index, effort=best, recall=recall(best), by_clips=queries is None)
 
 
-def _spread(rows: NDArray[Any], count: int = QUERIES) -> NDArray[Any]:
-    """At most `count` of some rows, evenly spread."""
-    return rows[np.unique(np.linspace(0, len(rows) - 1, count).astype(int))] if len(rows) else rows
+def _spread(rows: NDArray[Any]) -> NDArray[Any]:
+    """At most `QUERIES` of some rows, evenly spread."""
+    return rows[np.unique(np.linspace(0, len(rows) - 1, QUERIES).astype(int))] if len(rows) else rows
 
 
 def _clips(table: Any) -> NDArray[np.float32]:

@@ -11,10 +11,10 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -61,8 +61,7 @@ _START_SECONDS, _PROCESS_SECONDS, _MODEL_SECONDS, _FILE_SECONDS = 1.5, 0.5, 1.2,
 _AFTER_SECONDS, _MORE_SECONDS, _MORE_UNTIL_HOURS, _AFTER_SECONDS_AN_HOUR = 3.2, 2.0, 4.0, 0.125
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(NamedTuple):
     """Hours of a file: in all, with pictures, with sound, and with sound but no subtitles."""
 
     hours: float = 0.0
@@ -72,9 +71,7 @@ class Contents:
 
     def times(self, factor: float) -> Contents:
         """All amounts, multiplied by `factor`."""
-        return Contents(
-            self.hours * factor, self.pictures * factor, self.sound * factor, self.wordless * factor
-        )
+        return Contents(*(amount * factor for amount in self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,12 +223,7 @@ def _contents(work: Sequence[Work]) -> list[Contents]:
     for of_kind, sample in ((transcripts, dated), (media, probed)):
         size = sum(each.file.size for each in sample)
         contents = [by_file.setdefault(each.task.number, Contents()) for each in sample]
-        mean = Contents(
-            *(
-                sum(getattr(content, name) for content in contents) / max(1, size)
-                for name in (field.name for field in fields(Contents))
-            )
-        )
+        mean = Contents(*(sum(amounts) / max(1, size) for amounts in zip(*contents, strict=True)))
         others = [each for each in of_kind if each.task.number not in by_file]
         by_file |= {each.task.number: mean.times(each.file.size) for each in others}
     return [by_file[each.task.number] for each in work]

@@ -148,7 +148,7 @@ class Handle:
         self._one_thread = threading.RLock()
         self._watch, self._state_read = LedgerWatch(lambda: open_table(db, "videos")), LedgerState(-1)
         self.moves = 0
-        _repeated(place, "open the corpus", self._look_again)
+        _repeated(place, "open the corpus", self._move)
 
     @classmethod
     def open(
@@ -233,10 +233,7 @@ class Handle:
             self._versions[table] = self._read("read the corpus", lambda: int(self._table(table).version))
         return self._versions[table]
 
-    def _look_again(self) -> None:
-        self._move(must=True)
-
-    def _move(self, *, must: bool) -> bool:
+    def _move(self, *, must: bool = True) -> bool:
         """Move all tables to the newest consistent snapshot (`ledger.py`); false if it stays where it is.
 
         It stays while there is no consistent snapshot, unless `must` is true.
@@ -372,7 +369,7 @@ class Handle:
                 )
             self._tables[name] = table
             if not self._depth and self._watch.newest() != self._state_read:
-                self._look_again()  # it is newer than the tables opened before
+                self._move()  # it is newer than the tables opened before
         return self._tables[name]
 
     def _clips(self, stream: str) -> Any:
@@ -381,7 +378,7 @@ class Handle:
 
     def _read(self, action: str, read: Callable[[], Result]) -> Result:
         """The result of `read`, repeated on the newest snapshot if a clean-up deletes files meanwhile."""
-        return _repeated(self.place, action, read, self._look_again)
+        return _repeated(self.place, action, read, self._move)
 
     def _new_lock(self) -> locks.WriterLock:
         lease = locks.LeaseLock(_DescriptionLease(self._description), locks.LEASE_SECONDS)
@@ -393,7 +390,7 @@ class Handle:
 
 
 def _repeated(
-    place: str, action: str, read: Callable[[], Result], renew: Callable[[], None] | None = None
+    place: str, action: str, read: Callable[[], Result], renew: Callable[[], object] | None = None
 ) -> Result:
     """The result of `read`, tried again (after `renew`) while a writer's clean-up deletes files under it."""
     attempt = 0

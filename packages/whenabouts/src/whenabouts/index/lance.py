@@ -189,17 +189,12 @@ def open_table(db: Any, name: str) -> Any | None:
         raise
 
 
-def rows_of_query(table: Any, query: Callable[[Any], Any]) -> Any:
-    """The rows of one query, as an Arrow table; `query` builds the query from the asynchronous table.
-
-    The synchronous table would take 1 to 2 ms more processor time: it hands a search to LanceDB's thread four
-    times, and asks for the schema twice.
-    """
-    return rows_of_queries(table, [query])[0]
-
-
 def rows_of_queries(table: Any, queries: Sequence[Callable[[Any], Any]]) -> list[Any]:
-    """The rows of each query, as an Arrow table; the queries run at the same time."""
+    """The rows of each query, as an Arrow table; the queries run at the same time.
+
+    Each of `queries` builds a query from the asynchronous table. The synchronous table would take 1 to 2 ms
+    more processor time: it hands a search to LanceDB's thread four times, and asks for the schema twice.
+    """
     import asyncio
 
     from lancedb.background_loop import LOOP

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.budget import check_budget
-from whenabouts.index.lance import rows_of_queries, rows_of_query
+from whenabouts.index.lance import rows_of_queries
 from whenabouts.index.records import EXTRA_COLUMNS, ClipBlock, ClipHits, StoreError, printable
 from whenabouts.index.stemming import as_indexed, stemmed
 from whenabouts.index.vector_index import Effort
@@ -146,7 +146,9 @@ def nearest(
     if index is not None and narrowing.video_ids is not None and narrowing.leaves_most_of(videos()):
         others = replace(narrowing, video_ids=None)
         probes = _probes(table, index, _WIDER * k, others, effort)
-        hits = _among(search.nearest(_WIDER * k, others.sql, probes), narrowing)
+        wider = search.nearest(_WIDER * k, others.sql, probes)
+        allowed = set(narrowing.video_ids)
+        hits = rows_of(wider, np.array([name in allowed for name in wider.video_ids], np.bool_))
         if len(hits) >= k:
             return rows_of(hits, np.arange(len(hits)) < k)
     return search.nearest(
@@ -163,7 +165,10 @@ def nearest_of_each(
     """
     effort = effort_of(index)
     search = _VectorQuery(table, queries, "cosine", effort.refine, choose)
-    return search.nearest_of_each(k, _probes(table, index, k, Narrowing(), effort))
+    probes = _probes(table, index, k, Narrowing(), effort)
+    rows = search.rows(k * (effort.refine or 1), None, probes, ["_distance"])
+    numbers, owner = rows["_rowid"].to_numpy(), rows["query_index"].to_numpy()
+    return [choose(numbers[owner == row], query, k) for row, query in enumerate(queries)]
 
 
 def effort_of(index: VectorIndex | None, *, like_clips: bool = False) -> Effort:
@@ -186,19 +191,12 @@ class _VectorQuery:
     def nearest(self, k: int, condition: str | None, probes: int | None) -> ClipHits:
         """The k nearest under an SQL condition; `probes` is the number of partitions, None: compare all."""
         if self.choose is not None and probes is not None:
-            rows = self._rows(k * (self.refine or 1), condition, probes, ["_distance"])
+            rows = self.rows(k * (self.refine or 1), condition, probes, ["_distance"])
             return self.choose(rows["_rowid"].to_numpy(), self.query, k)
-        rows = self._rows(k, condition, probes, [*CLIP_COLUMNS, "_distance"], self.refine)
+        rows = self.rows(k, condition, probes, [*CLIP_COLUMNS, "_distance"], self.refine)
         return hits_of(rows, _score(rows["_distance"].to_numpy(), self.query, self.distance), k)
 
-    def nearest_of_each(self, k: int, probes: int | None) -> list[ClipHits]:
-        """The k nearest of each of several queries."""
-        assert self.choose is not None
-        rows = self._rows(k * (self.refine or 1), None, probes, ["_distance"])
-        numbers, owner = rows["_rowid"].to_numpy(), rows["query_index"].to_numpy()
-        return [self.choose(numbers[owner == row], query, k) for row, query in enumerate(self.query)]
-
-    def _rows(
+    def rows(
         self,
         count: int,
         condition: str | None,
@@ -215,7 +213,7 @@ class _VectorQuery:
             search = search.nprobes(probes)
             return search if refine is None else search.refine_factor(refine)
 
-        return rows_of_query(self.table, query)
+        return rows_of_queries(self.table, [query])[0]
 
 
 def _score(
@@ -237,11 +235,6 @@ def _probes(table: Any, index: VectorIndex, k: int, narrowing: Narrowing, effort
     return min(index.partitions, max(LEAST_PROBES, math.ceil(share * index.partitions)))
 
 
-def _among(hits: ClipHits, narrowing: Narrowing) -> ClipHits:
-    allowed = set(narrowing.video_ids or ())
-    return rows_of(hits, np.array([video_id in allowed for video_id in hits.video_ids], dtype=np.bool_))
-
-
 def rows_of(hits: ClipHits, kept: NDArray[np.bool_]) -> ClipHits:
     """The hits at `kept`, in their order."""
     names = [video_id for video_id, keep in zip(hits.video_ids, kept, strict=True) if keep]
@@ -249,17 +242,12 @@ def rows_of(hits: ClipHits, kept: NDArray[np.bool_]) -> ClipHits:
 
 
 def match(
-    table: Any,
-    query: str,
-    k: int,
-    narrowing: Narrowing,
-    languages: Sequence[str] = (),
-    read: HitsAt | None = None,
+    table: Any, query: str, k: int, narrowing: Narrowing, languages: Sequence[str], read: HitsAt
 ) -> ClipHits:
     """The k clips whose words match best by BM25; no hits for a query without words.
 
     `languages` are those of the clips: words are also searched as their stems in each. `read` reads rows of
-    the table; None: from the disk, which takes as long as the search.
+    the table.
 
     Words and their joined neighbours are two searches whose scores are added, because LanceDB prunes clips
     that cannot reach the best k only within one list of words. Over 200,000 clips that takes 7 ms, one query
@@ -272,10 +260,15 @@ def match(
     for others, weight in of_joined:
         rows, place = np.unique(np.concatenate([rows, others]), return_inverse=True)
         score = np.bincount(place, np.concatenate([score, JOINED_WEIGHT * weight])).astype(np.float32)
-    if len(rows) > k:  # keep ties with the last
-        best = score >= np.partition(score, len(rows) - k)[len(rows) - k]
-        rows, score = rows[best], score[best]
-    return (read or partial(hits_at, table))(rows, score, k)
+    best = best_places(score, k)
+    return read(rows[best], score[best], k)
+
+
+def best_places(score: NDArray[np.floating[Any]], k: int) -> NDArray[np.int64]:
+    """The places of the `k` greatest scores, with ties of the last."""
+    if len(score) <= k:
+        return np.arange(len(score))
+    return np.flatnonzero(score >= np.partition(score, -k)[-k])
 
 
 def words_searched(query: str, languages: Sequence[str] = ()) -> tuple[list[str], list[str]]:
@@ -465,14 +458,10 @@ def says(text: str, words: Collection[str]) -> bool:
 def hits_of(table: Any, score: NDArray[np.float32], limit: int) -> ClipHits:
     """Rows with their scores as hits, in total order: score, video id, index."""
     ids = np.asarray(table["video_id"].to_pylist(), dtype=np.str_)
-    index, starts, ends = _places(table)
+    index, start, end = _places(table)
     order = np.lexsort((index, ids, -score))[:limit]
     return ClipHits(
-        video_ids=ids[order].tolist(),
-        index=index[order].astype(np.int32),
-        start=starts[order],
-        end=ends[order],
-        score=score[order],
+        ids[order].tolist(), index[order].astype(np.int32), start[order], end[order], score[order]
     )
 
 

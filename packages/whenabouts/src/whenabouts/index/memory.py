@@ -17,7 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.index.lookup import CLIP_COLUMNS, EXACT_ROWS, Narrowing, block_of, extra_columns, matrix_of
+from whenabouts.index.lookup import (
+    CLIP_COLUMNS,
+    EXACT_ROWS,
+    Narrowing,
+    best_places,
+    block_of,
+    extra_columns,
+    matrix_of,
+)
 from whenabouts.index.records import ClipBlock, ClipHits, StoreError
 from whenabouts.index.upkeep import INDEX_ROWS
 from whenabouts.resident import machine_bytes, release
@@ -131,7 +139,10 @@ class WholeStream:
 
     def _best(self, clips: NDArray[np.int64], score: NDArray[np.float32], k: int) -> ClipHits:
         order = np.lexsort((clips, -score))[:k]
-        return self._hits(clips[order], score[order])
+        clips, block = clips[order], self.block
+        owner = np.searchsorted(block.offsets, clips, side="right") - 1
+        names = [*map(block.video_ids.__getitem__, owner.tolist())]
+        return ClipHits(names, block.index[clips], block.start[clips], block.end[clips], score[order])
 
     def clips_of(self, video_ids: Sequence[str], *, vectors: bool = True) -> ClipBlock:
         """All clips of some videos, as `lookup.clips_of`."""
@@ -166,10 +177,8 @@ class WholeStream:
         """The k clips of the greatest cosine, by exhaustive search; ties by video id and index."""
         clips = np.flatnonzero(self._allowed(narrowing) & (self.lengths > 0) & bool(query.any()))
         score = self._cosines(clips, query)
-        if len(clips) > k:  # keep ties with the last
-            best = score >= np.partition(score, len(clips) - k)[len(clips) - k]
-            clips, score = clips[best], score[best]
-        return self._best(clips, score, k)
+        best = best_places(score, k)
+        return self._best(clips[best], score[best], k)
 
     def leaves_few(self, narrowing: Narrowing) -> bool:
         """Whether a filter leaves so few clips that comparing them all is faster than the index."""
@@ -190,12 +199,6 @@ class WholeStream:
             return dots[clips]
         pieces = (self.vectors[clips[at : at + _PIECE]] for at in range(0, len(clips), _PIECE))
         return np.concatenate([_NONE, *(_products(piece, query) for piece in pieces)])
-
-    def _hits(self, clips: NDArray[np.int64], score: NDArray[np.float32]) -> ClipHits:
-        block = self.block
-        owner = np.searchsorted(block.offsets, clips, side="right") - 1
-        names = [*map(block.video_ids.__getitem__, owner.tolist())]
-        return ClipHits(names, block.index[clips], block.start[clips], block.end[clips], score)
 
     def _allowed(self, narrowing: Narrowing) -> NDArray[np.bool_]:
         block = self.block

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -177,19 +177,16 @@ def _contents(task: ReadTask) -> Iterator[Content]:
         return
     probed = probe(task.path)
     tracks = tuple(words_of(task.path, task.sidecars, probed, language=task.language)) if task.cues else None
-    end = probed.duration or 0.0
     for settings in task.sound if probed.has_audio else ():
         for piece in sound_pieces(task.path, _SOUND_SECONDS, rate=settings.rate, track=task.sound_track):
             yield SoundBatch(settings, piece.start, piece.samples)
     if probed.picture is None or not (task.frames or task.shots):
         damage = _missing(probed) or (packet_damage(task.path) if task.packets else None)
-        yield FileRead(digest, probed, tracks, None, end, _joined(task.path) or damage)
+        yield FileRead(digest, probed, tracks, None, probed.duration or 0.0, _joined(task.path) or damage)
         return
-    decoding = _FramePass(task, probed.duration)
-    yield from decoding.batches()
-    end = _end(task.path, probed, decoding.end)
-    damage = _joined(task.path) or decoding.damage
-    yield FileRead(digest, probed, tracks, decoding.shots, end, damage, decoded=True)
+    shots, damage, pictures_end = yield from _frames(task, probed.duration)
+    end = _end(task.path, probed, pictures_end)
+    yield FileRead(digest, probed, tracks, shots, end, _joined(task.path) or damage, decoded=True)
 
 
 def _end(path: Path, probed: Probe, pictures_end: float) -> float:
@@ -227,39 +224,32 @@ def _hash(path: Path) -> str:
         ) from None
 
 
-class _FramePass:
-    """One pass over the frames of a video, for all streams and the shots."""
+def _frames(
+    task: ReadTask, duration: float | None
+) -> Generator[FrameBatch | Reached, None, tuple[tuple[float, ...] | None, str | None, float]]:
+    """One pass over the frames of a video: batches for each of the settings, with reports of progress.
 
-    def __init__(self, task: ReadTask, duration: float | None) -> None:
-        self._task = task
-        self._duration = duration
-        self.shots: tuple[float, ...] | None = None
-        self.damage: str | None = None
-        self.end = 0.0
-
-    def batches(self) -> Iterator[FrameBatch | Reached]:
-        """Batches of frames for each of the settings, with reports of progress between them."""
-        shots = self._task.shots
-        finder = finder_named(shots).open_finder(self._task.threads) if shots else None
-        rate, size = _sampling(self._task.frames, shots)
-        samplers = [_ClipSampler(settings, size) for settings in self._task.frames]
-        reported = time.monotonic()
-        with sample_frames(self._task.path, rate, size=size, threads=self._task.threads) as reader:
-            for frame in reader:
-                if finder is not None:
-                    finder.add(frame)
-                for sampler in samplers:
-                    if sampler.add(frame):
-                        yield sampler.batch()
-                if time.monotonic() - reported > _SECONDS_BETWEEN_REPORTS:
-                    reported = time.monotonic()
-                    yield Reached(min(1.0, frame.seconds / self._duration) if self._duration else 0.0)
-            self.damage, self.end = reader.damage, reader.last_time
-        for sampler in samplers:
-            sampler.settle()
-        yield from (sampler.batch() for sampler in samplers if sampler.clips)
-        if finder is not None:
-            self.shots = tuple(finder.borders())
+    Returns the shots (None if not looked for), the damage, and the end in seconds.
+    """
+    finder = finder_named(task.shots).open_finder(task.threads) if task.shots else None
+    rate, size = _sampling(task.frames, task.shots)
+    samplers = [_ClipSampler(settings, size) for settings in task.frames]
+    reported = time.monotonic()
+    with sample_frames(task.path, rate, size=size, threads=task.threads) as reader:
+        for frame in reader:
+            if finder is not None:
+                finder.add(frame)
+            for sampler in samplers:
+                if sampler.add(frame):
+                    yield sampler.batch()
+            if time.monotonic() - reported > _SECONDS_BETWEEN_REPORTS:
+                reported = time.monotonic()
+                yield Reached(min(1.0, frame.seconds / duration) if duration else 0.0)
+        damage, end = reader.damage, reader.last_time
+    for sampler in samplers:
+        sampler.settle()
+    yield from (sampler.batch() for sampler in samplers if sampler.clips)
+    return None if finder is None else tuple(finder.borders()), damage, end
 
 
 def _sampling(frames: Sequence[FrameSettings], shots: str = "") -> tuple[float, int]:
@@ -319,13 +309,11 @@ class _ClipSampler:
         return batch
 
 
-def clip_frames(
-    path: Path, frames: Sequence[FrameSettings], start: float, end: float, threads: int = 0
-) -> list[FrameBatch]:
+def clip_frames(path: Path, frames: Sequence[FrameSettings], start: float, end: float) -> list[FrameBatch]:
     """The frames of a time range (seconds) that reading the whole video samples; one batch per settings."""
     rate, size = _sampling(frames)
     samplers = [_ClipSampler(settings, size) for settings in frames]
-    with sample_frames(path, rate, size=size, threads=threads, start=start, end=end) as reader:
+    with sample_frames(path, rate, size=size, start=start, end=end) as reader:
         for frame in reader:
             for sampler in samplers:
                 sampler.add(frame)

@@ -14,7 +14,7 @@ in memory they took 3 ms, too small a gain for the bookkeeping.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -181,9 +181,10 @@ class Reads(Handle):
             if not self._has_words(stream):
                 return no_hits()
             languages = self.ledger().stemmed_languages
-            table, words = self._clips(stream), self._words_of_languages(stream)
+            table = self._clips(stream)
+            words = self._words_of_languages(stream, [table], [()])
             if words is None:
-                hits = lookup.match(table, query, k, narrowing, languages, self._rows_of(stream))
+                hits = lookup.match(table, query, k, narrowing, languages, self._hits_at(stream))
             else:
                 hits = self._matched_by_language(stream, query, k, narrowing, words)
             return self._with_parts(hits, [SearchedTable(table, narrowing)], query, k, languages, parts=parts)
@@ -195,19 +196,21 @@ class Reads(Handle):
     ) -> ClipHits:
         """The k best clips of each language, ties included."""
         [(rows, score)] = words.best(by_language(query, words.languages), k, narrowing.video_ids)
-        return (self._rows_of(stream) or partial(lookup.hits_at, self._clips(stream)))(rows, score, len(rows))
+        return self._hits_at(stream)(rows, score, len(rows))
 
-    def _words_of_languages(self, stream: str) -> WordsByLanguage | None:
+    def _words_of_languages(
+        self, stream: str, tables: Sequence[Any], hidden: Sequence[Collection[str]]
+    ) -> WordsByLanguage | None:
         """Word statistics of a stream by language; None if its videos have words in one language only.
 
-        The statistics are counted again when clips, ledger or facts of the corpus change.
+        `tables` and `hidden` as in `WordsByLanguage.of`. The statistics are counted again when clips, ledger
+        or facts of the corpus change.
         """
         if len(self.ledger().languages) < 2:
             return None
         state, kept = (self.version, self.state_of(stream)), self._words_by_language.get(stream)
         if kept is None or kept[0] != state:
-            language_of = self.ledger().language_of
-            words = WordsByLanguage.of([self._clips(stream)], language_of, [()])
+            words = WordsByLanguage.of(tables, self.ledger().language_of, hidden)
             kept = self._words_by_language[stream] = state, words if len(words.languages) > 1 else None
         return kept[1]
 
@@ -227,10 +230,10 @@ class Reads(Handle):
             hits = summed_hits(hits, compounds, k)
         return summed_hits(hits, match_parts(tables, query, k), k) if parts else hits
 
-    def _rows_of(self, stream: str) -> HitsAt | None:
-        """A function that reads clips by row id from memory; None if the stream is not in memory."""
+    def _hits_at(self, stream: str) -> HitsAt:
+        """A function that reads clips by row id, from memory if the stream is there, else from disk."""
         whole = self._memory.stream(stream, self.state_of(stream))
-        return None if whole is None else whole.hits_at
+        return partial(lookup.hits_at, self._clips(stream)) if whole is None else whole.hits_at
 
     def _finished(self, hits: ClipHits) -> ClipHits:
         """The hits without those in videos that a writer left half-written."""
@@ -403,9 +406,13 @@ class Reads(Handle):
             videos=len(records),
             failed=sum(record.state == "failed" for record in records),
             hours=sum(record.duration or 0.0 for record in records) / 3600,
-            streams={name: self._stream_stats(name) for name in self._streams},
-            bytes=None if is_remote(self.place) else _bytes_under(folder_of(self.place)),
+            streams={name: self._stream_stats(name) for name in self.streams},
+            bytes=self._bytes(),
         )
+
+    def _bytes(self) -> int | None:
+        """The bytes of all files; None on object stores."""
+        return None if is_remote(self.place) else _bytes_under(folder_of(self.place))
 
     def _stream_stats(self, stream: str) -> StreamStats:
         table = self._clips(stream)

@@ -169,11 +169,12 @@ class ClipColumns:
     def __post_init__(self) -> None:
         for name in ("start", "end"):
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=np.float64))
-        lengths = {name: len(column) for name, column in self._columns().items()}
+        names = ("start", "end", "text", "vectors", "context", *EXTRA_COLUMNS)
+        columns = {name: column for name in names if (column := getattr(self, name)) is not None}
+        lengths = {name: len(column) for name, column in columns.items()}
         if len(set(lengths.values())) > 1:
             raise UsageError(f"clip columns differ in length: {lengths}")
-        optional = (self.vectors, self.box, self.recognised)
-        numbers = [self.start, self.end, *(column for column in optional if column is not None)]
+        numbers = [column for name, column in columns.items() if name not in ("text", "context")]
         if not all(np.isfinite(column).all() for column in numbers):
             raise UsageError("clip times, vectors and boxes must be finite numbers; one is NaN or infinite")
         if self.vectors is not None and self.vectors.ndim != 2:
@@ -183,11 +184,6 @@ class ClipColumns:
     def given_extra(self) -> list[str]:
         """The EXTRA_COLUMNS that are given."""
         return [name for name in EXTRA_COLUMNS if getattr(self, name) is not None]
-
-    def _columns(self) -> dict[str, Any]:
-        names = ("start", "end", "text", "vectors", "context", *EXTRA_COLUMNS)
-        columns = {name: getattr(self, name) for name in names}
-        return {name: column for name, column in columns.items() if column is not None}
 
     def __len__(self) -> int:
         return len(self.start)
@@ -513,7 +509,7 @@ def records_of(table: Any) -> list[VideoRecord]:
     for name in ledger_schema().names:
         is_there = name in table.schema.names
         if not is_there or (name not in _MAY_LACK and table.column(name).null_count):
-            raise StoreError(f"the ledger is damaged: a row lacks its {name}; restore the corpus from a copy")
+            raise _damaged(f"a row lacks its {name}")
     columns = table.select(ledger_schema().names).to_pydict()
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     records = [_record(row) for row in rows]
@@ -522,15 +518,9 @@ def records_of(table: Any) -> list[VideoRecord]:
 
 def _record(row: dict[str, Any]) -> VideoRecord:
     if b"\0" in row["path"]:  # no file has such a name, and no call of the system takes it
-        raise StoreError(
-            f"the ledger is damaged: the path of {row['video_id']!r:.60} holds the character NUL; "
-            "restore the corpus from a copy"
-        )
+        raise _damaged(f"the path of {row['video_id']!r:.60} holds the character NUL")
     if not 0 <= row["indexed_at"] < _LAST_DATE:
-        raise StoreError(
-            f"the ledger is damaged: {row['video_id']!r:.60} was indexed at no date; "
-            "restore the corpus from a copy"
-        )
+        raise _damaged(f"{row['video_id']!r:.60} was indexed at no date")
     row["path"] = os.fsdecode(row["path"])
     row["streams"] = _read_object(row, "streams")
     row["stream_times"] = _times(row)
@@ -545,11 +535,12 @@ def _read_object(row: Mapping[str, Any], column: str) -> dict[str, Any]:
     except (ValueError, TypeError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise StoreError(
-            f"the ledger is damaged: {column} of {row['video_id']!r:.60} holds no JSON object; restore the "
-            "corpus from a copy"
-        )
+        raise _damaged(f"{column} of {row['video_id']!r:.60} holds no JSON object")
     return value
+
+
+def _damaged(problem: str) -> StoreError:
+    return StoreError(f"the ledger is damaged: {problem}; restore the corpus from a copy")
 
 
 def _times(row: Mapping[str, Any]) -> dict[str, float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,7 +21,6 @@ from whenabouts.index.lookup import (
     JOINED_WEIGHT,
     Narrowing,
     best_hits,
-    hits_at,
     no_hits,
     summed_hits,
     words_searched,
@@ -31,16 +30,14 @@ from whenabouts.index.records import (
     ClipBlock,
     ClipHits,
     EncoderMismatch,
-    StoreStats,
     StreamInfo,
     StreamStats,
     VideoRecord,
 )
 from whenabouts.index.store import Store
-from whenabouts.index.word_statistics import TableWords, UnitedWords, WordsByLanguage, by_language
+from whenabouts.index.word_statistics import TableWords, UnitedWords, by_language
 from whenabouts.types import UsageError
 
-Result = TypeVar("Result")
 _ScoredRows = list[tuple[NDArray[np.uint64], NDArray[np.float32]]]
 
 
@@ -210,32 +207,35 @@ class SideBySide(Store):
         )
 
     def ledger_columns(self, names: Sequence[str]) -> list[tuple[str, Any]]:
+        return [
+            (place, self._shown(store, table))
+            for store in self.stores
+            for place, table in store.ledger_columns(names)
+        ]
+
+    def _shown(self, store: Store, table: Any) -> Any:
+        """The rows of an Arrow table of one store that do not belong to hidden videos."""
         import pyarrow as pa
 
-        tables = []
-        for store in self.stores:
-            [(place, table)], hidden = store.ledger_columns(names), self._hidden(store)
-            shown = [name not in hidden for name in table["video_id"].to_pylist()]
-            tables.append((place, table.filter(pa.array(shown, pa.bool_()))))
-        return tables
+        if not (hidden := self._hidden(store)):
+            return table
+        shown = [name not in hidden for name in table["video_id"].to_pylist()]
+        return table.filter(pa.array(shown, pa.bool_()))
 
-    def stats(self) -> StoreStats:
-        every, records = [store.stats() for store in self.stores], self.ledger().records
-        return StoreStats(
-            videos=len(records),
-            failed=sum(record.state == "failed" for record in records),
-            hours=sum(record.duration or 0.0 for record in records) / 3600,
-            streams={
-                name: _summed(
-                    [stats.streams[name] for stats in every if name in stats.streams],
-                    sum(self._hidden_clips(store, name) for store in self._having(name)),
-                )
-                for name in self.streams
-            },
-            bytes=None
-            if any(stats.bytes is None for stats in every)
-            else sum(stats.bytes or 0 for stats in every),
+    def _stream_stats(self, stream: str) -> StreamStats:
+        stores = self._having(stream)
+        every = [store._stream_stats(stream) for store in stores]
+        return StreamStats(
+            sum(stats.clips for stats in every) - sum(self._hidden_clips(store, stream) for store in stores),
+            sum(stats.fragments for stats in every),
+            sum(stats.unindexed for stats in every),
+            any(stats.vector_index for stats in every),
+            min((stats.recall for stats in every if stats.recall is not None), default=None),
         )
+
+    def _bytes(self) -> int | None:
+        sizes = [store._bytes() for store in self.stores]
+        return None if None in sizes else sum(size or 0 for size in sizes)
 
     def _hidden_clips(self, store: Store, stream: str) -> int:
         hidden = self._hidden(store)
@@ -294,7 +294,9 @@ class SideBySide(Store):
         if k < 1 or narrowing.impossible or not stores:
             return no_hits()
         narrowings = [replace(narrowing, video_ids=self._own(store, video_ids)) for store in stores]
-        words = self._words_of_all_languages(stream, stores)
+        words = self._words_of_languages(
+            stream, [store._clips(stream) for store in stores], [self._hidden(store) for store in stores]
+        )
         if words is None:
             hits = self._matched(stream, stores, words_searched(query, languages), k, narrowings)
         else:
@@ -322,27 +324,12 @@ class SideBySide(Store):
         if not words:
             return no_hits()
         united = UnitedWords([self._table_words(stream, store) for store in stores])
-        lists = [_hits(stream, stores, united.best(words, k, narrowings), k)]
-        if joined:
-            scored = [
-                (rows, np.float32(JOINED_WEIGHT) * score)
-                for rows, score in united.best(joined, k, narrowings)
-            ]
-            lists.append(_hits(stream, stores, scored, k))
-        return summed_hits(lists[0], lists[1], k) if joined else lists[0]
-
-    def _words_of_all_languages(self, stream: str, stores: Sequence[Store]) -> WordsByLanguage | None:
-        """Word statistics of a stream by language, over all tables; None for corpora in one language."""
-        if len(self.ledger().languages) < 2:
-            return None
-        hidden = [self._hidden(store) for store in stores]
-        state = self.version, [store.state_of(stream) for store in stores]
-        kept = self._words_by_language.get(stream)
-        if kept is None or kept[0] != state:
-            language_of = self.ledger().language_of
-            words = WordsByLanguage.of([store._clips(stream) for store in stores], language_of, hidden)
-            kept = self._words_by_language[stream] = state, words if len(words.languages) > 1 else None
-        return kept[1]
+        hits = _hits(stream, stores, united.best(words, k, narrowings), k)
+        if not joined:
+            return hits
+        best = united.best(joined, k, narrowings)
+        scored = [(rows, np.float32(JOINED_WEIGHT) * score) for rows, score in best]
+        return summed_hits(hits, _hits(stream, stores, scored, k), k)
 
     def _table_words(self, stream: str, store: Store) -> TableWords:
         """Word counts of one table, counted again when the table has changed."""
@@ -355,55 +342,42 @@ class SideBySide(Store):
 
     def clips_of(self, stream: str, video_ids: Sequence[str], *, vectors: bool = True) -> ClipBlock:
         return self._gathered(
-            stream, video_ids, lambda store, ids: (store.clips_of(stream, ids, vectors=vectors), None)
-        )[0]
+            stream, video_ids, lambda store, ids: store.clips_of(stream, ids, vectors=vectors)
+        )
 
     def clips_at(
         self, stream: str, seconds: Sequence[float], video_ids: Sequence[str], *, vectors: bool = False
     ) -> ClipBlock:
         """The clips of some videos at some seconds, as `Store.clips_at`."""
         return self._gathered(
-            stream,
-            video_ids,
-            lambda store, ids: (store.clips_at(stream, seconds, ids, vectors=vectors), None),
-        )[0]
+            stream, video_ids, lambda store, ids: store.clips_at(stream, seconds, ids, vectors=vectors)
+        )
 
     def compared(
         self, stream: str, video_ids: Sequence[str], vector: NDArray[np.float32]
     ) -> tuple[ClipBlock, NDArray[np.float32]]:
-        block, products = self._gathered(
-            stream, video_ids, lambda store, ids: store.compared(stream, ids, vector)
-        )
-        return block, np.zeros(0, np.float32) if products is None else products
+        def read(store: Store, ids: list[str]) -> ClipBlock:
+            block, products = store.compared(stream, ids, vector)
+            return replace(block, vectors=products[:, None])  # ordered with the clips, in place of vectors
+
+        block = self._gathered(stream, video_ids, read)
+        return replace(block, vectors=block.vectors[:, :0]), block.vectors[:, 0]
 
     def _gathered(
-        self,
-        stream: str,
-        video_ids: Sequence[str],
-        read: Callable[[Store, list[str]], tuple[ClipBlock, NDArray[np.float32] | None]],
-    ) -> tuple[ClipBlock, NDArray[np.float32] | None]:
-        """Read each store's videos, and put the results in the order of `video_ids`."""
-        names, stores = list(dict.fromkeys(video_ids)), self._having(stream)
-        ids_of = [
-            [name for name in self._own(store, names) or () if name in store.ledger().by_id]
-            for store in stores
+        self, stream: str, video_ids: Sequence[str], read: Callable[[Store, list[str]], ClipBlock]
+    ) -> ClipBlock:
+        """Read each store's videos, and put the clips in the order of `video_ids`."""
+        names = list(dict.fromkeys(video_ids))
+        blocks = [
+            read(store, [name for name in self._own(store, names) or () if name in store.ledger().by_id])
+            for store in self._having(stream)
         ]
-        blocks, products = zip(
-            *(read(store, ids) for store, ids in zip(stores, ids_of, strict=True)), strict=True
-        )
-        order = _order(names, ids_of, blocks)
-        given = [product for product in products if product is not None]
-        return _joined(names, ids_of, blocks, order), np.concatenate(given)[order] if given else None
+        return _joined(names, blocks)
 
     def labels(self, stream: str) -> Any:
         import pyarrow as pa
 
-        tables = []
-        for store in self._having(stream):
-            table, hidden = store.labels(stream), self._hidden(store)
-            shown = [name not in hidden for name in table["video_id"].to_pylist()] if hidden else None
-            tables.append(table if shown is None else table.filter(pa.array(shown)))
-        return pa.concat_tables(tables)
+        return pa.concat_tables([self._shown(store, store.labels(stream)) for store in self._having(stream)])
 
     def first_texts(self, stream: str, video_ids: Sequence[str]) -> dict[str, str]:
         texts: dict[str, str] = {}
@@ -431,41 +405,24 @@ def _merged(first: Any, second: Any) -> Any:
 
 def _hits(stream: str, stores: Sequence[Store], scored: _ScoredRows, k: int) -> ClipHits:
     """The best k hits among scored rows of several tables."""
-    reads = [store._rows_of(stream) for store in stores]
     lists = [
-        read(rows, score, len(rows))
-        if read is not None
-        else hits_at(store._clips(stream), rows, score, len(rows))
-        for store, read, (rows, score) in zip(stores, reads, scored, strict=True)
+        store._hits_at(stream)(rows, score, len(rows))
+        for store, (rows, score) in zip(stores, scored, strict=True)
     ]
     return best_hits(lists, k)
 
 
-def _order(
-    names: Sequence[str], ids_of: Sequence[Sequence[str]], blocks: Sequence[ClipBlock]
-) -> NDArray[np.int64]:
-    """The rows of consecutive blocks (one per list of `ids_of`) in the order of `names`."""
-    first, rows = 0, dict[str, NDArray[np.int64]]()
-    for ids, block in zip(ids_of, blocks, strict=True):
-        for position, name in enumerate(ids):
+def _joined(names: Sequence[str], blocks: Sequence[ClipBlock]) -> ClipBlock:
+    """Blocks of several stores as one block, in the order of `names`."""
+    first, rows_of = 0, dict[str, NDArray[np.int64]]()
+    for block in blocks:
+        for position, name in enumerate(block.video_ids):
             part = block.rows(position)
-            rows[name] = np.arange(first + part.start, first + part.stop)
+            rows_of[name] = np.arange(first + part.start, first + part.stop)
         first += len(block)
-    return np.concatenate([np.zeros(0, np.int64), *(rows[name] for name in names if name in rows)])
-
-
-def _joined(
-    names: Sequence[str],
-    ids_of: Sequence[Sequence[str]],
-    blocks: Sequence[ClipBlock],
-    order: NDArray[np.int64],
-) -> ClipBlock:
-    """Blocks of several stores as one block, with the clips in `order`, that of `names`."""
-    counts = {
-        name: int(block.offsets[at + 1] - block.offsets[at])
-        for ids, block in zip(ids_of, blocks, strict=True)
-        for at, name in enumerate(ids)
-    }
+    nothing = np.zeros(0, np.int64)
+    rows = [rows_of.get(name, nothing) for name in names]
+    order: NDArray[np.int64] = np.concatenate([nothing, *rows])
     texts = [text for block in blocks for text in block.text]
 
     def column(name: str) -> NDArray[Any]:
@@ -483,7 +440,7 @@ def _joined(
 
     return ClipBlock(
         list(names),
-        np.concatenate([[0], np.cumsum([counts.get(name, 0) for name in names])]).astype(np.int64),
+        np.concatenate([[0], np.cumsum([*map(len, rows)])]).astype(np.int64),
         column("index"),
         column("start"),
         column("end"),
@@ -491,14 +448,4 @@ def _joined(
         column("vectors"),
         extra("box", (4,)),
         extra("recognised", ()),
-    )
-
-
-def _summed(stats: Sequence[StreamStats], hidden: int) -> StreamStats:
-    return StreamStats(
-        sum(each.clips for each in stats) - hidden,
-        sum(each.fragments for each in stats),
-        sum(each.unindexed for each in stats),
-        any(each.vector_index for each in stats),
-        min((each.recall for each in stats if each.recall is not None), default=None),
     )

@@ -30,7 +30,7 @@ from whenabouts.index import lock as locks
 from whenabouts.index.conditional_put import check_conditional_put
 from whenabouts.index.effort import with_effort
 from whenabouts.index.handle import ERASING, Erasing, SideTable
-from whenabouts.index.lance import LANCE_ERRORS, folder_of, is_remote, open_table, speaking
+from whenabouts.index.lance import LANCE_ERRORS, folder_of, is_remote, speaking
 from whenabouts.index.ledger import LedgerState
 from whenabouts.index.lookup import among, extra_columns
 from whenabouts.index.parts import index_parts
@@ -84,10 +84,7 @@ class Store(Reads):
         """This store. `SideBySide` returns the one of its stores that has the video."""
         return self
 
-    def _describe(self, key: str, value: Mapping[str, Any]) -> None:
-        self._describe_all({key: value})
-
-    def _describe_all(self, values: Mapping[str, Mapping[str, Any]]) -> None:
+    def _describe(self, values: Mapping[str, Mapping[str, Any]]) -> None:
         """Store entries of the description (table `corpus`) in one commit; each replaces that of its key."""
         import pyarrow as pa
 
@@ -106,7 +103,7 @@ class Store(Reads):
     def put_fact(self, key: str, value: Mapping[str, Any]) -> None:
         """Store a fact (a small JSON object) in the corpus; it replaces an earlier one with this key."""
         with self.writing(), speaking(self.place, "write"):
-            self._describe(f"fact:{key}", value)
+            self._describe({f"fact:{key}": value})
 
     def keep_fact(self, key: str, value: Mapping[str, Any]) -> None:
         """Store a measurement as a fact. `SideBySide` keeps it in memory instead."""
@@ -120,13 +117,15 @@ class Store(Reads):
     def add_side(self, side: SideTable, schema: Any) -> None:
         """Create an empty table beside the clips; `schema` (Arrow) must have a column `video_id`."""
         with self.writing(), speaking(self.place, f"add table {side.name}"):
-            self._db.drop_table(side.name, ignore_missing=True)  # a crash may have left it undeclared
-            table = self._db.create_table(side.name, schema=schema)
-            index_ids(table)
-            if "kind" in table.schema.names:
-                index_kinds(table)
-            self._tables[side.name] = table
-            self._describe(f"table:{side.name}", asdict(side))
+            self._create_table(side.name, schema)
+            self._describe({f"table:{side.name}": asdict(side)})
+
+    def _create_table(self, name: str, schema: Any) -> None:
+        self._db.drop_table(name, ignore_missing=True)  # a crash may have left it undeclared
+        table = self._tables[name] = self._db.create_table(name, schema=schema)
+        index_ids(table)
+        if "kind" in table.schema.names:
+            index_kinds(table)
 
     def remove_sides(self, names: Sequence[str]) -> None:
         """Drop the tables beside the clips that have these names."""
@@ -150,7 +149,7 @@ class Store(Reads):
         """Create a stream, or replace the description of an existing one.
 
         A stream without vectors (dimension 0) gets a vector column with its first encoder. If it has vectors,
-        another fingerprint raises `EncoderMismatch`; call `remove_stream` first.
+        another fingerprint raises `EncoderMismatch`; erase the stream first.
         """
         if self._streams.get(info.name) == info:
             return
@@ -161,28 +160,14 @@ class Store(Reads):
             elif present is not None and info.dimension:
                 self._add_vectors(info)
             elif present is None:
-                self._create_clips(info)
-            self._describe(f"stream:{info.name}", asdict(replace(info, settings=dict(info.settings))))
-
-    def _create_clips(self, info: StreamInfo) -> None:
-        name = f"clips_{info.name}"
-        table = open_table(self._db, name)  # a crash may have left it undeclared
-        if table is not None:
-            self._db.drop_table(name)
-        table = self._db.create_table(name, schema=clips_schema(info.dimension))
-        index_ids(table)
-        self._tables[name] = table
+                self._create_table(f"clips_{info.name}", clips_schema(info.dimension))
+            self._describe({f"stream:{info.name}": asdict(replace(info, settings=dict(info.settings)))})
 
     def _add_vectors(self, info: StreamInfo) -> None:
         table = self._clips(info.name)
         if "vector" in table.schema.names:  # left by a crash before the encoder was declared
             table.drop_columns(["vector"])
-        table.add_columns(_schema_of(vector_field(info.dimension)))
-
-    def remove_stream(self, name: str) -> None:
-        """Drop a stream with all its clips. Raises UsageError if there is no such stream."""
-        self.stream(name)
-        self.erase({}, dropped=[name])
+        table.add_columns(vector_field(info.dimension))
 
     def erase(
         self,
@@ -211,7 +196,7 @@ class Store(Reads):
             answer = count if answer is None else answer
             mark = asdict(Erasing(_digest(command), answer, erased, list(videos), list(dropped)))
             changed = {ERASING: mark, **{f"{_REWRITING}{stream}": {} for stream in labels}, **(facts or {})}
-            self._describe_all({f"fact:{key}": value for key, value in changed.items()})
+            self._describe({f"fact:{key}": value for key, value in changed.items()})
             self._finish_erasing()
         return count
 
@@ -220,7 +205,7 @@ class Store(Reads):
         with self.writing(), speaking(self.place, "write"):
             marks: dict[str, Any] = {f"fact:{_REWRITING}{stream}": {} for stream in streams}
             if marks:
-                self._describe_all(marks)
+                self._describe(marks)
 
     def finished_erasing(self, command: str) -> Any:
         """The `answer` of the `erase` by `command` that crashed and that this `writing` finished, or None."""
@@ -230,13 +215,13 @@ class Store(Reads):
     def _finish_erasing(self) -> Erasing | None:
         """Erase all that is marked, then the marks; returns the mark of `erase`. Any step may be repeated."""
         mark, rewriting = self.erasing, self.facts(_REWRITING)
-        for stream in mark.dropped if mark else ():
-            self._drop_stream(stream)
-        if mark and mark.videos:
+        if mark is not None:
+            for stream in mark.dropped:
+                self._drop_stream(stream)
             self.remove_videos(mark.videos)
-        for stream, texts in mark.labels.items() if mark else ():
-            if stream in self._streams:
-                self._clips(stream).delete(among("text", texts))
+            for stream, texts in mark.labels.items():
+                if stream in self._streams:
+                    self._clips(stream).delete(among("text", texts))
         for stream in (key.removeprefix(_REWRITING) for key in rewriting):
             if stream in self._streams:
                 rewrite(self._clips(stream), self.place)
@@ -248,7 +233,7 @@ class Store(Reads):
             self._forget(f"fact:{key}" for key in rewriting)
         if mark is not None:
             # The mark may hold people's names: empty it, delete older versions of the table, then the mark.
-            self._describe(f"fact:{ERASING}", {"command": mark.command, "answer": mark.answer})
+            self._describe({f"fact:{ERASING}": {"command": mark.command, "answer": mark.answer}})
             tidy(self._description, self.place)
             self._forget([f"fact:{ERASING}"])
         return mark
@@ -369,7 +354,7 @@ class Store(Reads):
     def _add_clips(self, name: str, rows: Any) -> None:
         table = self._clips(name)
         for column in set(extra_columns(rows)) - set(extra_columns(table)):
-            table.add_columns(_schema_of(extra_field(column)))
+            table.add_columns(extra_field(column))
         table.add(rows, on_bad_vectors="null")
         if any(rows["context"].to_pylist()):
             self._index_text(name)
@@ -407,7 +392,7 @@ class Store(Reads):
         if records:
             table, rows = self._table("videos"), ledger_rows(records)
             for name in set(rows.schema.names) - set(table.schema.names):
-                table.add_columns(_schema_of(rows.schema.field(name)))
+                table.add_columns(rows.schema.field(name))
             _upsert(table, "video_id", rows)
 
     def _check_lease(self) -> None:
@@ -438,7 +423,7 @@ class Store(Reads):
         """
         with self.writing(), speaking(self.place, "measure the vector index"):
             index = with_effort(self._clips(stream), self._indices[stream], queries)
-            self._describe(f"index:{stream}", asdict(index))
+            self._describe({f"index:{stream}": asdict(index)})
 
     def _optimize_if_due(self, due: Schedule) -> None:
         for stream, info in self._streams.items():
@@ -460,7 +445,7 @@ class Store(Reads):
         trained = index_vectors(table, self._indices.get(index), vectors) if vectors else None
         tidy(table, self.place)
         if trained is not None:
-            self._describe(f"index:{index}", asdict(trained))
+            self._describe({f"index:{index}": asdict(trained)})
         _log.info("%s: table %s optimized in %.1f s", self.place, name, time.monotonic() - started)
 
 
@@ -471,12 +456,6 @@ def _upsert(table: Any, key: str, rows: Any) -> None:
 def _digest(command: str) -> str:
     """A hash of a command; the command itself may contain people's names."""
     return hashlib.blake2b(command.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-
-
-def _schema_of(field: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.schema([field])
 
 
 def without_file(record: VideoRecord) -> VideoRecord:

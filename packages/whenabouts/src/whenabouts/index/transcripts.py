@@ -25,6 +25,7 @@ _TABLE = "transcripts"
 _MOST_FRAGMENTS = 64
 # Prefixes in the column `model`: of a track's source, and of a model that has only begun a file.
 _TRACK, _PART = "track:", "part:"
+_OF_TRACKS = f"model LIKE '{_TRACK}%'"
 # Separates a model's name from the sound track that it heard.
 _SOUND = "#sound:"
 
@@ -46,27 +47,19 @@ class Transcripts:
 
     def find(self, content_hash: str, model: str = "", sound_track: str = "") -> CueTrack | None:
         """The transcript that `model` ("": the latest) made of this content's `sound_track`, or None."""
-        if self._table() is None:
-            return None
-        rows = [row for row in self._rows(content_hash) if not row["model"].startswith((_TRACK, _PART))]
+        rows = [row for row in self._of(content_hash) if not row["model"].startswith((_TRACK, _PART))]
         rows = [row for row in rows if row["model"].partition(_SOUND)[2] == sound_track]
         rows = [row for row in rows if not model or row["model"] == heard_by(model, sound_track)]
         return _track_of(max(rows, key=lambda row: row["made_at"])) if rows else None
 
     def tracks(self, content_hash: str) -> list[CueTrack]:
         """The subtitle tracks of a video that has several, in the order of their files and streams."""
-        if self._table() is None:
-            return []
-        rows = [row for row in self._rows(content_hash) if row["model"].startswith(_TRACK)]
+        rows = [row for row in self._of(content_hash) if row["model"].startswith(_TRACK)]
         return [_track_of(row) for row in sorted(rows, key=lambda row: str(row["source"]))]
 
     def languages_of_tracks(self) -> dict[str, dict[str, str]]:
         """For each content with several subtitle tracks, their languages by source ("": unnamed)."""
-        if self._table() is None:
-            return {}
-        with speaking(self._place, "read transcripts"):
-            rows = self._table().search().where(f"model LIKE '{_TRACK}%'")
-            kept = rows.select(["content_hash", "source", "language"]).limit(None).to_arrow().to_pylist()
+        kept = self._rows(_OF_TRACKS, ["content_hash", "source", "language"])
         tracks: dict[str, dict[str, str]] = {}
         for row in sorted(kept, key=lambda row: str(row["source"])):
             tracks.setdefault(row["content_hash"], {})[row["source"]] = row["language"] or ""
@@ -75,19 +68,19 @@ class Transcripts:
     def _tracked(self) -> set[str]:
         """Content hashes with stored subtitle tracks; cached, because only the lock's holder writes."""
         if self._with_tracks is None:
-            self._with_tracks = set()
-            if self._table() is not None:
-                with speaking(self._place, "read transcripts"):
-                    rows = self._table().search().where(f"model LIKE '{_TRACK}%'").select(["content_hash"])
-                    self._with_tracks = set(rows.limit(None).to_arrow()["content_hash"].to_pylist())
+            self._with_tracks = {row["content_hash"] for row in self._rows(_OF_TRACKS, ["content_hash"])}
         return self._with_tracks
 
-    def _rows(self, content_hash: str) -> list[dict[str, Any]]:
-        condition = f"content_hash = {literal(content_hash)}"
+    def _of(self, content_hash: str) -> list[dict[str, Any]]:
+        return self._rows(f"content_hash = {literal(content_hash)}")
+
+    def _rows(self, condition: str, columns: list[str] | None = None) -> list[dict[str, Any]]:
+        """The rows that fulfil an SQL condition, or columns of them; none if there is no table yet."""
+        if self._table() is None:
+            return []
         with speaking(self._place, "read transcripts"):
-            rows: list[dict[str, Any]] = (
-                self._table().search().where(condition).limit(None).to_arrow().to_pylist()
-            )
+            query = self._table().search().where(condition).limit(None)
+            rows: list[dict[str, Any]] = (query.select(columns) if columns else query).to_arrow().to_pylist()
         return rows
 
     def keep(self, content_hash: str, model: str, track: CueTrack) -> None:
@@ -104,9 +97,7 @@ class Transcripts:
 
     def part(self, content_hash: str, model: str) -> PartialTranscript | None:
         """The partial transcript of an interrupted recognition, or None."""
-        if self._table() is None:
-            return None
-        rows = [row for row in self._rows(content_hash) if row["model"] == _PART + model]
+        rows = [row for row in self._of(content_hash) if row["model"] == _PART + model]
         if not rows:
             return None
         track = _track_of(rows[0])
@@ -116,7 +107,7 @@ class Transcripts:
     def keep_tracks(self, content_hash: str, tracks: Sequence[CueTrack]) -> None:
         """Store the subtitle tracks of a video in place of its earlier ones."""
         if content_hash in self._tracked():
-            condition = f"content_hash = {literal(content_hash)} AND model LIKE '{_TRACK}%'"
+            condition = f"content_hash = {literal(content_hash)} AND {_OF_TRACKS}"
             with speaking(self._place, "write transcripts"), uninterrupted():
                 self._table().delete(condition)
             self._tracked().discard(content_hash)
@@ -141,7 +132,7 @@ class Transcripts:
             with speaking(self._place, "remove transcripts"), uninterrupted():
                 self._table().delete(among("content_hash", hashes))
                 # Removed transcripts must not stay readable in old versions of the table.
-                self._tidy()
+                tidy(self._table(), self._place)
 
     def tidy(self) -> None:
         """Merge the table's fragments, once there are many."""
@@ -149,10 +140,7 @@ class Transcripts:
             return
         with speaking(self._place, "optimize transcripts"):
             if self._table().stats()["fragment_stats"]["num_fragments"] >= _MOST_FRAGMENTS:
-                self._tidy()
-
-    def _tidy(self) -> None:
-        tidy(self._table(), self._place)
+                tidy(self._table(), self._place)
 
     def _database(self) -> Any:
         if self._db is None:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.index.lookup import JOINED_WEIGHT, Narrowing, matching, words_searched
+from whenabouts.index.lookup import JOINED_WEIGHT, Narrowing, best_places, matching, words_searched
 from whenabouts.index.stemming import as_indexed, has_stems
 
 _K1, _B = 1.2, 0.75
@@ -74,14 +74,14 @@ class TableWords:
         columns = ["context", "video_id"] if hidden else ["context"]
         contexts = table.search().where("context != ''").limit(None).select(columns).to_arrow()
         texts = contexts["context"].to_pylist()
-        lengths = [length for text in texts if (length := _length(text))]
+        lengths = [length for text in texts if (length := len(_words(text)))]
         if not hidden:
             return cls(table, len(lengths), sum(lengths))
         names = contexts["video_id"].to_pylist()
         doubles = [
-            [*map(term_of, _words(text))]
+            [*map(term_of, words)]
             for text, name in zip(texts, names, strict=True)
-            if name in hidden and _length(text)
+            if name in hidden and (words := _words(text))
         ]
         counts = Counter(term for terms in doubles for term in set(terms))
         return cls(table, len(lengths), sum(lengths), len(doubles), sum(map(len, doubles)), counts)
@@ -135,7 +135,7 @@ class UnitedWords:
             for table, narrowing in zip(self.tables, narrowings, strict=True)
         ]
         every = np.concatenate([score for _, score in scored])
-        least = np.partition(every, len(every) - k)[len(every) - k] if len(every) > k else -math.inf
+        least = np.partition(every, -k)[-k] if len(every) > k else -math.inf
         return [(rows[score >= least], score[score >= least]) for rows, score in scored]
 
     def _of_table(
@@ -160,9 +160,7 @@ class UnitedWords:
         while True:
             rows, local = matching(table_words.table, list(counts), deep, narrowing) if change else _nothing()
             score = _scores(table_words.terms_at(rows), weights, mean) if len(rows) else local
-            if len(rows) < deep:
-                return rows, score
-            if np.partition(score, len(score) - k)[len(score) - k] >= change * local.min():
+            if len(rows) < deep or np.partition(score, -k)[-k] >= change * local.min():
                 return rows, score
             deep *= _WIDER
 
@@ -249,11 +247,7 @@ class WordsByLanguage:
     def _first(self, score: NDArray[np.float64], own: NDArray[np.bool_], k: int) -> NDArray[np.int64]:
         """The places of the best `k` matching clips of `own`, with ties of the last."""
         places = np.flatnonzero(own & (score > 0))
-        if len(places) <= k:
-            return places
-        least = np.partition(score[places], len(places) - k)[len(places) - k]
-        kept: NDArray[np.int64] = places[score[places] >= least]
-        return kept
+        return places[best_places(score[places], k)]
 
     def _times(self, word: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The places of the clips with a word, and how often it occurs in each, computed from BM25 scores."""
@@ -299,10 +293,6 @@ def _lengths(clips: Any) -> NDArray[np.float64]:
 
 def _nothing() -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
     return np.zeros(0, np.uint64), np.zeros(0, np.float32)
-
-
-def _length(context: str) -> int:
-    return len(_words(context))
 
 
 def _rarity(clips: int, having: int) -> float:

@@ -206,10 +206,6 @@ class ReaderPool:
             worker.stop()
         self._workers = []
 
-    @property
-    def processes(self) -> list[subprocess.Popen[bytes]]:
-        return [worker.process for worker in self._workers]
-
     def _start(self) -> _Worker:
         ours, theirs = multiprocessing.Pipe()
         descriptor = theirs.fileno()

@@ -13,6 +13,7 @@ import contextlib
 import errno
 import fnmatch
 import hashlib
+import importlib.util
 import json
 import os
 import re
@@ -70,6 +71,12 @@ class ModelCard:
     purpose: str
     packages: tuple[str, ...] = ()
     alias: str = ""
+
+
+def package_folders(module: str) -> list[Path]:
+    """Where an installed package lies. It is not imported, because it may import anything."""
+    spec = importlib.util.find_spec(module)
+    return [Path(place) for place in spec.submodule_search_locations or ()] if spec else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -485,7 +492,8 @@ def _first_line(error: Exception) -> str:
 
 
 _guard = threading.Lock()
-_guarded = 0
+_before: list[bool] = []
+"""HF_HUB_OFFLINE as each block that runs found it: set, except by the first."""
 
 
 @contextmanager
@@ -493,19 +501,11 @@ def nothing_downloaded() -> Iterator[None]:
     """Keep libraries from using the hub while a model is opened, in all threads."""
     from huggingface_hub import constants
 
-    global _guarded
     with _guard:
-        if _guarded == 0:
-            _before.append(constants.HF_HUB_OFFLINE)
-            constants.HF_HUB_OFFLINE = True
-        _guarded += 1
+        _before.append(constants.HF_HUB_OFFLINE)
+        constants.HF_HUB_OFFLINE = True
     try:
         yield
     finally:
         with _guard:
-            _guarded -= 1
-            if _guarded == 0:
-                constants.HF_HUB_OFFLINE = _before.pop()
-
-
-_before: list[bool] = []
+            constants.HF_HUB_OFFLINE = _before.pop()

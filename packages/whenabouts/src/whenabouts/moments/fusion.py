@@ -78,13 +78,7 @@ def measure_scale(cosines: ArrayLike) -> Scale:
     return Scale(float(values.mean()), spread if spread > 1e-6 else 1.0)
 
 
-def fuse(
-    cosine: ArrayLike | None,
-    bm25: ArrayLike | None,
-    scale: Scale | None = None,
-    *,
-    weight: float = COSINE_WEIGHT,
-) -> Floats:
+def fuse(cosine: ArrayLike | None, bm25: ArrayLike | None, scale: Scale | None = None) -> Floats:
     """The fused score of N clips, (N,) float64: higher is better, 0 is no evidence.
 
     - `cosine` (N,): of the query with each clip, None without vectors.
@@ -104,7 +98,7 @@ def fuse(
     if not semantic.size:
         return semantic.copy()
     scale = scale or measure_scale(semantic)
-    raised = weight * (semantic - scale.level) / scale.spread
+    raised = COSINE_WEIGHT * (semantic - scale.level) / scale.spread
     return raised if lexical is None else lexical + raised
 
 

@@ -48,23 +48,18 @@ def maximal_segments(values: Floats, opens: Flags) -> Segments:
     if not len(values):
         return Segments(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
     runs = _runs_of(values, opens)
-    first, last, gain = [], [], []
+    parts = []
     while True:
         removable = _removable(runs)
-        if not removable.any():
-            break
+        is_last = not removable.any()
         ends = np.append(runs.first[1:], len(values)) - 1
         # A positive run that is joined may still be a segment: `_outermost` drops it inside a larger one.
-        candidates = removable & runs.positive
-        first.append(runs.first[candidates])
-        last.append(ends[candidates])
-        gain.append(runs.total[candidates])
+        candidates = runs.positive & (removable | is_last)
+        parts.append((runs.first[candidates], ends[candidates], runs.total[candidates]))
+        if is_last:
+            first, last, gain = (np.concatenate(column) for column in zip(*parts, strict=True))
+            return _outermost(Segments(first, last, gain))
         runs = _merged(runs, removable)
-    ends = np.append(runs.first[1:], len(values)) - 1
-    first.append(runs.first[runs.positive])
-    last.append(ends[runs.positive])
-    gain.append(runs.total[runs.positive])
-    return _outermost(Segments(np.concatenate(first), np.concatenate(last), np.concatenate(gain)))
 
 
 def _runs_of(values: Floats, opens: Flags) -> _Runs:

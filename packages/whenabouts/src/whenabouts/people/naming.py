@@ -213,8 +213,7 @@ class People:
     def undo(self) -> str:
         """Undo the last change of names; returns its description. Raises NothingToUndo."""
         with self._store.writing():
-            fact = dict(self._store.fact(_FACT) or {})
-            changes = list(fact.get("changes", []))
+            changes = self._changes()
             if not changes:
                 raise NothingToUndo(
                     "there is nothing to undo: no name was changed, or somebody was forgotten since"
@@ -222,12 +221,8 @@ class People:
             last = changes.pop()
             names = self._names()
             for stream, before in last["before"].items():
-                of_stream = names.setdefault(stream, {})
-                for label, name in before.items():
-                    if name is None:
-                        of_stream.pop(label, None)
-                    else:
-                        of_stream[label] = name
+                restored = {**names.get(stream, {}), **before}
+                names[stream] = {label: name for label, name in restored.items() if name is not None}
             self._store.put_fact(_FACT, {"names": names, "changes": changes})
         return str(last["what"])
 
@@ -286,22 +281,20 @@ class People:
         """Change the names under the writer's lock, so that `undo` can restore them."""
         with self._store.writing():
             names, before = self._names(), self._names()
+            replaced: dict[str, dict[str, str | None]] = {}
             count = change(names)
-            self._keep(names, before, what)
+            for stream, of_stream in names.items():
+                old = before.get(stream, {})
+                labels = [label for label in {*of_stream, *old} if of_stream.get(label) != old.get(label)]
+                if labels:
+                    replaced[stream] = {label: old.get(label) for label in labels}
+            changes = [*self._changes(), {"what": what, "before": replaced}]
+            self._store.put_fact(_FACT, {"names": names, "changes": changes[-_KEPT_CHANGES:]})
         return count
 
-    def _keep(self, names: Names, before: Names, what: str) -> None:
-        changed = {
-            stream: {
-                label: before.get(stream, {}).get(label)
-                for label in {*of_stream, *before.get(stream, {})}
-                if of_stream.get(label) != before.get(stream, {}).get(label)
-            }
-            for stream, of_stream in names.items()
-        }
-        changes = [*(self._store.fact(_FACT) or {}).get("changes", [])]
-        changes.append({"what": what, "before": {stream: some for stream, some in changed.items() if some}})
-        self._store.put_fact(_FACT, {"names": names, "changes": changes[-_KEPT_CHANGES:]})
+    def _changes(self) -> list[dict[str, Any]]:
+        """The changes of names that can be undone, oldest first."""
+        return list((self._store.fact(_FACT) or {}).get("changes", []))
 
     # Linking -------------------------------------------------------------------------------------
 
@@ -318,8 +311,7 @@ class People:
                 if self._store.stream(stream).dimension:
                     joined += self._link(stream, names.setdefault(stream, {}))
             if joined:
-                changes = [*(self._store.fact(_FACT) or {}).get("changes", [])]
-                self._store.put_fact(_FACT, {"names": names, "changes": changes})
+                self._store.put_fact(_FACT, {"names": names, "changes": self._changes()})
         return joined
 
     def _link(self, stream: str, names: dict[str, str]) -> int:
@@ -335,11 +327,10 @@ def _how_to_know() -> str:
     return " or ".join(stream.remedy for stream in all_streams().values() if stream.filter_key)
 
 
-def _rename(names: Names, people: Iterable[Person], name: str) -> int:
-    streams: Sequence[Person] = list(people)
-    for person in streams:
+def _rename(names: Names, people: Sequence[Person], name: str) -> int:
+    for person in people:
         names.setdefault(person.stream, {}).update(dict.fromkeys(person.labels, name))
-    return len(streams)
+    return len(people)
 
 
 def checked_name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Step 6 of a search: complete the answer with evidence, paths, notes and coverage.
+"""Step 5: complete the answer with evidence, paths, notes and coverage.
 
 A clip's score counts its meaning and the words of the minute around it, so the clip with the highest score
 may lack the line that the user looks for. The clip to show is chosen by score and by the query's words.
@@ -95,14 +95,14 @@ def _snippets_of(
     answer: StreamAnswer, pieces: Sequence[tuple[str, Evidence]], weights: Weights
 ) -> list[Evidence]:
     """For each (video id, evidence), the evidence of the clip of `best_clip`, cut by `from_answer`."""
-    moments, block, chosen = answer.moments, answer.block, list[tuple[int, int]]()
+    moments, block, rows = answer.moments, answer.block, list[int]()
     for video_id, piece in pieces:
         video = block.video_ids.index(video_id)
         inside = (moments.video == video) & (moments.start <= piece.start) & (piece.end <= moments.end)
-        row, offset = int(np.flatnonzero(inside)[0]), int(block.offsets[video])
-        clips = slice(offset + int(moments.first_clip[row]), offset + int(moments.last_clip[row]) + 1)
-        chosen.append((row, clips.start + best_clip(block.text[clips], answer.scores[clips], weights)))
-    shown = answer.evidence_of(chosen)
+        rows.append(int(np.flatnonzero(inside)[0]))
+    clips = [answer.clips(row) for row in rows]
+    best = [some.start + best_clip(block.text[some], answer.scores[some], weights) for some in clips]
+    shown = [answer.evidence(row, clip) for row, clip in zip(rows, best, strict=True)]
     return [replace(piece, text=from_answer(piece.text, weights)) for piece in shown]
 
 

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from whenabouts.confidence.common_words import is_term
 from whenabouts.confidence.probability import MOST_LEAD, NAME_RARITY, Features, Probability
@@ -215,9 +216,14 @@ def _nearer(hits: ClipHits | None, scored: ScoredMoment) -> int:
     """How many of the nearest clips come before the first that overlaps a moment."""
     if hits is None:
         return 0
-    in_video = np.array(hits.video_ids) == scored.moment.video_id
-    inside = in_video & (hits.start < scored.moment.end) & (hits.end > scored.moment.start)
+    inside = hits_inside(hits, scored.moment)
     return int(np.argmax(inside)) if inside.any() else len(hits)
+
+
+def hits_inside(hits: ClipHits, moment: Moment) -> NDArray[np.bool_]:
+    """(n,) which hits overlap a moment."""
+    in_video = np.array([video_id == moment.video_id for video_id in hits.video_ids], np.bool_)
+    return in_video & (hits.start < moment.end) & (hits.end > moment.start)
 
 
 def _words_near(

@@ -14,10 +14,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,6 @@ from whenabouts.types import UsageError
 from whenabouts.video.files import folded_name
 
 Sort = Literal["id", "name", "date", "length", "added"]
-SORTS: tuple[Sort, ...] = get_args(Sort)
 FOLDER, STREAM, STATE, CORPUS = "video.folder", "video.stream", "video.state", "video.corpus"
 FACTS = frozenset({FOLDER, STREAM, STATE, CORPUS})
 """Keys of conditions besides the metadata: a folder with its subfolders, a stream of the video, one of
@@ -54,18 +53,8 @@ _COLUMNS = (
     *("video_id", "path", "modified_ns", "kind", "state", "streams", "title", "metadata"),
     *("duration", "damage", "indexed_at"),
 )
-_NOT_COUNTED = {
-    *DATE_KEYS,
-    GIVEN_LANGUAGE,
-    SHOTS_BY,
-    SOUND_TRACK,
-    SOUND_TRACKS,
-    "language",
-    "title",
-    "name",
-    "path",
-}
-_NOT_COUNTED |= {"duration", *FACTS}
+_NOT_COUNTED = {*DATE_KEYS, *FACTS, GIVEN_LANGUAGE, SHOTS_BY, SOUND_TRACK, SOUND_TRACKS}
+_NOT_COUNTED |= {"language", "title", "name", "path", "duration"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +77,7 @@ class Facet:
     more: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        values = [
-            {"value": each.value, "title": each.title, "count": each.count, "where": each.where}
-            for each in self.values
-        ]
-        return {"key": self.key, "title": self.title, "values": values, "more": self.more}
+        return {**asdict(self), "values": [asdict(each) for each in self.values]}
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +167,13 @@ class Library:
         facets = [
             _facet(CORPUS, "corpus", self._corpus.counts(rows(CORPUS))),
             self._folders(every, filter) if folders else None,
-            _facet(STREAM, "indexed", self._streams.counts(every), _title_of_stream, _order_of_stream),
+            _facet(
+                STREAM,
+                "indexed",
+                self._streams.counts(every),
+                lambda name: stream_named(name).title,
+                _order_of_stream,
+            ),
             _facet("language", "language", languages.counts(rows("language")), name_of),
             _facet(STATE, "state", self._states.counts(rows(STATE)), lambda state: STATES[state]),
             *(_facet(key, key, self._metadata_column(key).counts(rows(key))) for key in self._counted_keys),
@@ -546,10 +537,6 @@ def _shared_folder(folders: Sequence[str]) -> str:
 
 def _is_in(folder: str, above: str) -> bool:
     return folder == above or folder.startswith(f"{above}/")
-
-
-def _title_of_stream(name: str) -> str:
-    return stream_named(name).title
 
 
 def _order_of_stream(name: str) -> tuple[int, str]:

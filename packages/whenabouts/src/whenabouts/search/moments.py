@@ -1,7 +1,8 @@
-"""Step 4: find moments on the curves, as arrays."""
+"""Step 3: score each clip of the candidate videos, by meaning and by words; find moments on these curves."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,15 +15,18 @@ from whenabouts.index.lookup import query_words, says
 from whenabouts.index.records import ClipBlock, ClipHits
 from whenabouts.index.spans import Spans
 from whenabouts.index.store import Store
+from whenabouts.moments.fusion import fuse
 from whenabouts.moments.zero_shot import Moments
-from whenabouts.search.candidates import EVERYWHERE, Allowed
-from whenabouts.search.curves import Curve
+from whenabouts.search.candidates import Allowed, Candidates
 from whenabouts.search.reranking import FEATURES, features_of, learned_reranking, reranked
-from whenabouts.search.understand import EncodedQuery, Understanding
+from whenabouts.search.stored_calibration import MeasuredCorpus
+from whenabouts.search.understand import EncodedQuery, Understanding, clips_inside
 from whenabouts.search.word_units import Rarity
 from whenabouts.types import Evidence, Moment, ScoredMoment
 
 _MOST_TEXT = 600
+# Added to the lowest score, so that no moment extends over excluded clips.
+_NO_ANSWER = -10.0
 
 
 def shortened(words: str) -> str:
@@ -52,15 +56,11 @@ class StreamAnswer:
         video_id = self.block.video_ids[int(moments.video[row])]
         return Moment(video_id, float(moments.start[row]), float(moments.end[row]))
 
-    def all_scored(self) -> list[ScoredMoment]:
-        """All moments of the stream with their evidence, in order."""
-        return [self.scored(row) for row in range(len(self.moments))]
-
     def scored(self, row: int) -> ScoredMoment:
         """A moment with the stream's score and evidence."""
         score = float(self.moments.score[row])
         return ScoredMoment(
-            self.moment(row), score, evidence={self.stream: self.evidence(row)}, text=self.text(row)
+            self.moment(row), score, evidence={self.stream: self.strongest(row)}, text=self.text(row)
         )
 
     def says(self, row: int, words: Collection[str]) -> bool:
@@ -75,16 +75,13 @@ class StreamAnswer:
         near = clips.start + np.flatnonzero((block.start[clips] < high) & (block.end[clips] > low))
         return bool(words) and says(" ".join(block.text[i] for i in near.tolist()), words)
 
-    def evidence(self, row: int) -> Evidence:
+    def strongest(self, row: int) -> Evidence:
         """The moment's strongest clip."""
         clips = self.clips(row)
-        return self._piece(row, clips.start + int(np.argmax(self.scores[clips])))
+        return self.evidence(row, clips.start + int(np.argmax(self.scores[clips])))
 
-    def evidence_of(self, clips: Iterable[tuple[int, int]]) -> list[Evidence]:
-        """Evidence from given clips: (row of the moment, row of the clip in the block) for each."""
-        return [self._piece(row, clip) for row, clip in clips]
-
-    def _piece(self, row: int, best: int) -> Evidence:
+    def evidence(self, row: int, best: int) -> Evidence:
+        """A clip of a moment, by its row in the block."""
         block = self.block
         # A soft border may cut through the clip.
         start = max(float(block.start[best]), float(self.moments.start[row]))
@@ -110,16 +107,18 @@ class StreamAnswer:
 
 
 class Localization:
-    """Finds moments on the curves of one store."""
+    """Compares queries with the clips of one store, and finds moments on the curves."""
 
     def __init__(self, store: Store, understanding: Understanding) -> None:
         self._store, self._understanding = store, understanding
         self._rarity: dict[str, tuple[Any, Rarity]] = {}
 
-    def of_curve(self, curve: Curve, query: EncodedQuery, allowed: Allowed = EVERYWHERE) -> StreamAnswer:
+    def of_candidates(
+        self, candidates: Candidates, query: EncodedQuery, measured: MeasuredCorpus, allowed: Allowed
+    ) -> StreamAnswer:
         """The moments of one stream, after a second look by learned weights (`reranking.py`)."""
-        stream, name = curve.stream, curve.stream.name
-        block, scores, runs = inside(curve.block, curve.scores, allowed.spans)
+        stream, name = candidates.stream, candidates.stream.name
+        block, scores, runs = inside(*self._curve(candidates, query, measured), allowed.spans)
         moments = runs.of_videos(
             stream.moments(runs.block, scores, lambda: self._shots(runs.block.video_ids))
         )
@@ -129,7 +128,24 @@ class Localization:
             moments = reranked(query.text, block, scores, moments, self.rarity([name])[name])
         moments = cut(moments, block, allowed.spans)
         parts = bool(stream.parts_of_words)
-        return StreamAnswer(name, curve.nearest, curve.matched, block, scores, moments, parts)
+        return StreamAnswer(name, candidates.nearest, candidates.matched, block, scores, moments, parts)
+
+    def _curve(
+        self, candidates: Candidates, query: EncodedQuery, measured: MeasuredCorpus
+    ) -> tuple[ClipBlock, NDArray[np.float64]]:
+        """The clips of the candidate videos, and the score (n,) of each with a query."""
+        stream, part, cosine = candidates.stream, query.streams[candidates.stream.name], None
+        if part.vector is None:
+            block = self._store.clips_of(stream.name, candidates.videos, vectors=False)
+        else:
+            # With one thread, because the threads of a matrix product busy-wait for longer than they work.
+            block, cosine = self._store.compared(stream.name, candidates.videos, part.vector)
+        is_textual = part.vector is None or stream.shows_words(block)
+        bm25 = _bm25(block, candidates.matched) if is_textual else None
+        scores = fuse(cosine, bm25, None if part.is_alike else measured.scale_of(block, stream.name))
+        if query.excluded is not None:
+            scores[clips_inside(block, query.excluded)] = scores.min(initial=0.0) + _NO_ANSWER
+        return block, scores
 
     def _shots(self, video_ids: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Shot borders of some videos in seconds (B,), and the offset of each video's in them (V + 1,)."""
@@ -157,6 +173,20 @@ class Localization:
         rarity, moment = self.rarity([answer.stream])[answer.stream], answer.moments.take(np.array([row]))
         features = features_of(query, answer.block, answer.scores, moment, rarity)
         return dict(zip(FEATURES, learned_reranking().added(features)[0].tolist(), strict=True))
+
+
+def _bm25(block: ClipBlock, matched: ClipHits | None) -> NDArray[np.float64]:
+    """The BM25 score of each clip of a block, 0 without a match."""
+    scores = np.zeros(len(block))
+    if matched is None:
+        return scores
+    first = {
+        video_id: int(offset) for video_id, offset in zip(block.video_ids, block.offsets[:-1], strict=True)
+    }
+    owner = np.array([*map(first.get, matched.video_ids, itertools.repeat(-1))], np.int64)
+    inside = owner >= 0
+    scores[owner[inside] + matched.index[inside]] = matched.score[inside]
+    return scores
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from whenabouts.index.lookup import DENSE_SCRIPT, MARKS, WORD
-from whenabouts.search.word_units import folded
+from whenabouts.index.lookup import MARKS, WORD
+from whenabouts.search.word_units import SPACELESS, folded
 
 # Pairs of quotation marks; »…« and „…“ are German. An apostrophe does not count.
 _CLOSED_BY = {
@@ -33,8 +33,6 @@ MARK = re.compile(f"[{''.join(_CLOSED_BY)}]")
 """An opening quotation mark; without one a query has no phrases."""
 # 5" is five inches.
 _INCHES = re.compile(r'(?<=\d)"')
-# Thai, Lao, Burmese and Khmer put no spaces between words.
-_SPACELESS = re.compile(rf"{DENSE_SCRIPT.pattern[:-1]}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
 _JOINED = "\x01"
 _HYPHEN = re.compile(rf"(?<=[^\W_]|[{MARKS}])[-‐‑_\u00ad](?=[^\W_])")
 _WITHOUT_HYPHENS = str.maketrans("", "", "-‐‑_\u00ad")
@@ -103,22 +101,22 @@ def phrase_pattern(phrase: str) -> re.Pattern[str]:
     parts = [re.escape(signs[0])]
     for before, sign, after in zip(signs, signs[1:], f"{signs[2:]} ", strict=False):
         if sign == " ":
-            is_optional = _SPACELESS.match(before) and _SPACELESS.match(after)
+            is_optional = SPACELESS.match(before) and SPACELESS.match(after)
             parts.append("[ -]?" if is_optional else "[ -]")
         elif sign == "-":
             parts.append("[ -]?")
         else:
             if before not in " -":
-                parts.append("[ -]?" if _SPACELESS.match(before) and _SPACELESS.match(sign) else "-?")
+                parts.append("[ -]?" if SPACELESS.match(before) and SPACELESS.match(sign) else "-?")
             parts.append(re.escape(sign))
-    left = "" if _SPACELESS.match(signs[0]) else r"(?<![^ -])"
-    right = "" if _SPACELESS.match(signs[-1]) else r"(?![^ -])"
+    left = "" if SPACELESS.match(signs[0]) else r"(?<![^ -])"
+    right = "" if SPACELESS.match(signs[-1]) else r"(?![^ -])"
     return re.compile(left + "".join(parts) + right)
 
 
 def mentions_of(phrase: str, texts: Sequence[str]) -> list[tuple[int, int]]:
     """First and last of some neighbouring texts (folded) for each mention of a phrase."""
-    words = [word for word in re.split("[ -]", transcript_of(phrase)) if not _SPACELESS.search(word)]
+    words = [word for word in re.split("[ -]", transcript_of(phrase)) if not SPACELESS.search(word)]
     bare = [text.translate(_WITHOUT_HYPHENS) for text in texts]
     rows_of = [[row for row, text in enumerate(bare) if word in text] for word in words]
     # Only texts around the rarest word are matched; most texts have none, which is quick to see.

@@ -19,12 +19,11 @@ from whenabouts.search.moments import StreamAnswer, shortened
 from whenabouts.search.options import MOST_K, MOST_PLACES, SearchOptions
 from whenabouts.search.phrases import ParsedQuery, parsed_query
 from whenabouts.search.places import Place, never_said, places_in
-from whenabouts.search.rank import ranked
+from whenabouts.search.rank import doubt_of, ranked
 from whenabouts.search.reranking import features_of, learned_reranking
 from whenabouts.search.search_result import Places, SearchResult
 from whenabouts.search.searcher import Searcher
 from whenabouts.search.understand import checked_query
-from whenabouts.search.verdict import doubt_of
 from whenabouts.search.word_units import Rarity, units_of
 from whenabouts.streams import stream as stream_named
 from whenabouts.types import Answer, Evidence, ScoredMoment, UsageError, number_of
@@ -133,20 +132,16 @@ def _listed(request: _Request, options: SearchOptions) -> SearchResult:
         _scored(place, 0.0, weights[place.stream]) for place in itertools.islice(in_order, options.count)
     ]
     total = skipped + len(moments) + sum(1 for _ in in_order)
-    places, left = Places(total, skipped), total - skipped - len(moments)
+    seen, notes = skipped + len(moments), list[str]()
     if not total:
-        closest = () if request.query.phrases else ("a search without --all ranks the closest moments",)
-        notes = (*_not_said(request, request.query), *closest)
-        return replace(request.result("no_match", (), *notes), places=places)
-    if not moments:
-        note = f"{number_of(total, 'place')} in all, so there is nothing after the first {options.skip:,}"
-        return replace(request.result("match", (), note), places=places)
-    if left:
-        note = (
-            f"{total:,} places in all; {left:,} more follow (continue with skip {skipped + len(moments):,})"
-        )
-        return replace(request.result("match", moments, note), places=places)
-    return replace(request.result("match", moments), places=places)
+        closest = [] if request.query.phrases else ["a search without --all ranks the closest moments"]
+        notes = [*_not_said(request, request.query), *closest]
+    elif not moments:
+        notes = [f"{number_of(total, 'place')} in all, so there is nothing after the first {options.skip:,}"]
+    elif seen < total:
+        notes = [f"{total:,} places in all; {total - seen:,} more follow (continue with skip {seen:,})"]
+    result = request.result("match" if total else "no_match", moments, *notes)
+    return replace(result, places=Places(total, skipped))
 
 
 def _ranked(request: _Request, options: SearchOptions) -> SearchResult:
@@ -169,9 +164,7 @@ def _ranked(request: _Request, options: SearchOptions) -> SearchResult:
         ):
             (unscored if score is None else scored).append(_scored(place, score or 0.0, weights[name]))
     in_one_order = ranked(scored, searcher.measured.chance, len(answers))
-    probable = searcher.ranking.with_probabilities(
-        query.plain, in_one_order, list(answers.values()), searcher.measured.languages
-    )
+    probable = searcher.ranking.with_probabilities(query.plain, in_one_order, list(answers.values()))
     in_order = list(probable.moments)
     # Places in videos that were not scored come last, by time.
     least = in_order[-1] if in_order else None
@@ -189,7 +182,7 @@ def _ranked(request: _Request, options: SearchOptions) -> SearchResult:
     )
     calibration = searcher.calibration
     interval = searcher.ranking.interval(in_order) if query.other_words and kept else None
-    withheld = searcher.ranking.withheld(in_order, searcher.measured.languages)
+    withheld = searcher.ranking.withheld(in_order)
     doubt = doubt_of(in_order[0].confidence, interval, withheld) if answer == "unsure" else ""
     notes = [calibration.note] if query.other_words and calibration.note else []
     result = request.result(answer, kept[: options.count], *notes)

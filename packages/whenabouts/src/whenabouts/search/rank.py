@@ -1,20 +1,39 @@
-"""Step 5: merge the moments of all streams into one order, with the probability that each is right."""
+"""Step 4: one order of the moments of all streams, the probability that each is right, and the verdict."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from whenabouts.confidence.probability import Chance, Probability, general, surprises
+from whenabouts.confidence.alike import Alike
+from whenabouts.confidence.probability import (
+    FIXED,
+    PROBABLE,
+    Chance,
+    Probability,
+    answer_for,
+    general,
+    stands_out,
+    surprises,
+)
+from whenabouts.index.lookup import query_words
+from whenabouts.index.records import unambiguous
 from whenabouts.index.store import Store
-from whenabouts.search.answer_probability import ProbableMoments, Unsaid, unsaid_in, with_probabilities
+from whenabouts.search.answer_probability import (
+    ProbableMoments,
+    Unsaid,
+    hits_inside,
+    unsaid_in,
+    with_probabilities,
+)
+from whenabouts.search.finder import Finder, RankedMoments
 from whenabouts.search.moments import Localization, StreamAnswer
 from whenabouts.search.query_language import language_apart
 from whenabouts.search.stored_calibration import Calibration
-from whenabouts.types import Moment, ScoredMoment
+from whenabouts.types import Answer, Moment, ScoredMoment
 
 # Moments of different streams with at least this IoU are merged.
 _SAME_MOMENT = 0.5
@@ -22,6 +41,8 @@ _SAME_MOMENT = 0.5
 # surprising, too. Chosen with `benchmarks.drawn_up --choose`, where 1 to 3 find about as much.
 _UNSAID_DISCOUNT = 2.0
 
+UNCALIBRATED = "uncalibrated: how sure an answer is has not been measured here; run `whenabouts calibrate`"
+UNMEASURED_ALIKE = "how often similar moments are those that were meant has not been measured"
 
 ChanceOf = Callable[[str, str], Chance | None]
 """(stream, video id) -> the chance distribution of unrelated sentences there; None if not measured."""
@@ -45,7 +66,6 @@ class Ranking:
         text: str,
         ranked: Sequence[ScoredMoment],
         answers: Sequence[StreamAnswer],
-        languages: Mapping[str, str],
         count: int | None = None,
     ) -> ProbableMoments:
         """The first `count` moments of a query (None: all), best first, with the probability of each.
@@ -55,6 +75,7 @@ class Ranking:
         if not ranked or ranked[0].chance_percentile is None:
             return ProbableMoments(tuple(ranked[:count]))
         names = [answer.stream for answer in answers]
+        languages = self._store.ledger().language_of
         rarity, probability = self._localization.rarity(names), self._probability_for(text, names)
         probable = with_probabilities(text, ranked, answers, rarity, probability, languages, count)
         is_foreign = self._calibration.is_foreign(ranked[0], languages.get(ranked[0].video_id, ""))
@@ -87,11 +108,11 @@ class Ranking:
         clips = sum(measured[name].clips for name in ranked[0].evidence if name in measured)
         return self._probability.interval(ranked[0].confidence, clips)
 
-    def withheld(self, ranked: Sequence[ScoredMoment], languages: Mapping[str, str]) -> str:
+    def withheld(self, ranked: Sequence[ScoredMoment]) -> str:
         """Why the first moment has no confidence; "" if it has one, or the corpus is uncalibrated."""
         if not ranked:
             return ""
-        language = languages.get(ranked[0].moment.video_id, "")
+        language = self._store.ledger().language_of.get(ranked[0].moment.video_id, "")
         groups = (self._calibration.group(name, language) for name in ranked[0].evidence)
         return next((group.withheld for group in groups if group.withheld), "")
 
@@ -103,7 +124,7 @@ def rank(
 
     `chance_of` is for unrelated queries of this kind.
     """
-    moments = (scored for answer in answers for scored in answer.all_scored())
+    moments = [answer.scored(row) for answer in answers for row in range(len(answer.moments))]
     return ranked(moments, chance_of, len(answers), unsaid)
 
 
@@ -198,3 +219,123 @@ def _merged(entries: Iterable[_Entry]) -> list[_Entry]:
 
 def unmeasured(stream: str, video_id: str) -> None:
     """The chance of an example: background scores were measured with text queries, so they do not apply."""
+
+
+# Answers to an example ------------------------------------------------------------------------------
+
+
+def alike_probabilities(
+    ranked: Sequence[ScoredMoment], answers: Sequence[StreamAnswer], curves: Mapping[str, Alike]
+) -> list[ScoredMoment]:
+    """`ranked` (best first) with a probability for each moment of a stream of `curves`, None for others.
+
+    Probabilities never rise from one moment to the next.
+    """
+    by_stream = {answer.stream: answer for answer in answers}
+    least, moments = 1.0, []
+    for scored in ranked:
+        probabilities = [
+            curves[name].of(_cosine(scored, by_stream[name])) for name in scored.evidence if name in curves
+        ]
+        least = min(least, max(probabilities, default=1.0))
+        moments.append(replace(scored, confidence=least if probabilities else None))
+    return moments
+
+
+def _cosine(scored: ScoredMoment, answer: StreamAnswer) -> float:
+    """The largest cosine of the example with a clip of the moment.
+
+    If none of the nearest clips lies in the moment, the last one's cosine stands in as an upper bound.
+    """
+    nearest = answer.nearest
+    if nearest is None or not len(nearest):
+        return -1.0
+    inside = hits_inside(nearest, scored.moment)
+    return float(nearest.score[inside].max() if inside.any() else nearest.score.min())
+
+
+# Verdicts ---------------------------------------------------------------------------------------------
+
+
+def literal_in(query: str, answers: Iterable[StreamAnswer]) -> StreamAnswer | None:
+    """The first stream whose best moment has every word of the query literally."""
+    words = set(query_words(query)[0])
+    return next(
+        (answer for answer in answers if words and len(answer.moments) and answer.says(0, words)), None
+    )
+
+
+def judged_by(ranked: RankedMoments, model: Finder) -> tuple[Answer, str]:
+    """The verdict on a trained system's answer, and the doubt if it is "unsure"."""
+    confidence = ranked.moments[0].confidence if ranked.moments else None
+    thresholds = ranked.thresholds or FIXED
+    answer = answer_for(confidence, has_moments=bool(ranked.moments), thresholds=thresholds)
+    if answer != "unsure":
+        return answer, ""
+    name = unambiguous(model.name)
+    if confidence is None:
+        return answer, f"how sure an answer of {name} is, has not been measured on this corpus"
+    return answer, f"{name} is about as sure of queries that have no answer"
+
+
+def judged(
+    query: str,
+    probable: ProbableMoments,
+    answers: Sequence[StreamAnswer],
+    interval: tuple[float, float] | None,
+    withheld: str,
+) -> tuple[Answer, str]:
+    """The verdict on an answer, and the doubt if it is "unsure".
+
+    If a stream's best moment has every word of the query literally, "no match" would mislead. So it would if
+    hardly any unrelated sentence scores as high, or if the sentence model does not know the language, so that
+    nothing was compared by meaning.
+    """
+    ranked = probable.moments
+    confidence = ranked[0].confidence if ranked else None
+    literal = literal_in(query, answers)
+    answer = answer_for(
+        confidence,
+        has_moments=bool(ranked),
+        never_no_match=literal is not None
+        or probable.is_foreign
+        or bool(ranked and stands_out(ranked[0].chance_percentile)),
+        is_name=probable.is_name,
+        in_five=probable.in_five,
+        thresholds=PROBABLE,
+    )
+    if answer != "unsure":
+        return answer, ""
+    doubt = doubt_of(confidence, interval, withheld)
+    if literal is not None and confidence is not None and confidence < PROBABLE.match_at:
+        return answer, f"{_doubt_of_literal(literal, set(query_words(query)[0]))}; {doubt}"
+    return answer, doubt
+
+
+def judged_alike(ranked: Sequence[ScoredMoment]) -> tuple[Answer, str]:
+    """The verdict on an answer to an example (does the first moment show the same video?) and the doubt."""
+    confidence = ranked[0].confidence if ranked else None
+    answer = answer_for(confidence, has_moments=bool(ranked), thresholds=PROBABLE)
+    if confidence is None:
+        return answer, UNMEASURED_ALIKE
+    share = round(100 * confidence)
+    why = f"frames this similar come from the same video in {share} of 100 cases"
+    return answer, why if answer == "unsure" else ""
+
+
+def doubt_of(confidence: float | None, interval: tuple[float, float] | None, withheld: str) -> str:
+    """Why an answer is "unsure"."""
+    if confidence is None or interval is None:
+        return withheld or UNCALIBRATED
+    low, high = (round(100 * bound) for bound in interval)
+    return f"an answer like this is right in {round(100 * confidence)} of 100 cases ({low} to {high})"
+
+
+def _doubt_of_literal(answer: StreamAnswer, words: Collection[str]) -> str:
+    """The doubt if the best moment has all the words, but they prove little."""
+    looked_at = len(answer.moments)
+    places = sum(answer.says(row, words) for row in range(looked_at))
+    count = f"its words are all said in {places} of the {looked_at} places looked at"
+    if places > max(2, looked_at / 2):
+        return f"{count}, too often to tell places apart"
+    return count

@@ -105,14 +105,7 @@ def learned_reranking() -> Reranking:
     return Reranking.from_json(value)
 
 
-def reranked(
-    query: str,
-    block: ClipBlock,
-    scores: Floats,
-    moments: Moments,
-    rarity: Rarity,
-    reranking: Reranking | None = None,
-) -> Moments:
+def reranked(query: str, block: ClipBlock, scores: Floats, moments: Moments, rarity: Rarity) -> Moments:
     """The moments, ordered by their scores plus the points of their features; ties keep their order.
 
     `scores` (n,) is the curve over the clips of `block` on which the moments were found.
@@ -120,8 +113,7 @@ def reranked(
     if not len(moments):
         return moments
     features = features_of(query, block, scores, moments, rarity)
-    added = (reranking or learned_reranking()).added(features).sum(axis=1)
-    raised = replace(moments, score=moments.score + added)
+    raised = replace(moments, score=moments.score + learned_reranking().added(features).sum(axis=1))
     return raised.take(np.argsort(-raised.score, kind="stable"))
 
 

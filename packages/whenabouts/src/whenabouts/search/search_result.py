@@ -1,19 +1,24 @@
-"""The answer to one query, as every caller gets it."""
+"""The answer to one query, as every caller gets it: moments, table, JSON, and HTML in a notebook."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from html import escape
 from typing import TYPE_CHECKING, Any, overload
 from urllib.parse import quote_from_bytes
 
 from whenabouts.confidence.probability import PROBABLE
 from whenabouts.index.records import VideoRecord, unambiguous
 from whenabouts.search.coverage import Coverage
-from whenabouts.search.notebook import html_of
 from whenabouts.search.questions import Rule
 from whenabouts.streams import stream as stream_named
-from whenabouts.types import Answer, Moment, ScoredMoment, UsageError
+from whenabouts.times import format_time
+from whenabouts.types import Answer, Evidence, Moment, ScoredMoment, UsageError, WhenaboutsError
+from whenabouts.video.objects import source_path
+from whenabouts.video.thumbnails import thumbnail
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,6 +29,9 @@ STANDS_HERE, PROBABLY, MAYBE, UNLIKELY = "said here", "probably here", "maybe", 
 NOTHING = "nothing like it"
 # With a positive word, a lower probability than this would contradict it.
 _LEAST_BESIDE_YES = 0.5
+# A picture takes a fraction of a second, and 10 kB in the notebook's file.
+_MOST_ROWS = 20
+_PIXELS_WIDE = 192
 
 
 def word_of(answer: Answer, scored: ScoredMoment, *, is_first: bool) -> str:
@@ -186,7 +194,7 @@ class SearchResult:
         return self.moments[rank]
 
     def _repr_html_(self) -> str:
-        return html_of(self)
+        return _html_of(self)
 
     def instant(self, scored: ScoredMoment) -> float:
         """The second of a moment to show as a picture: the middle of what was seen, else of the whole.
@@ -216,7 +224,7 @@ class SearchResult:
             ) from error
 
     def _row(self, rank: int, scored: ScoredMoment) -> dict[str, Any]:
-        row = self._moment(rank, scored)
+        row = self.moment_json(rank, scored)
         return {**row, "title": unambiguous(scored.title), "streams": list(scored.evidence)}
 
     @property
@@ -269,7 +277,7 @@ class SearchResult:
             "answer": self.answer,
             "word": self.word,
             "confidence_interval": None if self.interval is None else list(self.interval),
-            "moments": [self._moment(rank, scored) for rank, scored in self.numbered],
+            "moments": [self.moment_json(rank, scored) for rank, scored in self.numbered],
             "places": None if self.places is None else asdict(self.places),
             "notes": [*self.notes, *([self.doubt] if self.doubt else [])],
             "calibration": None if self.calibration is None else dict(self.calibration),
@@ -279,7 +287,8 @@ class SearchResult:
             **({} if self.rewrite is None else {"rewrite": self.rewrite.to_json()}),
         }
 
-    def _moment(self, rank: int, scored: ScoredMoment) -> dict[str, Any]:
+    def moment_json(self, rank: int, scored: ScoredMoment) -> dict[str, Any]:
+        """A moment as in `to_json`."""
         moment = scored.moment
         return {
             "rank": rank,
@@ -326,3 +335,74 @@ def _columns() -> list[tuple[str, pa.DataType]]:
         ("streams", pa.list_(text)),
         *((name, text) for name in ("text", "link")),
     ]
+
+
+# In a notebook ----------------------------------------------------------------------------------------
+
+
+def _html_of(result: SearchResult) -> str:
+    """The answer as an HTML table: no scripts, all text escaped, pictures as data URIs.
+
+    Pictures are made at once, and only from files that are unchanged since indexing.
+    """
+    head = f"{len(result)} moments for “{escape(result.question)}”: {result.answer.replace('_', ' ')}"
+    if result.doubt:
+        head += f" ({escape(result.doubt)})"
+    rows = [_html_row(result, rank, scored) for rank, scored in enumerate(result.moments[:_MOST_ROWS], 1)]
+    notes = [escape(note) for note in result.notes]
+    if len(result) > _MOST_ROWS:
+        notes.append(f"and {len(result) - _MOST_ROWS} more")
+    return (
+        f"<div><p><b>{head}</b></p><table>{''.join(rows)}</table>"
+        + "".join(f"<p>{note}</p>" for note in notes)
+        + "</div>"
+    )
+
+
+def _html_row(result: SearchResult, rank: int, scored: ScoredMoment) -> str:
+    record = result.videos[scored.video_id]
+    picture = _picture(record, result.instant(scored))
+    image = "" if picture is None else _framed(picture, scored.evidence.values())
+    name, title = escape(result.name(scored)), escape(unambiguous(scored.title))
+    confidence = "" if scored.confidence is None else f"{scored.confidence:.2f}"
+    cells = [
+        str(rank),
+        image,
+        f"<b>{name}</b>" + (f"<br>{title}" if title and title != name else ""),
+        f"{format_time(scored.start)} - {format_time(scored.end)}",
+        confidence,
+        "<br>".join(
+            f"{escape(stream)}: {escape(unambiguous(stream_named(stream).evidence_text(piece)))}"
+            for stream, piece in scored.evidence.items()
+        ),
+    ]
+    return "<tr>" + "".join(f'<td style="text-align:left">{cell}</td>' for cell in cells) + "</tr>"
+
+
+def _framed(picture: str, pieces: Iterable[Evidence]) -> str:
+    """A picture with a frame around each piece of evidence in it."""
+    image = f'<img alt="" width="{_PIXELS_WIDE}" style="display:block" src="{picture}">'
+    frames = ""
+    for left, top, right, bottom in (piece.box for piece in pieces if piece.box is not None):
+        shares = {"left": left, "top": top, "width": right - left, "height": bottom - top}
+        place = ";".join(f"{name}:{100 * share:.1f}%" for name, share in shares.items())
+        frames += f'<span style="position:absolute;outline:2px solid #f5a623;{place}"></span>'
+    return f'<div style="position:relative;width:{_PIXELS_WIDE}px">{image}{frames}</div>'
+
+
+def _picture(record: VideoRecord, at: float) -> str | None:
+    """A data URI; None without a picture, or if the file is gone or has changed."""
+    if not record.has_picture:
+        return None
+    try:
+        status = source_path(record.path).stat()
+        if (status.st_size, status.st_mtime_ns) != (record.size, record.modified_ns):
+            return None
+        return _data_uri(record.path, record.modified_ns, at)
+    except (WhenaboutsError, OSError):
+        return None
+
+
+@lru_cache(maxsize=200)
+def _data_uri(path: str, modified_ns: int, at: float) -> str:
+    return "data:image/jpeg;base64," + b64encode(thumbnail(source_path(path), at, _PIXELS_WIDE)).decode()

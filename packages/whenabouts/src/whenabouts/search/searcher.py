@@ -1,4 +1,4 @@
-"""The six steps of a query: understand, candidates, curves, moments, rank, answer.
+"""The five steps of a query: understand, candidates, moments, rank, answer.
 
 The command line, Python, the server and the evaluation on a corpus all search with `Searcher.search`. Each
 step has a file of its name and keeps its own caches.
@@ -16,20 +16,26 @@ from whenabouts.index.filters import Filter
 from whenabouts.index.records import unambiguous
 from whenabouts.index.store import Store
 from whenabouts.index.stream import QueryEncoder
-from whenabouts.search import alike
 from whenabouts.search.answer import Answering, gone_notes
 from whenabouts.search.answer_probability import ProbableMoments
 from whenabouts.search.candidates import EVERYWHERE, Allowed, Retrieval
-from whenabouts.search.curves import curve_of
 from whenabouts.search.example import Example
 from whenabouts.search.finder import Finder
 from whenabouts.search.moments import Localization, StreamAnswer
 from whenabouts.search.options import MOST_K
-from whenabouts.search.rank import Ranking, rank, unmeasured
+from whenabouts.search.rank import (
+    UNCALIBRATED,
+    Ranking,
+    alike_probabilities,
+    judged,
+    judged_alike,
+    judged_by,
+    rank,
+    unmeasured,
+)
 from whenabouts.search.search_result import SearchResult
 from whenabouts.search.stored_calibration import NOT_CALIBRATED, Calibration, MeasuredCorpus
 from whenabouts.search.understand import NOT_ENCODED, EncodedQuery, EncodedTexts, Understanding, checked_query
-from whenabouts.search.verdict import UNCALIBRATED, judged, judged_alike, judged_by
 from whenabouts.types import ScoredMoment, WhenaboutsError
 
 # If only some time ranges are allowed, a trained system is asked for this many times `k` moments.
@@ -53,7 +59,6 @@ class Searcher:
         broken: Mapping[str, WhenaboutsError] = MappingProxyType({}),
     ) -> None:
         self.store, self.calibration = store, calibration
-        self._measured: tuple[int, MeasuredCorpus] | None = None
         self.understanding = Understanding(store, encoders, broken)
         self.retrieval = Retrieval(store, self.understanding)
         self.localization = Localization(store, self.understanding)
@@ -68,10 +73,7 @@ class Searcher:
     @property
     def measured(self) -> MeasuredCorpus:
         """The calibration for the present state of the store."""
-        version = self.store.version
-        if self._measured is None or self._measured[0] != version:
-            self._measured = version, MeasuredCorpus(self.calibration, self.store.ledger().language_of)
-        return self._measured[1]
+        return MeasuredCorpus(self.calibration, self.store.ledger().language_of)
 
     def search(
         self,
@@ -107,7 +109,7 @@ class Searcher:
             answers, probable = self.answered(words, allowed, streams, encoded, k)
             ranked = list(probable.moments)
             interval = self.ranking.interval(ranked)
-            withheld = self.ranking.withheld(ranked, self.measured.languages)
+            withheld = self.ranking.withheld(ranked)
             answer, doubt = judged(words, probable, answers, interval, withheld)
             notes += self.understanding.notes_on_languages(words, self.calibration)
             if not streams:
@@ -148,24 +150,17 @@ class Searcher:
     ) -> tuple[list[StreamAnswer], ProbableMoments]:
         """Each stream's answer, and the best `count` moments of all (None: all) with probabilities."""
         answers = self.stream_answers(self.understanding.query_for(words, streams, encoded=encoded), allowed)
-        languages = self.measured.languages
-        return answers, self.ranking.with_probabilities(
-            words, self.rank(words, answers), answers, languages, count
-        )
+        return answers, self.ranking.with_probabilities(words, self.rank(words, answers), answers, count)
 
     def rank(self, words: str, answers: Sequence[StreamAnswer]) -> list[ScoredMoment]:
         """The moments of all streams in one order."""
         return rank(answers, self.measured.chance, self.ranking.unsaid(words, answers))
 
     def find_all(
-        self,
-        text: str,
-        filter: Filter | None = None,
-        streams: Sequence[str] = (),
-        encoded: EncodedTexts = NOT_ENCODED,
+        self, text: str, filter: Filter | None = None, encoded: EncodedTexts = NOT_ENCODED
     ) -> list[StreamAnswer]:
         """Encode a text and return each stream's answer."""
-        query = self.understanding.query_for(text, streams, encoded=encoded)
+        query = self.understanding.query_for(text, encoded=encoded)
         return self.stream_answers(query, self.retrieval.allowed(filter))
 
     def stream_answers(self, query: EncodedQuery, allowed: Allowed = EVERYWHERE) -> list[StreamAnswer]:
@@ -175,8 +170,7 @@ class Searcher:
     def search_stream(self, name: str, query: EncodedQuery, allowed: Allowed = EVERYWHERE) -> StreamAnswer:
         """The moments of one stream."""
         candidates = self.retrieval.of_stream(name, query, allowed)
-        curve = curve_of(self.store, self.measured, query, candidates)
-        return self.localization.of_curve(curve, query, allowed)
+        return self.localization.of_candidates(candidates, query, self.measured, allowed)
 
     def _search_like(
         self,
@@ -204,7 +198,7 @@ class Searcher:
             ]
         ranked = rank(answers, unmeasured)
         if not words:
-            ranked = alike.with_probabilities(ranked, answers, self._curves_alike())
+            ranked = alike_probabilities(ranked, answers, self._curves_alike())
         answer, doubt = judged_alike(ranked)
         kept = [scored for scored in ranked if (scored.confidence or 0.0) >= min_confidence][:k]
         if min_confidence and ranked and ranked[0].confidence is None:

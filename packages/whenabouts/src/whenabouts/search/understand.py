@@ -121,12 +121,12 @@ class Understanding:
         text: str,
         streams: Sequence[str] = (),
         like: Example | None = None,
-        encoded: EncodedTexts | None = None,
+        encoded: EncodedTexts = NOT_ENCODED,
     ) -> EncodedQuery:
         """A query for the streams (none given: all) that can answer it. Raises UsageError."""
         kinds = frozenset(kind for kind in ("text" if text else None, like and like.kind) if kind)
         chosen = self.chosen(streams, kinds)
-        query = self.encode(text, chosen, like, NOT_ENCODED if encoded is None else encoded)
+        query = self.encode(text, chosen, like, encoded)
         answering = {
             name: part
             for name, part in query.streams.items()

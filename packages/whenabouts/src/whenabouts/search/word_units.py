@@ -26,8 +26,8 @@ _PASSAGES = 600
 _VIDEOS = 60
 # A language counts if it has at least this share of the passages of the most frequent one.
 _LEAST_SAMPLE = 0.2
-# Thai, Lao, Burmese and Khmer put no spaces between words.
-_SPACELESS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
+SPACELESS = re.compile(rf"{DENSE_SCRIPT.pattern[:-1]}\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
+"""Scripts without spaces between words: the dense ones, and Thai, Lao, Burmese and Khmer."""
 _ENDING = re.compile(r"(?:ings?|edly|ed|ies|es|s|ly|y|e)$")
 _STEMMED_FROM = 4
 # Least number of characters of a part of a word.
@@ -55,7 +55,7 @@ def _units(word: str, language: str = "") -> tuple[str, ...]:
 
     In a language with a stemmer, the word is lower-case and not yet folded.
     """
-    if DENSE_SCRIPT.search(word) or _SPACELESS.search(word):
+    if SPACELESS.search(word):
         return (word,) if len(word) == 1 else tuple(word[i : i + 2] for i in range(len(word) - 1))
     if language:
         return (folded(stemmed(word, language)),)

@@ -42,7 +42,6 @@ class Cache:
         self._sizes: OrderedDict[str, int] = OrderedDict()
         self._being_made: dict[str, asyncio.Task[None]] = {}
         self.bytes = 0
-        self.made = 0
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             with tempfile.TemporaryFile(dir=folder):
@@ -103,7 +102,6 @@ class Cache:
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
-        self.made += 1
         self._note(name, size)
 
     def _path(self, name: str) -> Path:

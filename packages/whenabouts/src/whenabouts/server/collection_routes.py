@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path as FilePath
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -15,8 +16,8 @@ from pydantic import BaseModel, Field
 from whenabouts import export
 from whenabouts.corpus import Corpus
 from whenabouts.export.options import Options
+from whenabouts.index.records import VideoRecord
 from whenabouts.server.cache import Cache
-from whenabouts.server.decoding import FilmTask
 from whenabouts.server.errors import ServerError, printable, problems, safe_errors
 from whenabouts.server.export_routes import check_format, listed_as_shown
 from whenabouts.server.files import respond
@@ -41,6 +42,7 @@ from whenabouts.workplace.searches import NoSuchSearch
 router = APIRouter(prefix="/api")
 MOST_FILM_SECONDS = 3600.0
 _WORDS = 500
+Answer = TypeVar("Answer")
 CollectionId = Annotated[str, Path(max_length=LONGEST_NAME)]
 ItemId = Annotated[str, Path(max_length=40)]
 # A blank name is refused where collections and searches are stored, in words for users.
@@ -189,6 +191,20 @@ async def _done(request: Request, change: Callable[[Corpus], Collection]) -> Col
     return await service.read(service.reads, request, job)
 
 
+async def _after(
+    request: Request, change: Callable[[Corpus], object], shown: Callable[[Corpus], Answer]
+) -> Answer:
+    """What `shown` gives after `change`."""
+    service = service_of(request)
+
+    def job(corpus: Corpus) -> Answer:
+        with _refusals():
+            change(corpus)
+        return shown(corpus)
+
+    return await service.read(service.reads, request, job)
+
+
 def _item(corpus: Corpus, item: Item) -> ItemBody:
     record = corpus.record(item.video_id)
     words = corpus.words(record, item.moment) if record else ()
@@ -247,14 +263,7 @@ async def delete(
     request: Request, collection: CollectionId, _: Annotated[NoParameters, Query()]
 ) -> CollectionsBody:
     """Deletes a collection; the videos stay. Returns the remaining collections."""
-    service = service_of(request)
-
-    def write(corpus: Corpus) -> CollectionsBody:
-        with _refusals():
-            corpus.collections.delete(collection)
-        return _listed(corpus)
-
-    return await service.read(service.reads, request, write)
+    return await _after(request, lambda corpus: corpus.collections.delete(collection), _listed)
 
 
 @router.post("/collections/{collection}/items", responses=problems(404, 507), summary="Add moments to it")
@@ -354,13 +363,10 @@ async def film(request: Request, collection: CollectionId, _: Annotated[NoParame
     """Joins the moments of a collection in one MP4 file, re-encoded; at most an hour."""
     service = service_of(request)
 
-    def read(corpus: Corpus) -> tuple[str, list[tuple[Any, Moment]]]:
+    def read(corpus: Corpus) -> tuple[str, list[tuple[VideoRecord, Moment]]]:
         kept = _filled(corpus, collection)
-        return kept.name, [
-            (record_of(corpus, item.video_id), item.moment)
-            for item in kept.items
-            if corpus.record(item.video_id) is not None
-        ]
+        moments = ((corpus.record(item.video_id), item.moment) for item in kept.items)
+        return kept.name, [(record, moment) for record, moment in moments if record is not None]
 
     name, parts = await service.read(service.reads, request, read)
     if sum(part[1].duration for part in parts) > MOST_FILM_SECONDS:
@@ -377,7 +383,7 @@ async def film(request: Request, collection: CollectionId, _: Annotated[NoParame
     ]
     key = Cache.key("film", *facts) + ".mp4"
     opened = await service.encoded_once("film", key, partial(_join, service, parts))
-    return respond(request, opened, media_type="video/mp4", name=f"{name}.mp4", tag=key[:32], max_age=3600)
+    return respond(request, opened, media_type="video/mp4", name=f"{name}.mp4", tag=key[:32])
 
 
 def _filled(corpus: Corpus, name: str) -> Collection:
@@ -393,15 +399,15 @@ def _filled(corpus: Corpus, name: str) -> Collection:
     return kept
 
 
-def _join(service: Service, parts: Sequence[tuple[Any, Moment]], out: FilePath) -> None:
+def _join(service: Service, parts: Sequence[tuple[VideoRecord, Moment]], out: FilePath) -> None:
     """Write a film."""
     with contextlib.ExitStack() as stack:
-        places = [stack.enter_context(service.folders.held(record)) for record, _ in parts]
-        cuts = tuple(
-            (place, moment.start, moment.end) for place, (_, moment) in zip(places, parts, strict=True)
-        )
-        with safe_errors(places[0], out):
-            service.decoders.run(FilmTask(cuts, out))
+        cuts = [
+            (stack.enter_context(service.folders.held(record)), moment.start, moment.end)
+            for record, moment in parts
+        ]
+        with safe_errors(cuts[0][0], out):
+            service.decoders.join(cuts, out)
 
 
 @router.get("/saved-searches", responses=problems(), summary="Saved searches")
@@ -412,18 +418,9 @@ async def saved_searches(request: Request, _: Annotated[NoParameters, Query()]) 
 
 
 def _saved(corpus: Corpus) -> SavedSearchesBody:
-    return SavedSearchesBody(
-        data=[
-            SavedSearchBody(
-                name=each.name,
-                question=dict(each.question),
-                saved=each.saved,
-                moments=sorted(each.moments),
-                problem=each.problem,
-            )
-            for each in corpus.saved_searches.listed()
-        ]
-    )
+    listed = corpus.saved_searches.listed()
+    bodies = (SavedSearchBody(**asdict(each) | {"moments": sorted(each.moments)}) for each in listed)
+    return SavedSearchesBody(data=list(bodies))
 
 
 @router.post("/saved-searches", responses=problems(507), summary="Save a search")
@@ -431,13 +428,9 @@ async def save_search(
     request: Request, body: NewSearch, _: Annotated[NoParameters, Query()]
 ) -> SavedSearchesBody:
     """Saves a search, in place of one with the same name. Returns all saved searches."""
-    service = service_of(request)
-
-    def write(corpus: Corpus) -> SavedSearchesBody:
-        corpus.saved_searches.save(body.name, body.question, body.moments)
-        return _saved(corpus)
-
-    return await service.read(service.reads, request, write)
+    return await _after(
+        request, lambda corpus: corpus.saved_searches.save(body.name, body.question, body.moments), _saved
+    )
 
 
 @router.delete("/saved-searches/{name:path}", responses=problems(404, 507), summary="Delete a saved search")
@@ -447,11 +440,4 @@ async def delete_search(
     _: Annotated[NoParameters, Query()],
 ) -> SavedSearchesBody:
     """Deletes a saved search. Returns the remaining ones."""
-    service = service_of(request)
-
-    def write(corpus: Corpus) -> SavedSearchesBody:
-        with _refusals():
-            corpus.saved_searches.delete(name)
-        return _saved(corpus)
-
-    return await service.read(service.reads, request, write)
+    return await _after(request, lambda corpus: corpus.saved_searches.delete(name), _saved)

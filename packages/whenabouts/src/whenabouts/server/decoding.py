@@ -10,10 +10,10 @@ from __future__ import annotations
 import errno
 import queue
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeVar, TypeVarTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,8 @@ from whenabouts.video.picture import decode_picture
 from whenabouts.video.probe import MediaError, Probe, probe
 from whenabouts.video.thumbnails import thumbnail
 
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
 _WAIT_SECONDS = 30.0
 _RETRY_SECONDS = 5
 # Memory of a process before it decodes anything.
@@ -39,134 +41,16 @@ _OF_THE_DISK = {
 }  # fmt: skip
 
 
-class Task(Protocol):
-    """Work on a file that a client chose."""
-
-    @property
-    def number(self) -> int:
-        """The pool's number for the task; always 0, because each pool here runs one task at a time."""
-        ...
-
-    @property
-    def quiet_seconds(self) -> float:
-        """The most seconds it may take."""
-        ...
-
-    @property
-    def path(self) -> str | Path:
-        """The file to read."""
-        ...
-
-    def make(self) -> Any:
-        """Do the work, in a decoder process that it may crash. The result is sent back."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class ProbeTask:
-    """Probe a file: its streams, size and length."""
+class _Task:
+    """A call of `function` on the file `path`, which a client chose. It may take `quiet_seconds`."""
 
-    path: Path
+    path: str | Path
+    quiet_seconds: float
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
     number: int = 0
-    quiet_seconds: float = 60.0
-
-    def make(self) -> Probe:
-        """The facts of the file."""
-        return probe(self.path)
-
-
-@dataclass(frozen=True, slots=True)
-class SourceTask:
-    """Read the facts of a file that exported lists need."""
-
-    path: str
-    number: int = 0
-    quiet_seconds: float = 600.0
-
-    def make(self) -> Source:
-        """The facts of the file."""
-        return read_source(self.path)
-
-
-@dataclass(frozen=True, slots=True)
-class ThumbnailTask:
-    """Write the frame at a time in seconds to `out`, as JPEG of a width in pixels."""
-
-    path: Path
-    at: float
-    width: int
-    out: Path
-    number: int = 0
-    quiet_seconds: float = 60.0
-
-    def make(self) -> None:
-        """Write the picture."""
-        self.out.write_bytes(thumbnail(self.path, self.at, self.width))
-
-
-@dataclass(frozen=True, slots=True)
-class FrameTask:
-    """Read the frame at a time in seconds, as JPEG of a width in pixels."""
-
-    path: Path
-    at: float
-    width: int
-    number: int = 0
-    quiet_seconds: float = 60.0
-
-    def make(self) -> bytes:
-        """The picture as bytes."""
-        return thumbnail(self.path, self.at, self.width)
-
-
-@dataclass(frozen=True, slots=True)
-class ClipTask:
-    """Cut a range of a video into `out`."""
-
-    path: Path
-    start: float
-    end: float
-    out: Path
-    number: int = 0
-    quiet_seconds: float = 600.0
-
-    def make(self) -> None:
-        """Write the clip."""
-        cut(self.path, self.start, self.end, self.out)
-
-
-@dataclass(frozen=True, slots=True)
-class FilmTask:
-    """Join ranges of videos, each (path, start, end), in one file `out`."""
-
-    parts: tuple[tuple[Path, float, float], ...]
-    out: Path
-    number: int = 0
-    quiet_seconds: float = 3600.0
-
-    @property
-    def path(self) -> Path:
-        """The first file, for messages."""
-        return self.parts[0][0]
-
-    def make(self) -> None:
-        """Write the film."""
-        join(self.parts, self.out)
-
-
-@dataclass(frozen=True, slots=True)
-class PictureTask:
-    """Decode an uploaded picture, scaled to a short side of at most `size` pixels."""
-
-    data: bytes
-    size: int
-    path: Path = Path("the picture")
-    number: int = 0
-    quiet_seconds: float = 30.0
-
-    def make(self) -> NDArray[np.uint8]:
-        """The picture, (H, W, 3) uint8."""
-        return decode_picture(self.data, str(self.path), self.size)
+    """The pool's number for the task; always 0, because each pool here runs one task at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +63,16 @@ class Fault:
     is_full: bool = False
 
 
-def make(task: Task) -> Iterator[Any]:
+def make(task: _Task) -> Iterator[Any]:
     """Run a task in this process; yields its result or a Fault (runs in a reader process)."""
     try:
-        yield task.make()
+        yield task.function(*task.arguments)
     except (OSError, WhenaboutsError) as error:
         yield _fault(task.path, error)
+
+
+def _draw(path: Path, at: float, width: int, out: Path) -> None:
+    out.write_bytes(thumbnail(path, at, width))
 
 
 def _fault(path: str | Path, error: OSError | WhenaboutsError) -> Fault:
@@ -216,7 +104,9 @@ def _takes_much(path: str | Path) -> bool:
 class Decoders:
     """At most `most` processes, each with `most_bytes` of memory (0: as much as in `index`).
 
-    A process starts with its first task. The last used one is used next, so the others cost nothing.
+    A process starts with its first task. The last used one is used next, so the others cost nothing. All
+    tasks raise UsageError, WriteError, MediaError or OSError, and ServerError 429 if no process becomes free
+    in time.
     """
 
     def __init__(self, most: int, most_bytes: int = 0) -> None:
@@ -224,12 +114,42 @@ class Decoders:
         for _ in range(most):
             self._idle.put(ReaderPool(make, 1, most_bytes))
 
-    def run(self, task: Task) -> Any:
-        """Run a task and return its result.
+    def probe(self, path: Path) -> Probe:
+        """Probe a file: its streams, size and length."""
+        return self._run(path, 60.0, probe, path)
 
-        Raises UsageError, WriteError, MediaError or OSError, and ServerError 429 if no process
-        becomes free in time.
-        """
+    def source(self, path: str) -> Source:
+        """Read the facts of a file that exported lists need."""
+        return self._run(path, 600.0, read_source, path)
+
+    def frame(self, path: Path, at: float, width: int) -> bytes:
+        """Read the frame at a time in seconds, as JPEG of a width in pixels."""
+        return self._run(path, 60.0, thumbnail, path, at, width)
+
+    def draw(self, path: Path, at: float, width: int, out: Path) -> None:
+        """Write the frame at a time in seconds to `out`, as JPEG of a width in pixels."""
+        self._run(path, 60.0, _draw, path, at, width, out)
+
+    def cut(self, path: Path, start: float, end: float, out: Path) -> None:
+        """Cut a range of a video into `out`."""
+        self._run(path, 600.0, cut, path, start, end, out)
+
+    def join(self, parts: Sequence[tuple[Path, float, float]], out: Path) -> None:
+        """Join ranges of videos, each (path, start, end), in one file `out`."""
+        self._run(parts[0][0], 3600.0, join, parts, out)
+
+    def picture(self, data: bytes, size: int) -> NDArray[np.uint8]:
+        """Decode an uploaded picture, (H, W, 3), scaled to a short side of at most `size` pixels."""
+        return self._run("the picture", 30.0, decode_picture, data, "the picture", size)
+
+    def _run(
+        self,
+        path: str | Path,
+        quiet_seconds: float,
+        function: Callable[[*Arguments], Result],
+        *arguments: *Arguments,
+    ) -> Result:
+        """The result of a function called in a process, which it may crash."""
         try:
             pool = self._idle.get(timeout=_WAIT_SECONDS)
         except queue.Empty:
@@ -238,7 +158,7 @@ class Decoders:
             raise busy("videos", _RETRY_SECONDS) from None
         result: Any = None
         try:
-            for message in pool.run([task]):
+            for message in pool.run([_Task(path, quiet_seconds, function, arguments)]):
                 if isinstance(message, Part):
                     result = message.content
                 elif isinstance(message, Failed):
@@ -249,7 +169,8 @@ class Decoders:
             self._idle.put(pool)
         if isinstance(result, Fault):
             raise _error(result)
-        return result
+        made: Result = result
+        return made
 
     def close(self) -> None:
         """End the idle processes. One that is needed again restarts."""

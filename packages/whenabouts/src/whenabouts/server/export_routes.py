@@ -14,7 +14,6 @@ from whenabouts.corpus import Corpus
 from whenabouts.export.moments import FileMoment, moment_of_record, moments_of_result
 from whenabouts.export.options import DEFAULT_TITLE, Options
 from whenabouts.export.source import Source, Sources
-from whenabouts.server.decoding import SourceTask
 from whenabouts.server.errors import ServerError, problems
 from whenabouts.server.schemas import MOST_MOMENTS, ExportParameters, SearchRequest
 from whenabouts.server.search_routes import moment_of
@@ -99,8 +98,7 @@ def listed_as_shown(
     def read(path: str) -> Source:
         if (error := refused.get(path)) is not None:
             raise _NoRecording(error.status, error.code, error.message, headers=error.headers)
-        source: Source = service.decoders.run(SourceTask(path))
-        return source
+        return service.decoders.source(path)
 
     shown = [replace(moment, path=names[moment.video_id]) for moment in moments]
     return shown, Sources(places, read)

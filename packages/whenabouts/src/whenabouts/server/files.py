@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.staticfiles import NotModifiedResponse
@@ -105,35 +106,39 @@ def respond(
     media_type: str,
     name: str,
     tag: str = "",
-    max_age: int = 0,
     done: Callable[[], None] = lambda: None,
 ) -> Response:
     """The answer to a GET or HEAD for an open file. Closes it and calls `done` when all is sent.
 
-    `tag` is the entity tag (default: made from size and time).
+    `tag` is the entity tag of a file that does not change, which clients may keep for an hour (default: made
+    from size and time, and checked at each use).
     """
-    headers = {"Cache-Control": f"private, max-age={max_age}" if max_age else "private, no-cache"}
+    headers = {"Cache-Control": "private, no-cache"}
     if tag:
-        headers["ETag"] = f'"{tag}"'
+        headers = {"Cache-Control": "private, max-age=3600", "ETag": f'"{tag}"'}
     response = _OpenFileResponse(opened, done, headers, media_type, printable(name))
-    known_tags = request.headers.get("if-none-match", "").split(",")
-    if {tag.strip().removeprefix("W/") for tag in known_tags} & {response.headers["etag"], "*"}:
+    if is_known(request, response.headers):
         response.release()
         return NotModifiedResponse(response.headers)
     try:
-        response.is_range = _is_range(request, response.headers, opened.status.st_size)
+        response.is_range = range_of(request, response.headers, opened.status.st_size) is not None
     except ServerError:
         response.release()
         raise
     return response
 
 
-def _is_range(request: Request, headers: Mapping[str, str], size: int) -> bool:
+def is_known(request: Request, headers: Headers) -> bool:
+    """Whether the client has the file with the entity tag of `headers`."""
+    tags = request.headers.get("if-none-match", "").split(",")
+    return not {tag.strip().removeprefix("W/") for tag in tags}.isdisjoint({headers["etag"], "*"})
+
+
+def range_of(request: Request, headers: Headers, size: int) -> tuple[int, int] | None:
+    """The bytes that a request asks for (`byte_range`); None for all, also if the file is a new one."""
     condition = request.headers.get("if-range", headers["etag"]).strip()
     is_same = condition in (headers["etag"], headers["last-modified"])
-    return (
-        request.method == "GET" and is_same and byte_range(request.headers.get("range", ""), size) is not None
-    )
+    return byte_range(request.headers.get("range", ""), size) if request.method == "GET" and is_same else None
 
 
 class _OpenFileResponse(FileResponse):

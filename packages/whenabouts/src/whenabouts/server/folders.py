@@ -50,7 +50,7 @@ class ServedFolders:
         if not places:
             records = corpus.store.ledger().records
             places = list({source_path(record.path).parent for record in records if record.kind == "media"})
-        return cls(frozenset(map(_real, places)) | added)
+        return cls(frozenset(map(real_place, places)) | added)
 
     @property
     def there(self) -> tuple[Path, ...]:
@@ -77,7 +77,8 @@ class ServedFolders:
                 503, "being_indexed", f"{record.video_id} is being indexed", headers={"Retry-After": "2"}
             )
         try:
-            opened = _opened(source_path(record.path))
+            place = source_path(record.path)
+            opened = OpenObject.of(place) if isinstance(place, ObjectPath) else open_regular(place)
         except (OSError, ValueError):
             raise ServerError(
                 410,
@@ -122,11 +123,8 @@ class ServedFolders:
             )
 
 
-def _opened(path: Path) -> OpenFile | OpenObject:
-    return OpenObject.of(path) if isinstance(path, ObjectPath) else open_regular(path)
-
-
-def _real(place: Path) -> str:
+def real_place(place: Path) -> str:
+    """A place with links resolved."""
     return str(place) if isinstance(place, ObjectPath) else os.path.realpath(place)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path as FilePath
 from typing import Annotated, Any, TypeVar
 
@@ -200,6 +201,23 @@ async def _done(request: Request, work: Callable[[Corpus, Runner], Answer]) -> A
     return answer
 
 
+async def _job_after(request: Request, work: Callable[[Corpus, Runner], Job]) -> JobBody:
+    """The job that `work` returns, as the page shows it."""
+    service = service_of(request)
+    return await _done(request, lambda corpus, runner: _job(service, runner, work(corpus, runner)))
+
+
+async def _queue_after(request: Request, work: Callable[[Runner], object] = lambda _: None) -> QueueBody:
+    """The queue after `work`."""
+    service = service_of(request)
+
+    def write(corpus: Corpus, runner: Runner) -> QueueBody:
+        work(runner)
+        return _queue(service, corpus, runner)
+
+    return await _done(request, write)
+
+
 @router.get("/folders", responses=problems(404), summary="List folders that may be added")
 async def folders(request: Request, parameters: Annotated[FolderParameters, Query()]) -> FolderBody:
     """Lists the folders of `serve --allow`, or the subfolders, recordings and transcripts of one."""
@@ -207,10 +225,7 @@ async def folders(request: Request, parameters: Annotated[FolderParameters, Quer
     def read(_: Corpus, runner: Runner) -> FolderBody:
         listing = runner.allowed.listed(parameters.place)
         path = runner.allowed.path(parameters.place) if parameters.place else ""
-        entries = [
-            EntryBody(name=each.name, place=each.place, kind=each.kind, bytes=each.bytes)
-            for each in listing.entries
-        ]
+        entries = [EntryBody(**asdict(each)) for each in listing.entries]
         watched = any(each.path == path for each in runner.jobs.watched())
         return FolderBody(place=parameters.place, data=entries, left_out=listing.left_out, watched=watched)
 
@@ -220,8 +235,7 @@ async def folders(request: Request, parameters: Annotated[FolderParameters, Quer
 @router.get("/jobs", responses=problems(404), summary="The queue")
 async def queue(request: Request, _: Annotated[NoParameters, Query()]) -> QueueBody:
     """Lists all jobs and the watched folders."""
-    service = service_of(request)
-    return await _done(request, lambda corpus, runner: _queue(service, corpus, runner))
+    return await _queue_after(request)
 
 
 @router.get("/jobs/offer", responses=problems(404), summary="What a job may use")
@@ -244,36 +258,27 @@ async def offer(request: Request, _: Annotated[NoParameters, Query()]) -> OfferB
 @router.post("/jobs", responses=problems(404), summary="Plan to index folders and files")
 async def plan(request: Request, body: NewJob, _: Annotated[NoParameters, Query()]) -> JobBody:
     """Creates a job and plans it. Once it is `planned`, `start` puts it into the queue."""
-    service = service_of(request)
-
-    def write(_: Corpus, runner: Runner) -> JobBody:
-        models = {"transcribe": body.transcribe, "pictures": body.pictures}
-        return _job(service, runner, runner.plan(body.places, models))
-
-    return await _done(request, write)
+    models = {"transcribe": body.transcribe, "pictures": body.pictures}
+    return await _job_after(request, lambda _, runner: runner.plan(body.places, models))
 
 
 @router.post("/jobs/retry", responses=problems(404), summary="Retry failed files")
 async def retry(request: Request, _: Annotated[NoParameters, Query()]) -> JobBody:
     """Queues a job that reads all failed files in allowed folders again."""
-    service = service_of(request)
-
-    def write(_: Corpus, runner: Runner) -> JobBody:
-        return _job(service, runner, runner.jobs.queue("retry", {"paths": [*runner.allowed.roots.values()]}))
-
-    return await _done(request, write)
+    return await _job_after(
+        request, lambda _, runner: runner.jobs.queue("retry", {"paths": [*runner.allowed.roots.values()]})
+    )
 
 
 @router.post("/jobs/remove", responses=problems(404), summary="Remove videos from the corpus")
 async def remove(request: Request, body: Removal, _: Annotated[NoParameters, Query()]) -> JobBody:
     """Queues a job that removes videos. Their files stay, and are indexed again only with `--again`."""
-    service = service_of(request)
 
-    def write(corpus: Corpus, runner: Runner) -> JobBody:
+    def write(corpus: Corpus, runner: Runner) -> Job:
         ids = [record_of(corpus, video).video_id for video in dict.fromkeys(body.videos)]
-        return _job(service, runner, runner.jobs.queue("remove", {"videos": ids}))
+        return runner.jobs.queue("remove", {"videos": ids})
 
-    return await _done(request, write)
+    return await _job_after(request, write)
 
 
 @router.get("/jobs/failed", responses=problems(404), summary="Files that could not be indexed")
@@ -292,42 +297,32 @@ async def failed(request: Request, _: Annotated[NoParameters, Query()]) -> Failu
 @router.get("/jobs/{job}", responses=problems(404), summary="A job")
 async def job_by_id(request: Request, job: JobId, _: Annotated[NoParameters, Query()]) -> JobBody:
     """Returns a job with its plan, progress and result."""
-    service = service_of(request)
-
-    return await _done(request, lambda _, runner: _job(service, runner, runner.get(job)))
+    return await _job_after(request, lambda _, runner: runner.get(job))
 
 
 @router.post("/jobs/{job}", responses=problems(404, 409), summary="Start, pause, continue or stop a job")
 async def ask(request: Request, job: JobId, body: WishBody, _: Annotated[NoParameters, Query()]) -> JobBody:
     """A paused or stopped job keeps finished files, and begins unfinished ones anew if it continues."""
-    service = service_of(request)
-    return await _done(request, lambda _, runner: _job(service, runner, runner.jobs.ask(job, body.do)))
+    return await _job_after(request, lambda _, runner: runner.jobs.ask(job, body.do))
 
 
 @router.delete("/jobs/{job}", responses=problems(404, 409), summary="Remove a job from the list")
 async def forget(request: Request, job: JobId, _: Annotated[NoParameters, Query()]) -> QueueBody:
     """Removes a job that neither waits nor runs. The videos that it indexed stay."""
-    service = service_of(request)
-
-    def write(corpus: Corpus, runner: Runner) -> QueueBody:
-        runner.jobs.forget(job)
-        return _queue(service, corpus, runner)
-
-    return await _done(request, write)
+    return await _queue_after(request, lambda runner: runner.jobs.forget(job))
 
 
 @router.post("/watched", responses=problems(404), summary="Watch a folder, or stop watching it")
 async def watch(request: Request, body: WatchBody, _: Annotated[NoParameters, Query()]) -> QueueBody:
     """Starts or stops indexing files that appear, change, move or go, like `whenabouts watch`."""
-    service = service_of(request)
 
-    def write(corpus: Corpus, runner: Runner) -> QueueBody:
+    def write(runner: Runner) -> None:
         if not body.watched:
             gone = [
                 each.path for each in runner.jobs.watched() if runner.allowed.place(each.path) == body.place
             ]
             runner.jobs.unwatch(gone[0] if gone else runner.allowed.path(body.place))
-            return _queue(service, corpus, runner)
+            return
         path = runner.allowed.path(body.place)
         if not FilePath(path).is_dir():
             raise ServerError(400, "no_folder", f"{body.place} is a file; watch its folder", field="place")
@@ -336,9 +331,8 @@ async def watch(request: Request, body: WatchBody, _: Annotated[NoParameters, Qu
         except ModuleNotFoundError as error:
             raise ServerError(503, "not_installed", lacking(error) or str(error)) from None
         runner.jobs.watch(path)
-        return _queue(service, corpus, runner)
 
-    return await _done(request, write)
+    return await _queue_after(request, write)
 
 
 def _queue(service: Service, corpus: Corpus, runner: Runner) -> QueueBody:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
@@ -11,6 +10,7 @@ from whenabouts.corpus import Corpus
 from whenabouts.index.filters import make_filter
 from whenabouts.search.coverage import streams_with_clips
 from whenabouts.server.errors import ServerError, problems
+from whenabouts.server.folders import real_place
 from whenabouts.server.schemas import (
     FacetBody,
     FacetsBody,
@@ -21,7 +21,7 @@ from whenabouts.server.schemas import (
 )
 from whenabouts.server.service import record_of, service_of
 from whenabouts.server.video_routes import facts_of
-from whenabouts.video.objects import ObjectPath, source_path
+from whenabouts.video.objects import source_path
 
 router = APIRouter(prefix="/api")
 _WAIT_SECONDS = 5.0
@@ -65,8 +65,7 @@ async def relocate(
     def write(corpus: Corpus) -> VideoBody:
         record_of(corpus, video_id)
         place = source_path(body.path)
-        real = str(place) if isinstance(place, ObjectPath) else os.path.realpath(place)
-        if not service.folders.hold(real):
+        if not service.folders.hold(real_place(place)):
             problem = f"{body.path[:200]!r} is outside the folders served here; "
             remedy = "`whenabouts serve --files` names more, and `whenabouts index` finds it anywhere"
             raise ServerError(403, "not_served", problem + remedy, field="path")

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
 from hashlib import md5
 from typing import BinaryIO
 from urllib.parse import quote
 
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.staticfiles import NotModifiedResponse
 from starlette.types import Receive, Scope, Send
 
 from whenabouts.server.errors import ServerError, printable
-from whenabouts.server.files import byte_range
+from whenabouts.server.files import is_known, range_of
 from whenabouts.video.objects import ObjectPath, open_source
 
 _CHUNK_BYTES = 256 << 10
@@ -54,20 +55,17 @@ def respond_object(
     request: Request, opened: OpenObject, *, media_type: str, name: str, done: Callable[[], None]
 ) -> Response:
     """The answer to a GET or HEAD for an open object, like `files.respond` for a file."""
-    headers, size = opened.headers, opened.status.st_size
+    headers, size = MutableHeaders(opened.headers), opened.status.st_size
 
     def release() -> None:
         opened.close()
         done()
 
-    tags = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
-    if tags & {headers["ETag"], "*"}:
+    if is_known(request, headers):
         release()
-        return NotModifiedResponse(Response(headers=headers).headers)
-    condition = request.headers.get("if-range", headers["ETag"]).strip()
-    is_same = request.method == "GET" and condition in (headers["ETag"], headers["Last-Modified"])
+        return NotModifiedResponse(headers)
     try:
-        span = byte_range(request.headers.get("range", ""), size) if is_same else None
+        span = range_of(request, headers, size)
     except ServerError:
         release()
         raise
@@ -88,7 +86,7 @@ class _Answer(StreamingResponse):
         release: Callable[[], None],
         pieces: Iterator[bytes],
         status: int,
-        headers: dict[str, str],
+        headers: Mapping[str, str],
         media_type: str,
     ) -> None:
         super().__init__(pieces, status, headers, media_type)

@@ -12,7 +12,7 @@ import multiprocessing
 import multiprocessing.connection
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from multiprocessing.context import SpawnProcess
 from typing import Any
@@ -42,39 +42,23 @@ def others_serving(
     if len(share.counts) < 2:
         yield
         return
-    given, stop = _plain(settings) | {"parts": parts}, threading.Event()
-    keeper = threading.Thread(target=_keep, args=(place, given, bound, share, stop, make_server), daemon=True)
+    # A mapping proxy cannot be sent to another process.
+    given = replace(settings, models=dict(settings.models))
+    what, stop = (place, given, parts, make_server), threading.Event()
+    end_seconds = settings.limits.graceful_seconds + _END_SECONDS
+    keeper = threading.Thread(target=_keep, args=(what, bound, share, stop, end_seconds), daemon=True)
     keeper.start()
     try:
         yield
     finally:
         stop.set()
-        keeper.join(settings.limits.graceful_seconds + _END_SECONDS)
-
-
-def _plain(settings: Settings) -> dict[str, Any]:
-    """The settings as arguments that can be sent to another process."""
-    names = [
-        *("host", "port", "token", "cache", "cache_bytes", "files", "limits", "check", "send_frames"),
-        *("guests", "base_path", "proxies", "allow", "rerank", "rewrite", "send_query"),
-    ]
-    shown = {
-        "models": dict(settings.models),
-        "show_paths": settings.shows_paths,
-        "change_people": settings.changes_people,
-    }
-    return {name: getattr(settings, name) for name in names} | shown
+        keeper.join(end_seconds)
 
 
 def _keep(
-    place: Sequence[str],
-    given: Mapping[str, Any],
-    bound: socket.socket,
-    share: Share,
-    stop: threading.Event,
-    make_server: Callable[..., Any],
+    what: tuple[Any, ...], bound: socket.socket, share: Share, stop: threading.Event, end_seconds: float
 ) -> None:
-    """Start the processes, restart those that die, and end all when `stop` is set."""
+    """Start the processes with `what` to serve, restart those that die, and end all when `stop` is set."""
     context = multiprocessing.get_context("spawn")
     # Only a plain socket can be sent to another process.
     plain = socket.socket(fileno=bound.fileno())
@@ -85,30 +69,27 @@ def _keep(
                 continue
             theirs = Share(share.counts, index)
             theirs.end()
-            running[index] = context.Process(
-                target=_serve_here, args=(place, given, plain, theirs, make_server)
-            )
+            running[index] = context.Process(target=_serve_here, args=(*what, plain, theirs))
             running[index].start()
     plain.detach()
     for process in running.values():
         process.terminate()
     for process in running.values():
-        process.join(_END_SECONDS + given["limits"].graceful_seconds)
+        process.join(end_seconds)
         process.kill()
 
 
 def _serve_here(
     place: Sequence[str],
-    given: Mapping[str, Any],
+    settings: Settings,
+    parts: Parts,
+    make_server: Callable[..., Any],
     bound: socket.socket,
     share: Share,
-    make_server: Callable[..., Any],
 ) -> None:
     """Serve in this process until it is told to stop or the first process is gone."""
     from whenabouts.server.app import Application
 
-    parts = given["parts"]
-    settings = Settings(**{name: value for name, value in given.items() if name != "parts"})
     with SharedSocket(bound, share) as shared:
         application = Application(Corpus(place), settings)
         application.service.divide(parts)

@@ -10,19 +10,16 @@ from fastapi import APIRouter, Path, Query, Request
 
 from whenabouts.corpus import Corpus
 from whenabouts.curves import curves_of
-from whenabouts.search.search_result import SearchResult, partner_of, percent_beside
+from whenabouts.search.search_result import SearchResult, percent_beside
 from whenabouts.search.understand import EncodedTexts
 from whenabouts.server.errors import ServerError, printable, problems
 from whenabouts.server.schemas import (
     CheckBody,
     CurvesBody,
     CurvesParameters,
-    EvidenceBody,
     PageInfo,
-    PartnerBody,
     PlacesBody,
     RerankBody,
-    RerankedBody,
     ResultBody,
     RewriteBody,
     RuleBody,
@@ -31,7 +28,6 @@ from whenabouts.server.schemas import (
     SearchedBody,
     SearchParameters,
     SearchPool,
-    VerdictBody,
     WhyParameters,
 )
 from whenabouts.server.service import Service, check_streams, record_of, service_of, stream_titles
@@ -107,47 +103,27 @@ def _page(
 
 def _result(service: Service, result: SearchResult, rank: int, scored: ScoredMoment) -> ResultBody:
     """A moment for clients, rounded like `search --json`."""
-    moment = scored.moment
-    record = result.videos[moment.video_id]
-    start, end = round(moment.start, 3), round(moment.end, 3)
-    word = result.word_of(scored)
+    shown = result.moment_json(rank, scored)
+    for piece in shown["evidence"].values():
+        piece["text"] = printable(piece["text"])
+    video_id, start, end = scored.moment.video_id, shown["start"], shown["end"]
+    record = result.videos[video_id]
     video_url, thumbnail_url = urls_of(record, result.instant(scored))
-    base = f"/api/videos/{quote(moment.video_id, safe='')}"
+    base = f"/api/videos/{quote(video_id, safe='')}"
     clip_url = f"{base}/clip?start={start:.3f}&end={end:.3f}" if record.kind == "media" else None
-    return ResultBody(
-        rank=rank,
-        video_id=moment.video_id,
-        title=title_of(record),
-        start=start,
-        end=end,
-        score=scored.score,
-        word=word,
-        percent=percent_beside(word, scored.confidence),
-        confidence=scored.confidence,
-        chance_percentile=scored.chance_percentile,
-        text=printable(scored.text),
-        evidence={
-            name: EvidenceBody(
-                score=piece.score,
-                start=round(piece.start, 3),
-                end=round(piece.end, 3),
-                text=printable(piece.text),
-                box=None if piece.box is None else [round(side, 4) for side in piece.box],
-                recognised=None if piece.recognised is None else round(piece.recognised, 3),
-            )
-            for name, piece in scored.evidence.items()
-        },
-        labels={name: stream_named(name).evidence_label for name in scored.evidence},
-        verdict=None if scored.verdict is None else VerdictBody(**asdict(scored.verdict)),
-        reranked=None if scored.reranked is None else RerankedBody(**asdict(scored.reranked)),
-        name=name_of(record),
-        folder=service.paths.folder_of(record),
-        partner=None if scored.partner is None else PartnerBody(**partner_of(scored.partner)),
-        thumbnail_url=thumbnail_url,
-        clip_url=clip_url,
-        video_url=video_url,
-        link=f"{video_url or base}#t={start:.3f},{end:.3f}",
-    )
+    facts = {
+        "title": title_of(record),
+        "percent": percent_beside(shown["word"], scored.confidence),
+        "text": printable(scored.text),
+        "labels": {name: stream_named(name).evidence_label for name in scored.evidence},
+        "name": name_of(record),
+        "folder": service.paths.folder_of(record),
+        "thumbnail_url": thumbnail_url,
+        "clip_url": clip_url,
+        "video_url": video_url,
+        "link": f"{video_url or base}#t={start:.3f},{end:.3f}",
+    }
+    return ResultBody(**shown | facts)
 
 
 @router.get("/why", responses=problems(404, 409), summary="Why a moment was or was not found")

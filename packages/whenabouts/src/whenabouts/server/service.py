@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from starlette.requests import Request
 
@@ -28,7 +28,7 @@ from whenabouts.search.understand import EncodedTexts
 from whenabouts.server.answer_models import AnswerModels
 from whenabouts.server.blocks import LONGEST_BLOCK, BlockExecutor
 from whenabouts.server.cache import Cache, Make
-from whenabouts.server.decoding import Decoders, FrameTask, PictureTask, ProbeTask
+from whenabouts.server.decoding import Decoders
 from whenabouts.server.errors import ServerError, no_video
 from whenabouts.server.files import OpenFile
 from whenabouts.server.folders import ServedFolders
@@ -46,6 +46,7 @@ from whenabouts.video.objects import source_path
 from whenabouts.video.probe import MediaError, Probe
 
 Result = TypeVar("Result")
+More = TypeVarTuple("More")
 _KEPT_ANSWERS = 64
 _KEPT_PROBES = 1000
 _QUESTION = "what is seen and said here"
@@ -225,31 +226,25 @@ class Service:
         self, executor: BoundedExecutor, request: Request, read: Callable[[Corpus], Result]
     ) -> Result:
         """The result of `read` on the corpus, run in an executor; cancelled if the client leaves."""
-
         self.memory.check()
-
-        def job() -> Result:
-            # Earlier requests may have filled the memory while this one waited.
-            with self.memory.room(), self._readers.lent() as corpus:
-                return read(corpus)
-
-        return await executor.run(job, partial(left, request))
+        return await executor.run(partial(self._with_corpus, read), partial(left, request))
 
     async def answer(
         self, request: Request, query: str, read: Callable[[Corpus, EncodedTexts | None], Result]
     ) -> Result:
         """The result of `read` on the corpus. `query` is encoded in one batch with others that wait."""
         self.memory.check()
-
-        def job(encoded: EncodedTexts | None) -> Result:
-            with self.memory.room(), self._readers.lent() as corpus:
-                return read(corpus, encoded)
-
-        return await self.searches.ask(query, job, partial(left, request))
+        return await self.searches.ask(
+            query, lambda encoded: self._with_corpus(read, encoded), partial(left, request)
+        )
 
     def _encoded(self, queries: Sequence[str]) -> EncodedTexts:
+        return self._with_corpus(lambda corpus: corpus.encoded(queries))
+
+    def _with_corpus(self, read: Callable[[Corpus, *More], Result], *more: *More) -> Result:
+        # Earlier requests may have filled the memory while this one waited.
         with self.memory.room(), self._readers.lent() as corpus:
-            return corpus.encoded(queries)
+            return read(corpus, *more)
 
     def _drop_answers(self) -> None:
         self._answers.clear()
@@ -343,11 +338,9 @@ class Service:
         """A JPEG for a checker or reranker. Raises MediaError if the file is not served or has changed."""
         try:
             with self.folders.held(record) as path:
-                picture = self.decoders.run(FrameTask(path, at, PIXELS_WIDE))
+                return self.decoders.frame(path, at, PIXELS_WIDE)
         except ServerError as error:
             raise MediaError(str(error)) from error
-        assert isinstance(picture, bytes)
-        return picture
 
     def _example(self, corpus: Corpus, search: SearchRequest) -> Example | None:
         """The example to search by: a moment named by its video's id, or an uploaded picture.
@@ -362,7 +355,7 @@ class Service:
         if picture is None:
             return None
         try:
-            return Example("the picture", picture=self.decoders.run(PictureTask(picture, PICTURE_SIZE)))
+            return Example("the picture", picture=self.decoders.picture(picture, PICTURE_SIZE))
         except (MediaError, UsageError) as error:
             raise ServerError(400, "bad_picture", str(error), field="picture") from None
 
@@ -410,11 +403,9 @@ class Service:
 
         def look() -> Probe | None:
             try:
-                probed = self.decoders.run(ProbeTask(source_path(record.path)))
+                return self.decoders.probe(source_path(record.path))
             except (MediaError, OSError):
                 return None
-            assert isinstance(probed, Probe)
-            return probed
 
         return self._probes.get_or_make((record.path, str(record.modified_ns), record.content_hash), look)
 

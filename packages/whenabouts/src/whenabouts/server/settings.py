@@ -17,6 +17,7 @@ DEFAULT_PORT = 8765
 DEFAULT_CACHE_BYTES = 2 << 30
 SHORTEST_TOKEN = 16
 TOKEN_VARIABLE = "WHENABOUTS_TOKEN"
+_PLAIN = re.compile(r"[A-Za-z0-9_.-]*")
 _BASE_PATH = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*")
 
 # Names of this machine. A request under another name that resolves here is DNS rebinding.
@@ -112,7 +113,7 @@ class Settings:
             raise UsageError(f"port {self.port}: give a number from 1 to 65535, or 0 for any free port")
         if self.cache_bytes < 1 << 20:
             raise UsageError(f"a cache of {self.cache_bytes} bytes is too small; give 1 MB or more")
-        if self.token and (len(self.token) < SHORTEST_TOKEN or not _is_plain(self.token)):
+        if self.token and (len(self.token) < SHORTEST_TOKEN or not _PLAIN.fullmatch(self.token)):
             raise UsageError(
                 f"the token must be at least {SHORTEST_TOKEN} letters, digits, '-', '_' or '.'; "
                 "`openssl rand -hex 16` makes one"
@@ -186,7 +187,3 @@ def named_models(places: Sequence[str]) -> dict[str, str]:
             )
         named[name] = place
     return named
-
-
-def _is_plain(token: str) -> bool:
-    return token.isascii() and all(letter.isalnum() or letter in "-_." for letter in token)

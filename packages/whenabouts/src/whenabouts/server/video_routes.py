@@ -18,7 +18,6 @@ from whenabouts.index.records import VideoRecord
 from whenabouts.search.coverage import streams_with_clips
 from whenabouts.search.library import remedy_of, state_of
 from whenabouts.server.cache import Cache
-from whenabouts.server.decoding import ClipTask, ThumbnailTask
 from whenabouts.server.errors import Problem, ServerError, printable, problems, safe_errors
 from whenabouts.server.files import content_type, respond
 from whenabouts.server.objects import OpenObject, respond_object
@@ -90,10 +89,8 @@ async def videos(request: Request, parameters: Annotated[VideosParameters, Query
         service.metrics.videos.set(library.count)
         ids = library.ids_of(rows[offset:end].tolist())
         records = {record.video_id: record for record in corpus.store.videos(ids)}
-        words = _first_words(
-            corpus, [name for name in ids if name in records and not records[name].has_picture]
-        )
         listed = {name: records[name] for name in ids if name in records}
+        words = _first_words(corpus, [name for name, record in listed.items() if not record.has_picture])
         streams = streams_with_clips(corpus.store, list(listed.values()))
         return VideosBody(
             data=[
@@ -321,21 +318,10 @@ async def file(request: Request, video_id: VideoId, _: Annotated[NoParameters, Q
     except BaseException:
         service.downloads.release()
         raise
+    kind, name, done = content_type(record.path), name_of(record), service.downloads.release
     if isinstance(opened, OpenObject):
-        return respond_object(
-            request,
-            opened,
-            media_type=content_type(record.path),
-            name=name_of(record),
-            done=service.downloads.release,
-        )
-    return respond(
-        request,
-        opened,
-        media_type=content_type(record.path),
-        name=name_of(record),
-        done=service.downloads.release,
-    )
+        return respond_object(request, opened, media_type=kind, name=name, done=done)
+    return respond(request, opened, media_type=kind, name=name, done=done)
 
 
 @router.get(
@@ -361,7 +347,7 @@ async def video_thumbnail(
     make = partial(_draw, service, record, at, width)
     opened = await service.made(service.thumbnails, "thumbnail", key, make)
     name = f"{record.video_id}-{at:.2f}.jpg"
-    return respond(request, opened, media_type="image/jpeg", name=name, tag=key[:32], max_age=3600)
+    return respond(request, opened, media_type="image/jpeg", name=name, tag=key[:32])
 
 
 @router.get(
@@ -383,7 +369,7 @@ async def clip(
     make = partial(_cut, service, record, start, end)
     opened = await service.encoded_once("clip", key, make)
     name = f"{FilePath(name_of(record)).stem}_{start:.3f}-{end:.3f}.mp4"
-    return respond(request, opened, media_type="video/mp4", name=name, tag=key[:32], max_age=3600)
+    return respond(request, opened, media_type="video/mp4", name=name, tag=key[:32])
 
 
 def _clip_span(record: VideoRecord, start: float, end: float) -> tuple[float, float]:
@@ -420,10 +406,10 @@ def content_of(record: VideoRecord) -> tuple[str, ...]:
 def _draw(service: Service, record: VideoRecord, at: float, width: int, out: FilePath) -> None:
     """Write a thumbnail."""
     with service.folders.held(record) as path, safe_errors(path, out):
-        service.decoders.run(ThumbnailTask(path, at, width, out))
+        service.decoders.draw(path, at, width, out)
 
 
 def _cut(service: Service, record: VideoRecord, start: float, end: float, out: FilePath) -> None:
     """Write a clip."""
     with service.folders.held(record) as path, safe_errors(path, out):
-        service.decoders.run(ClipTask(path, start, end, out))
+        service.decoders.cut(path, start, end, out)

@@ -15,12 +15,14 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.encoders.protocol import unit_length
 from whenabouts.index.lookup import DENSE_SCRIPT, search_words
+from whenabouts.video.cue import Cue
 from whenabouts.video.sentences import closed_sentences
 
 PASSAGE_SECONDS = 15.0
@@ -49,19 +51,6 @@ _CLAUSE = re.compile(r"[,;:،؛—–、，；]\s*|\s")
 _INVISIBLE = re.compile(r"[\u200b\u2060\ufeff]|[\x00-\x08\x0e-\x1f\x7f]")
 
 
-class TimedText(Protocol):
-    """A line with its time in seconds, such as `video.cues.Cue`."""
-
-    @property
-    def start(self) -> float: ...
-
-    @property
-    def end(self) -> float: ...
-
-    @property
-    def text(self) -> str: ...
-
-
 class Piece(NamedTuple):
     """A sentence of a cue, or a part of one; times in seconds. `closes`: the sentence ends with it."""
 
@@ -86,20 +75,13 @@ class Passage:
     minute: int
 
 
-def passages_of(
-    cues: Iterable[TimedText],
-    duration: float | None = None,
-    *,
-    seconds: float = PASSAGE_SECONDS,
-    language: str = "",
-) -> list[Passage]:
+def passages_of(cues: Iterable[Cue], duration: float | None = None, *, language: str = "") -> list[Passage]:
     """The passages of one video, by start; empty without speech.
 
     `duration` is the video's length in seconds, if known: a short video is cut finer, down to single cues.
     Cues may overlap, come in any order, lack punctuation or be far too long. Cues without text or finite
     times and cues that end before 0 are skipped. `language` is the code of the words' language.
 
-    >>> from types import SimpleNamespace as Cue
     >>> cues = [Cue(start=0.0, end=1.0, text="Hildy!"), Cue(start=1.0, end=2.0, text="How are you?")]
     >>> [(passage.start, passage.end, passage.text) for passage in passages_of(cues, 2.0)]
     [(0.0, 1.0, 'Hildy!'), (1.0, 2.0, 'How are you?')]
@@ -108,7 +90,7 @@ def passages_of(
     if not pieces:
         return []
     spoken = max(piece.end for piece in pieces) - pieces[0].start
-    target = min(seconds, max(spoken, duration or 0.0) / PASSAGES_AT_LEAST)
+    target = min(PASSAGE_SECONDS, max(spoken, duration or 0.0) / PASSAGES_AT_LEAST)
     groups = list(_group(pieces, target))
     bounds = [(group[0].start, max(piece.end for piece in group)) for group in groups]
     texts = [" ".join(piece.text for piece in group) for group in groups]
@@ -139,16 +121,10 @@ def passage_vectors(
     blended = texts.copy()
     blended[1:] += texts[:-1]
     blended[:-1] += texts[1:]
-    return _unit(_unit(blended) + around[minutes])
+    return unit_length(unit_length(blended) + around[minutes])
 
 
-def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Rows of length 1; a row of zeros stays."""
-    length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.asarray(vectors / np.where(length > 0, length, 1), np.float32)
-
-
-def pieces_of(cues: Iterable[TimedText]) -> list[Piece]:
+def pieces_of(cues: Iterable[Cue]) -> list[Piece]:
     """Cues cut at ends of sentences, by start; times inside a cue are interpolated by letters."""
     pieces: list[Piece] = []
     for cue in cues:
@@ -242,14 +218,9 @@ def _contexts(
 def _minutes(bounds: Sequence[tuple[float, float]], seconds: float) -> list[int]:
     """For each passage the number of its group of at most about `seconds`, from 0."""
     numbers: list[int] = []
-    began = 0.0
+    number, began = -1, -math.inf
     for start, end in bounds:
-        if not numbers:
-            numbers.append(0)
-            began = start
-        elif end - began > seconds * _LATE_MINUTE:
-            numbers.append(numbers[-1] + 1)
-            began = start
-        else:
-            numbers.append(numbers[-1])
+        if end - began > seconds * _LATE_MINUTE:
+            number, began = number + 1, start
+        numbers.append(number)
     return numbers

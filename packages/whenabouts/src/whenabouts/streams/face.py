@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from whenabouts.encoders.protocol import EncoderUnavailable
+from whenabouts.encoders.protocol import EncoderUnavailable, unit_length
 from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
 from whenabouts.index.records import ClipColumns, StreamInfo
 from whenabouts.index.sampling import FrameSettings
 from whenabouts.index.stream import Cost, Option, Reads, Setup, Stream, StreamRun, label_in
+from whenabouts.streams._choices import own_encoder
 from whenabouts.streams._clusters import clusters
 from whenabouts.video.faces import Face, FaceFinder, FacesUnavailableError
 
@@ -60,15 +61,7 @@ class FaceStream(Stream):
     absent = "no face was found there"
 
     def setup(self, setup: Setup) -> StreamRun | None:
-        choice, info = setup.options.get("faces"), setup.info
-        finder: Any
-        if choice is not None:
-            finder = setup.encoders.adopt(
-                self.open_encoder(choice) if isinstance(choice, str) else choice, info
-            )
-        elif info is not None:
-            finder = setup.encoders.encoder_of(info)
-        else:
+        if (finder := own_encoder(setup, "faces", self.open_encoder)) is None:
             return None
         settings = {"frame_seconds": FRAME_SECONDS, "same_person": SAME_FACE}
         return StreamRun(
@@ -103,14 +96,13 @@ class FaceStream(Stream):
         vectors = np.stack([sighting.face.vector for sighting in seen])
         sightings = _sightings(seen, vectors)
         means = np.stack([vectors[rows].sum(axis=0) for _, rows in sightings])
-        length = np.linalg.norm(means, axis=1, keepdims=True)
         start = np.array([seen[rows[0]].frame for _, rows in sightings]) * FRAME_SECONDS
         last = np.array([seen[rows[-1]].frame for _, rows in sightings]) * FRAME_SECONDS
         return ClipColumns(
             start,
             np.maximum(np.minimum(last + FRAME_SECONDS, video.end), last + FRAME_SECONDS / 100),
             [label_in(f"face {number + 1}", video.record.video_id) for number, _ in sightings],
-            np.asarray(means / np.where(length > 0, length, 1), np.float32),
+            unit_length(means),
             [""] * len(sightings),
             np.array([seen[rows[len(rows) // 2]].face.box for _, rows in sightings], np.float32),
         )

@@ -46,7 +46,15 @@ class Likeness(Stream):
 
     def setup(self, setup: Setup) -> StreamRun | None:
         """None if the stream is neither requested nor in the corpus; the option may be an encoder."""
-        seconds = self._seconds(setup)
+        seconds = frame_seconds(
+            setup,
+            "--likeness-seconds",
+            setting="clip_seconds",
+            default=DEFAULT_SECONDS,
+            least=0.04,
+            done="frames were compared",
+            switch="--likeness",
+        )
         if (encoder := own_encoder(setup, "likeness", self.open_encoder, _NETWORK)) is None:
             return None
         frames = 3600 / seconds
@@ -58,18 +66,6 @@ class Likeness(Stream):
             encoder,
             Reads(frames=FrameSettings(seconds, encoder.image_size)),
             Cost(seconds=frames * _SECONDS_PER_FRAME, bytes=frames * _BYTES_PER_FRAME),
-        )
-
-    def _seconds(self, setup: Setup) -> float:
-        """The seconds between frames; given only together with `--likeness`."""
-        return frame_seconds(
-            setup,
-            "--likeness-seconds",
-            setting="clip_seconds",
-            default=DEFAULT_SECONDS,
-            least=0.04,
-            done="frames were compared",
-            switch="--likeness",
         )
 
     def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> EncodedFrames:

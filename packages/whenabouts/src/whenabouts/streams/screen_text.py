@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from whenabouts.clips import ClipGrid
 from whenabouts.encoders import encode_passages
-from whenabouts.encoders.protocol import EncoderUnavailable
+from whenabouts.encoders.protocol import EncoderUnavailable, unit_length
 from whenabouts.index.lookup import search_words
 from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
 from whenabouts.index.records import ClipBlock, ClipColumns, StreamInfo
@@ -77,7 +77,15 @@ class ScreenTextStream(Stream):
     evidence_label = "on the screen"
 
     def setup(self, setup: Setup) -> StreamRun | None:
-        seconds = self._seconds(setup)
+        seconds = frame_seconds(
+            setup,
+            "--screen-seconds",
+            setting="frame_seconds",
+            default=DEFAULT_SECONDS,
+            least=0.1,
+            done="text on the screen was looked for",
+            switch="--screen-text",
+        )
         if setup.info is None and not setup.options.get("screen_text"):
             return None
         reader = self.open_reader()
@@ -99,18 +107,6 @@ class ScreenTextStream(Stream):
             return TextReader(available_cores())
         except TextReaderUnavailableError as error:
             raise EncoderUnavailable(str(error)) from error
-
-    def _seconds(self, setup: Setup) -> float:
-        """The seconds between frames; given only together with `--screen-text`."""
-        return frame_seconds(
-            setup,
-            "--screen-seconds",
-            setting="frame_seconds",
-            default=DEFAULT_SECONDS,
-            least=0.1,
-            done="text on the screen was looked for",
-            switch="--screen-text",
-        )
 
     def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> _Kept:
         """The lines of the changed frames; the last of `kept` has the lines and cells before them."""
@@ -139,12 +135,8 @@ class ScreenTextStream(Stream):
             return ClipColumns(np.zeros(0), np.zeros(0), [], None)
         end = max(video.end, batches[-1].last * seconds + SHORTEST_SECONDS)
         until = [number for number, _ in read[1:]] + [len(ClipGrid(seconds, end))]
-        texts = screen_texts(
-            [
-                Reading(number, following - 1, lines)
-                for (number, lines), following in zip(read, until, strict=True)
-            ]
-        )
+        readings = [Reading(at, end - 1, lines) for (at, lines), end in zip(read, until, strict=True)]
+        texts = screen_texts(readings)
         start = np.array([text.first * seconds for text in texts], np.float64)
         last = np.array([text.last * seconds for text in texts], np.float64)
         return ClipColumns(
@@ -173,8 +165,7 @@ def _vectors(texts: Sequence[ScreenText], encoder: Any) -> NDArray[np.float32]:
     """(N, D) unit vectors: the sum of the vectors of each text alone and with the texts around it."""
     alone = encode_passages(encoder, [text.text for text in texts])
     summed = alone + encode_passages(encoder, [f"{text.text}\n{text.around}".strip() for text in texts])
-    length = np.linalg.norm(summed, axis=1, keepdims=True)
-    return np.asarray(summed / np.where(length > 0, length, 1), np.float32)
+    return unit_length(summed)
 
 
 STREAM = ScreenTextStream()

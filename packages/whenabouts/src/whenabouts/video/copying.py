@@ -163,19 +163,13 @@ class _Copying:
                 if packet.is_keyframe and at <= limit:
                     best = at if best is None else max(best, at)
             if best is not None:
-                break
-        if best is None:
-            # No key frame before the start: take the first one of the file.
-            self._rewind(Fraction(0))
-            key_frames = (
-                self._time(p)
-                for p in packets_of(self._source, self._leading)
-                if p.pts is not None and p.is_keyframe
-            )
-            best = next(key_frames, None)
-        if best is None:
-            raise MediaError(f"{printable(self._span.path)}: has no key frame to begin a copy at")
-        return best
+                return best
+        # No key frame before the start: take the first one of the file.
+        self._rewind(Fraction(0))
+        for packet in packets_of(self._source, self._leading):
+            if packet.pts is not None and packet.is_keyframe:
+                return self._time(packet)
+        raise MediaError(f"{printable(self._span.path)}: has no key frame to begin a copy at")
 
     def _rewind(self, instant: Fraction) -> None:
         import av

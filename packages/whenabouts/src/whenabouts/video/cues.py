@@ -19,7 +19,7 @@ from whenabouts.video.cue import Cue, Marks
 from whenabouts.video.encodings import decode_text
 from whenabouts.video.files import printable
 from whenabouts.video.objects import open_source
-from whenabouts.video.opened import packets_of
+from whenabouts.video.opened import discard_others, packets_of
 from whenabouts.video.probe import Probe, SubtitleTrack, base_language, open_media
 from whenabouts.video.speakers import marks_of
 
@@ -300,7 +300,7 @@ def _ass_cues(text: str) -> Iterator[_RawCue]:
         fields = event.split(",", len(names) - 1)
         if kind != "Dialogue" or len(fields) < len(names):
             continue
-        words, overrides = _without_braces(fields[-1])
+        words, overrides = _without(fields[-1], "{", "}")
         if not any(_DRAWING.search(override) for override in overrides):
             lines = words.replace("\\h", " ").replace("\\N", "\n").replace("\\n", "\n").split("\n")
             yield _RawCue(_ass_time(fields[start]), _ass_time(fields[end]), lines)
@@ -311,13 +311,14 @@ def _ass_time(text: str) -> float | None:
     return None if match is None else _seconds(*match.groups())
 
 
-def _without_braces(text: str) -> tuple[str, list[str]]:
-    """A text without its parts in braces, and those parts."""
+# By hand: a pattern with `.*?` takes quadratic time if the end is missing.
+def _without(text: str, opening: str, closing: str) -> tuple[str, list[str]]:
+    """A text without its parts between two marks, and those parts."""
     kept, removed, at = [], [], 0
-    while (start := text.find("{", at)) >= 0 and (end := text.find("}", start)) >= 0:
+    while (start := text.find(opening, at)) >= 0 and (end := text.find(closing, start)) >= 0:
         kept.append(text[at:start])
-        removed.append(text[start + 1 : end])
-        at = end + 1
+        removed.append(text[start + len(opening) : end])
+        at = end + len(closing)
     return "".join(kept) + text[at:], removed
 
 
@@ -374,15 +375,6 @@ def _with_voice(text: str, voice: str, voices: set[str]) -> tuple[str, str]:
     return _VOICE.sub(introduction, text), voice
 
 
-# By hand: a pattern with `.*?` takes quadratic time if the end is missing.
-def _without_comments(line: str) -> str:
-    kept, at = [], 0
-    while (start := line.find("<!--", at)) >= 0 and (end := line.find("-->", start)) >= 0:
-        kept.append(line[at:start])
-        at = end + len("-->")
-    return "".join(kept) + line[at:]
-
-
 def _without_programs(line: str) -> str:
     kept, at, opened = [], 0, False
     for tag in _PROGRAM_TAG.finditer(line):
@@ -397,7 +389,7 @@ def _without_programs(line: str) -> str:
 def _clean(line: str) -> str:
     """A line without tags, overrides, entities, invisible characters and needless space."""
     if "<" in line:
-        line = _TAG.sub("", _without_programs(_without_comments(line)))
+        line = _TAG.sub("", _without_programs(_without(line, "<!--", "-->")[0]))
     if "{" in line:
         line = _OVERRIDE.sub("", line)
     if "&" in line:
@@ -462,13 +454,9 @@ def _embedded(path: Path, tracks: Sequence[SubtitleTrack]) -> list[CueTrack]:
     """The cues of several text tracks, in one pass over the file."""
     if not tracks:
         return []
-    from av.stream import Discard
-
     raw: dict[int, list[_RawCue]] = {track.index: [] for track in tracks}
     with open_media(path) as container:
-        for stream in container.streams:
-            if stream.index not in raw:
-                stream.discard = Discard.all
+        discard_others(container, *raw)
         origin = Fraction(container.start_time or 0, _MICROSECONDS)
         notes = _read_packets(container, raw, origin)
     tracks_read = []

@@ -127,17 +127,7 @@ def cut(
     with _written(out, force=force) as aside:
         copied = copy_packets(span, aside, container_for(out, copy=True), progress or _silent)
         _check_whole(aside, out)
-    notes = [*span.notes, *_copy_notes(span, copied.start)]
-    return Cut(
-        path=out,
-        source=path,
-        requested=(start, end),
-        start=float(copied.start),
-        end=float(copied.end),
-        frames=copied.frames,
-        duration=float(copied.end - copied.start),
-        notes=tuple(notes),
-    )
+    return _cut_of(out, span, copied.start, copied.end, copied.frames, _copy_notes(span, copied.start))
 
 
 def join(
@@ -160,16 +150,15 @@ def join(
     check_free(out, force=force, sources=[path for path, _, _ in parts])
     spans = [look_at(source_path(path), start, end) for path, start, end in parts]
     form, notes = common_form(spans)
-    parts_done = _PartProgress(
-        progress or _silent, sum((span.end - span.start for span in spans), Fraction(0))
-    )
+    progress = progress or _silent
+    parts_done = _PartProgress(progress, sum((span.end - span.start for span in spans), Fraction(0)))
     done: list[Cut] = []
     with _written(out, force=force) as aside:
         with MovieWriter(aside, form, container_for(out)) as writer:
             for span, span_notes in zip(spans, notes, strict=True):
                 done.append(_put(writer, span, out, span_notes, parts_done))
         _check_whole(aside, out)
-    parts_done.finish()
+    progress(1.0)
     return done
 
 
@@ -183,12 +172,12 @@ def _put(writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], parts
     sound: SoundSpan | None = None
     lengths, first_of = Counter[Fraction](), dict[Fraction, Fraction]()
     sound_ends = span.start
-    try:
+    with contextlib.ExitStack() as opened:
         for picture in pictures:
             if first is None:
                 first = picture.start
                 if span.sound is not None and writer.form.sound is not None:
-                    sound = SoundSpan(span.path, first, writer.form.sound)
+                    sound = opened.enter_context(SoundSpan(span.path, first, writer.form.sound))
             at = began + picture.start - first
             writer.put_picture(picture.frame, span.look, at, began + picture.end - first)
             lengths[picture.end - picture.start] += 1
@@ -202,27 +191,14 @@ def _put(writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], parts
         elif sound is not None and not pictures.follows and _goes_on(writer, span, pictures):
             writer.put_sound(sound.read(max(pictures.end, span.end)))
             sound_ends = Fraction(sound.position, sound.form.rate)
-    finally:
-        if sound is not None:
-            sound.__exit__(None, None, None)
     ends = max(pictures.end, sound_ends)
     if writer.form.sound is not None and writer.form.parts > 1:
         writer.fill_silence(began + ends - first)
     writer.time = began + ends - first
     parts_done.part_done(span.end - span.start)
-    all_notes = [*span.notes, *notes]
     if pictures.damage:
-        all_notes.append(f"{pictures.damage}; {_missing(span.path, lengths, first_of)}")
-    return Cut(
-        out,
-        span.path,
-        span.requested,
-        float(first),
-        float(ends),
-        lengths.total(),
-        float(ends - first),
-        tuple(all_notes),
-    )
+        notes = [*notes, f"{pictures.damage}; {_missing(span.path, lengths, first_of)}"]
+    return _cut_of(out, span, first, ends, lengths.total(), notes)
 
 
 def _goes_on(writer: MovieWriter, span: Span, pictures: PictureSpan) -> bool:
@@ -283,17 +259,13 @@ def _put_sound(
         raise _nothing_there(span)
     writer.time += length
     parts_done.part_done(span.end - span.start)
-    ends = span.start + length
-    return Cut(
-        out,
-        span.path,
-        span.requested,
-        float(span.start),
-        float(ends),
-        0,
-        float(length),
-        (*span.notes, *notes),
-    )
+    return _cut_of(out, span, span.start, span.start + length, 0, notes)
+
+
+def _cut_of(out: Path, span: Span, start: Fraction, end: Fraction, frames: int, notes: Sequence[str]) -> Cut:
+    """The cut of a span that holds [start, end) seconds of its file."""
+    times = float(start), float(end), frames, float(end - start)
+    return Cut(out, span.path, span.requested, *times, (*span.notes, *notes))
 
 
 class _PartProgress:
@@ -309,9 +281,6 @@ class _PartProgress:
     def part_done(self, length: Fraction) -> None:
         """Finish the current part."""
         self._before += length
-
-    def finish(self) -> None:
-        self._tell(1.0)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from whenabouts.types import UsageError
 from whenabouts.video.files import TRANSCRIPT_SUFFIXES, printable
-from whenabouts.video.opened import packets_of
+from whenabouts.video.frames import first_frame
 from whenabouts.video.probe import (
     MediaError,
     frame_matrix,
@@ -162,7 +162,7 @@ def check_media(path: Path) -> None:
 
 
 def _look(path: Path, container: InputContainer, stream: VideoStream) -> Look:
-    frame = _first_frame(container, stream)
+    frame = first_frame(container, stream)
     if frame is None:
         raise MediaError(f"{printable(path)}: no picture in it can be decoded; copy or download it again")
     turn = turn_of(frame_matrix(frame))
@@ -190,19 +190,6 @@ def _look(path: Path, container: InputContainer, stream: VideoStream) -> Look:
         pixels="yuvj420p" if frame.format.name.startswith("yuvj") else "yuv420p",
         depth=max((component.bits for component in frame.format.components), default=8),
     )
-
-
-def _first_frame(container: InputContainer, stream: VideoStream) -> VideoFrame | None:
-    """The first picture that decodes."""
-    import av
-
-    stream.thread_type = "SLICE"  # frame threads delay pictures by the number of threads
-    for packet in packets_of(container, stream):
-        with contextlib.suppress(av.error.FFmpegError):
-            frames: list[VideoFrame] = packet.decode()
-            if frames:
-                return frames[0]
-    return None
 
 
 def _sound(container: InputContainer) -> SoundForm | None:

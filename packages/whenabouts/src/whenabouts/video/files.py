@@ -19,15 +19,12 @@ from whenabouts.video.ignored import IGNORE_FILE, Patterns, UnusableRules
 from whenabouts.video.objects import ObjectPath, objects_below, open_source, source_path, tag_hash
 
 # Video, then sound only.
-MEDIA_SUFFIXES = frozenset(
-    "." + name
-    for name in re.split(
-        r"\s+",
-        "3g2 3gp asf av1 avi divx dv f4v flv gxf h264 h265 hevc 264 265 ivf m1v m2ts m2v m4v mj2 mjpeg mjpg "
-        "mkv mod mov mp4 mpe mpeg mpg mts mxf nut obu ogm ogv qt rm rmvb tod ts vob webm wmv wtv y4m "
-        "aac ac3 aif aiff amr ape au caf dts eac3 flac m4a m4b mka mp2 mp3 oga ogg opus spx wav wma wv",
-    )
+_MEDIA = (
+    "3g2 3gp asf av1 avi divx dv f4v flv gxf h264 h265 hevc 264 265 ivf m1v m2ts m2v m4v mj2 mjpeg mjpg "
+    "mkv mod mov mp4 mpe mpeg mpg mts mxf nut obu ogm ogv qt rm rmvb tod ts vob webm wmv wtv y4m "
+    "aac ac3 aif aiff amr ape au caf dts eac3 flac m4a m4b mka mp2 mp3 oga ogg opus spx wav wma wv"
 )
+MEDIA_SUFFIXES = frozenset(f".{name}" for name in _MEDIA.split())
 TRANSCRIPT_SUFFIXES = frozenset((".srt", ".vtt", ".ass", ".ssa", ".sbv"))
 # Also used by TypeScript; a transport stream starts with its sync byte.
 _AMBIGUOUS_SUFFIXES = frozenset((".ts", ".mts"))
@@ -269,7 +266,7 @@ class _Walk:
             self._folders[key] = folder
             try:
                 with os.scandir(folder) as entries:
-                    names = sorted((entry for entry in entries), key=lambda entry: os.fsencode(entry.name))
+                    names = sorted(entries, key=lambda entry: os.fsencode(entry.name))
             except OSError as error:
                 self.problems[folder] = _reason(folder, error)
                 self.unseen.append(folder)

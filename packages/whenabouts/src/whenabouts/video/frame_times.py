@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from whenabouts.video.files import printable
-from whenabouts.video.frames import Clock
-from whenabouts.video.opened import packets_of
+from whenabouts.video.frames import Clock, first_frame
+from whenabouts.video.opened import discard_others, packets_of
 from whenabouts.video.probe import MediaError, open_media, picture_stream, stream_rate
 from whenabouts.video.timecode import FrameTimes, nearest_rate
 
 if TYPE_CHECKING:
     from av.container import InputContainer
-    from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
 
@@ -52,11 +50,7 @@ def frame_rate(path: Path) -> Fraction | None:
 
 
 def _times(path: Path, container: InputContainer, stream: VideoStream, clock: Clock) -> FrameTimes:
-    from av.stream import Discard
-
-    for other in container.streams:
-        if other.index != stream.index:
-            other.discard = Discard.all
+    discard_others(container, stream.index)
     packets = list(_stamps(container, stream))
     if packets and clock.is_ordered:
         packets = _from_first_shown(path, packets)
@@ -97,18 +91,11 @@ def _from_first_shown(
 
 def _first_shown(path: Path) -> int | None:
     """The decoding time of the packet at which the decoder delivers the first picture."""
-    import av
-
     with open_media(path) as container:
         stream = picture_stream(container)
         assert stream is not None
-        stream.thread_type = "SLICE"  # frame threads delay pictures by the number of threads
-        for packet in packets_of(container, stream):
-            with contextlib.suppress(av.error.FFmpegError):
-                frames: list[VideoFrame] = packet.decode()
-                if frames:
-                    return frames[0].dts
-    return None
+        frame = first_frame(container, stream)
+        return None if frame is None else frame.dts
 
 
 def _stamps(container: InputContainer, stream: VideoStream) -> Iterator[tuple[int | None, int | None, int]]:

@@ -6,6 +6,7 @@ converted to RGB. Memory does not grow with the length of the video.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 from collections import deque
@@ -13,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
 
 import numpy as np
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from whenabouts.types import UsageError
 from whenabouts.video.files import printable
 from whenabouts.video.headers import missing_bytes
-from whenabouts.video.opened import packets_of
+from whenabouts.video.opened import discard_others, packets_of
 from whenabouts.video.probe import (
     COUNTED_FORMATS,
     BrokenMedia,
@@ -140,9 +140,7 @@ class FrameReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -185,8 +183,6 @@ class FrameReader:
 
     def _open_stream(self) -> InputContainer:
         """Open the file (anew, if it is open); streams other than the pictures are discarded if possible."""
-        from av.stream import Discard
-
         self.close()
         self._container = open_media(self.path)
         stream = picture_stream(self._container)
@@ -196,9 +192,7 @@ class FrameReader:
                 f"{printable(self.path)}: holds no pictures, only sound or text; index its words instead"
             )
         check_pixels(self.path, stream)
-        for other in self._container.streams:
-            if other.index != stream.index:
-                other.discard = Discard.all
+        discard_others(self._container, stream.index)
         stream.thread_type = "AUTO"
         stream.codec_context.thread_count = self._threads
         self._stream = stream
@@ -247,7 +241,7 @@ class FrameReader:
     def _chosen_packets(self, clock: Clock, grid: FrameGrid) -> Iterator[Packet[VideoStream]]:
         """All packets; before each, the decoder is set to skip unreferenced frames or not."""
         packets = self._packets()
-        if not (self.skips_unwanted and clock.knows_times_beforehand):
+        if not (self.skips_unwanted and clock.can_seek):
             yield from packets
             return
         context = self._stream.codec_context
@@ -305,6 +299,19 @@ class FrameReader:
             )
 
 
+def first_frame(container: InputContainer, stream: VideoStream) -> VideoFrame | None:
+    """The first picture that can be decoded."""
+    import av
+
+    stream.thread_type = "SLICE"  # frame threads delay pictures by the number of threads
+    for packet in packets_of(container, stream):
+        with contextlib.suppress(av.error.FFmpegError):
+            frames: list[VideoFrame] = packet.decode()
+            if frames:
+                return frames[0]
+    return None
+
+
 def seek_margin(container: InputContainer) -> int:
     """How many seconds before an instant to seek, so that what is read at the instant has its right time."""
     return max(_SEEK_MARGINS.get(name, 0) for name in container.format.name.split(","))
@@ -338,13 +345,8 @@ class Clock:
 
     @property
     def can_seek(self) -> bool:
-        """Whether a frame's time is known without reading everything before it."""
+        """Whether packets carry presentation times: each is known without reading everything before it."""
         return not (self.is_counted or self.is_ordered) and self._origin is not None
-
-    @property
-    def knows_times_beforehand(self) -> bool:
-        """Whether packets carry presentation times."""
-        return self.can_seek
 
     @property
     def end(self) -> Fraction:

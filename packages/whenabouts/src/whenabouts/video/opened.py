@@ -79,6 +79,15 @@ def open_container(path: Path, *, hidden: Sequence[tuple[int, int]] = ()) -> Inp
     return container
 
 
+def discard_others(container: InputContainer, *indices: int) -> None:
+    """Let FFmpeg discard the packets of all streams but those with these `indices`."""
+    from av.stream import Discard
+
+    for stream in container.streams:
+        if stream.index not in indices:
+            stream.discard = Discard.all
+
+
 def packets_of(container: InputContainer, streams: Any) -> Iterator[Any]:
     """The packets of a stream, or of several, in stored order.
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from whenabouts.types import number_of
 from whenabouts.video.files import printable
-from whenabouts.video.opened import packets_of
+from whenabouts.video.opened import discard_others, packets_of
 from whenabouts.video.probe import BrokenMedia, chosen_sound, open_media, sounds_of
 
 if TYPE_CHECKING:
@@ -60,16 +60,12 @@ def sound_pieces(
     a second. Times count from the start of the file, as for frames and cues. Undecodable packets are dropped,
     with a log entry and at the end a line in `notes`. Raises MediaError for a file without sound.
     """
-    from av.stream import Discard
-
     with open_media(path) as container:
         sounds = sounds_of(container)
         if not sounds:
             raise BrokenMedia(f"{printable(path)}: holds no sound, so there is nothing to hear")
         stream = sounds[chosen_sound([language for _, language in sounds], track)][0]
-        for other in container.streams:
-            if other.index != stream.index:
-                other.discard = Discard.all
+        discard_others(container, stream.index)
         origin = Fraction(container.start_time or 0, _MICROSECONDS)
         yield from _pieces(_blocks(path, container, stream, origin, rate, notes), piece_seconds, rate)
 

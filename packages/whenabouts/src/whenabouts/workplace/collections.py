@@ -55,15 +55,7 @@ class Item:
         return Moment(self.video_id, self.start, self.end)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "video_id": self.video_id,
-            "start": self.start,
-            "end": self.end,
-            "note": self.note,
-            "tags": list(self.tags),
-            "query": self.query,
-        }
+        return dataclasses.asdict(self) | {"tags": list(self.tags)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,21 +160,12 @@ class Collections:
                 raise UsageError(
                     f"{row['name']!r} would have {place + len(new)} moments, but at most {MOST_ITEMS} fit"
                 )
-            new = [self._new(moment) for moment in new]
+            kept = [
+                (each.video_id, each.start, each.end, query[:LONGEST_NOTE]) for each in map(self._new, new)
+            ]
             connection.executemany(
                 "INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, '', '[]', ?)",
-                [
-                    (
-                        _new_id(),
-                        row["id"],
-                        place + at,
-                        each.video_id,
-                        each.start,
-                        each.end,
-                        query[:LONGEST_NOTE],
-                    )
-                    for at, each in enumerate(new)
-                ],
+                [(_new_id(), row["id"], at, *facts) for at, facts in enumerate(kept, place)],
             )
             return _changed(connection, row["id"])
 
@@ -223,12 +206,8 @@ class Collections:
             row = _row(connection, name)
             moved = _item(connection, row, item).id
             order = [each.id for each in _items(connection, row) if each.id != moved]
-            at = (
-                len(order)
-                if before is None or before == item
-                else order.index(_item(connection, row, before).id)
-            )
             if before != item:
+                at = len(order) if before is None else order.index(_item(connection, row, before).id)
                 _order(connection, [*order[:at], moved, *order[at:]])
             return _changed(connection, row["id"])
 

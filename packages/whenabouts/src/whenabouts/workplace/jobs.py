@@ -10,13 +10,14 @@ user's `wish` ("pause", "stop", "continue"), and the queue's runner carries it o
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from whenabouts.index.records import StoreError
 from whenabouts.types import UsageError
@@ -27,6 +28,7 @@ State = Literal[
     "planning", "planned", "waiting", "running", "paused", "stopped", "interrupted", "failed", "done"
 ]
 Wish = Literal["start", "pause", "continue", "stop"]
+Value = TypeVar("Value", str, dict[str, Any])
 MOST_OPEN = 100
 MOST_KEPT = 50
 """Most ended jobs in the list; older ones are deleted when a new job comes."""
@@ -34,7 +36,7 @@ MOST_WATCHED = 100
 MOST_TRIES = 3
 """Most starts of a job until a user asks for it again; more could crash the machine again and again."""
 _MOST_BYTES = 500_000
-_ENDED = ("done", "failed", "stopped", "interrupted")
+_ENDED = "('done', 'failed', 'stopped', 'interrupted')"
 # (state, wish) -> the job's new state; None: store the wish for the runner.
 _ALLOWED: Mapping[tuple[str, str], str | None] = {
     ("planned", "start"): "waiting",
@@ -127,12 +129,10 @@ class Jobs:
     def ask(self, job_id: str, wish: Wish) -> Job:
         """Start, pause, continue or stop a job. Raises NoSuchJob, and NotPossible in its state."""
         with self._database.changing() as connection:
-            row = connection.execute("SELECT state FROM jobs WHERE id = ?", (job_id,)).fetchone()
-            if row is None:
-                raise NoSuchJob(job_id)
-            if (row["state"], wish) not in _ALLOWED:
-                raise NotPossible(f"this job is {row['state']}, so it cannot be {_PARTICIPLES[wish]}")
-            state = _ALLOWED[row["state"], wish]
+            present = _state(connection, job_id)
+            if (present, wish) not in _ALLOWED:
+                raise NotPossible(f"this job is {present}, so it cannot be {_PARTICIPLES[wish]}")
+            state = _ALLOWED[present, wish]
             if state is None:
                 connection.execute("UPDATE jobs SET wish = ? WHERE id = ?", (wish, job_id))
             else:
@@ -145,11 +145,9 @@ class Jobs:
     def forget(self, job_id: str) -> None:
         """Delete a job that is neither waiting nor running. Raises NoSuchJob and NotPossible."""
         with self._database.changing() as connection:
-            row = connection.execute("SELECT state FROM jobs WHERE id = ?", (job_id,)).fetchone()
-            if row is None:
-                raise NoSuchJob(job_id)
-            if row["state"] in ("running", "waiting"):
-                raise NotPossible(f"this job is {row['state']}; stop it first")
+            state = _state(connection, job_id)
+            if state in ("running", "waiting"):
+                raise NotPossible(f"this job is {state}; stop it first")
             connection.execute("DELETE FROM jobs WHERE id = ?", (job_id,))
 
     def watched(self) -> list[Watched]:
@@ -158,7 +156,7 @@ class Jobs:
             if connection is None:
                 return []
             rows = connection.execute("SELECT * FROM watched").fetchall()
-        folders = [Watched(_path(row["path"]), row["since"], _dict(row["last"])) for row in rows]
+        folders = [Watched(_read(row["path"], str), row["since"], _read(row["last"], dict)) for row in rows]
         return sorted(folders, key=lambda each: each.path)
 
     def watch(self, path: str) -> None:
@@ -266,15 +264,12 @@ class Jobs:
             )
         job_id = uuid.uuid4().hex[:12]
         with self._database.changing() as connection:
-            ended = ", ".join(f"'{each}'" for each in _ENDED)
-            count = connection.execute(f"SELECT COUNT(*) FROM jobs WHERE state NOT IN ({ended})").fetchone()[
-                0
-            ]
+            count = connection.execute(f"SELECT COUNT(*) FROM jobs WHERE state NOT IN {_ENDED}").fetchone()[0]
             if count >= MOST_OPEN:
                 raise UsageError(f"{MOST_OPEN} jobs are waiting already; stop one first")
             connection.execute(
-                f"DELETE FROM jobs WHERE state IN ({ended}) AND rowid NOT IN (SELECT rowid FROM jobs "
-                f"WHERE state IN ({ended}) ORDER BY rowid DESC LIMIT {MOST_KEPT})"
+                f"DELETE FROM jobs WHERE state IN {_ENDED} AND rowid NOT IN (SELECT rowid FROM jobs "
+                f"WHERE state IN {_ENDED} ORDER BY rowid DESC LIMIT {MOST_KEPT})"
             )
             connection.execute(
                 "INSERT INTO jobs VALUES (?, ?, ?, '', ?, 0, ?, '{}', '{}', '{}')",
@@ -293,10 +288,18 @@ class Jobs:
 _PARTICIPLES = {"start": "started", "pause": "paused", "continue": "continued", "stop": "stopped"}
 
 
+def _state(connection: sqlite3.Connection, job_id: str) -> str:
+    """The state of a job. Raises NoSuchJob."""
+    row = connection.execute("SELECT state FROM jobs WHERE id = ?", (job_id,)).fetchone()
+    if row is None:
+        raise NoSuchJob(job_id)
+    return str(row["state"])
+
+
 def _job(row: sqlite3.Row) -> Job:
     if row["kind"] not in get_args(Kind) or row["state"] not in get_args(State):
         raise _strange()
-    facts: dict[str, Any] = {name: _dict(row[name]) for name in ("task", "plan", "progress", "outcome")}
+    facts: dict[str, Any] = {name: _read(row[name], dict) for name in ("task", "plan", "progress", "outcome")}
     plain: dict[str, Any] = {name: row[name] for name in ("id", "kind", "state", "wish", "made", "tries")}
     return Job(**plain, **facts)
 
@@ -306,25 +309,12 @@ def _text(facts: Mapping[str, Any]) -> str:
     return text if len(text) <= _MOST_BYTES else json.dumps({"message": "too long to store"})
 
 
-def _dict(text: str) -> dict[str, Any]:
-    """A JSON object from a file that someone else may have written. Raises StoreError."""
-    try:
-        facts = json.loads(text)
-    except (ValueError, RecursionError):
-        facts = None
-    if not isinstance(facts, dict):
-        raise _strange()
-    return facts
-
-
-def _path(text: str) -> str:
-    try:
-        path = json.loads(text)
-    except (ValueError, RecursionError):
-        path = None
-    if not isinstance(path, str):
-        raise _strange()
-    return path
+def _read(text: str, kind: type[Value]) -> Value:
+    """A JSON value of a kind from a file that someone else may have written. Raises StoreError."""
+    with contextlib.suppress(ValueError, RecursionError):
+        if isinstance(value := json.loads(text), kind):
+            return value
+    raise _strange()
 
 
 def _strange() -> StoreError:

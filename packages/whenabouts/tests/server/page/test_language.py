@@ -14,7 +14,7 @@ from tests.server.page.catalogue import dictionary, texts_of_html, texts_of_scri
 from tests.server.page.test_page import PAGE, PHONE, answered, error_of, expect, no_sideways, standing
 
 from whenabouts.search.coverage import Coverage
-from whenabouts.search.verdict import doubt_of, judged_alike
+from whenabouts.search.rank import doubt_of, judged_alike
 from whenabouts.types import Moment, ScoredMoment
 
 DICTIONARIES = sorted(PAGE.glob("words.*.js"))

@@ -74,9 +74,7 @@ def _groups(tokens: Sequence[Token], mentions: Sequence[Mention]) -> list[_Group
     groups: list[list[Mention]] = []
     for mention in mentions:
         joins = bool(groups) and _is_joint(tokens, groups[-1][-1].end, mention.begin)
-        if joins and _begins_clause(tokens, groups[-1][0].begin, mention):
-            joins = False
-        if joins:
+        if joins and not _has_own_verb(tokens, groups[-1][0].begin, mention.end):
             groups[-1].append(mention)
         else:
             groups.append([mention])
@@ -88,11 +86,10 @@ def _is_joint(tokens: Sequence[Token], begin: int, end: int) -> bool:
     return words in (["and"], [","], [",", "and"], ["&"], ["or"])
 
 
-def _begins_clause(tokens: Sequence[Token], begin: int, mention: Mention) -> bool:
-    """Whether a name after "and" has its own verb: "Ross hugs Rachel and Joey laughs"."""
+def _has_own_verb(tokens: Sequence[Token], begin: int, end: int) -> bool:
+    """Whether a person after "and" has its own verb, at `end`: "Ross hugs Rachel and Joey laughs"."""
     verb_before = any(token.is_finite for token in tokens[:begin])
-    after = tokens[mention.end] if mention.end < len(tokens) else None
-    return verb_before and after is not None and after.tag in _SINGULAR
+    return verb_before and end < len(tokens) and tokens[end].tag in _SINGULAR
 
 
 def _widened(tokens: Sequence[Token], group: Sequence[Mention]) -> _Group:
@@ -100,7 +97,7 @@ def _widened(tokens: Sequence[Token], group: Sequence[Mention]) -> _Group:
     begin, end = group[0].begin, group[-1].end
     nouns = [mention.noun for mention in group]
     after = _person_at(tokens, end + 1) if _is_joint(tokens, end, end + 1) else None
-    if after is not None and end + 1 < len(tokens) and not _verb_follows(tokens, begin, after):
+    if after is not None and end + 1 < len(tokens) and not _has_own_verb(tokens, begin, after):
         nouns.append("person")
         end = _behind_modifier(tokens, after)
     if begin >= 2 and tokens[begin - 1].text == "and" and tokens[begin - 2].text.lower() in _PERSONS:
@@ -125,11 +122,6 @@ def _person_at(tokens: Sequence[Token], place: int) -> int | None:
 
 def _is_adjective(token: Token) -> bool:
     return token.tag.startswith("AJ") or token.text.lower() in ADJECTIVES
-
-
-def _verb_follows(tokens: Sequence[Token], begin: int, place: int) -> bool:
-    verb_before = any(token.is_finite for token in tokens[:begin])
-    return verb_before and place < len(tokens) and tokens[place].tag in _SINGULAR
 
 
 def _behind_modifier(tokens: Sequence[Token], place: int) -> int:
@@ -190,14 +182,11 @@ class _Sentence:
             begin -= 1
         elif [self._word(place) for place in range(begin - 4, begin)] == ["by", "the", "name", "of"]:
             begin -= 4
-        elif not (previous in _RELATIVES or (previous in _PERSONS and self._has_determiner(begin - 1))):
+        elif not (previous in _RELATIVES or (previous in _PERSONS and self._word(begin - 2) in _DETERMINERS)):
             return self._drop_call(begin, end)
         self._remember(group)
         self.edits.append((self.tokens[begin - 1].end, self.tokens[end - 1].end, ""))
         return True
-
-    def _has_determiner(self, place: int) -> bool:
-        return self._word(place - 1) in _DETERMINERS
 
     def _drop_call(self, begin: int, end: int) -> bool:
         """Drop a vocative: 'says, "Ross, wait!"' and "Wait, Ross!"."""

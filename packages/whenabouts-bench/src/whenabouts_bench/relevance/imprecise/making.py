@@ -160,7 +160,7 @@ def make_captions(
         left = [text for text in texts if text not in done]
         for begin in range(0, len(left), maker.settings.batch):
             portion = maker.made(left[begin : begin + maker.settings.batch])
-            stream.write(b"".join(_line(asdict(caption)) for caption in portion))
+            stream.write(b"".join(json_line(asdict(caption)) for caption in portion))
             stream.flush()
             os.fsync(stream.fileno())
             done.update((caption.description, caption) for caption in portion)
@@ -168,7 +168,8 @@ def make_captions(
     return {text: done[text] for text in texts}
 
 
-def _line(value: Mapping[str, Any]) -> bytes:
+def json_line(value: Mapping[str, Any]) -> bytes:
+    """A value as a line of JSON; halves of surrogate pairs, which no file can hold, are escaped."""
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
 
 
@@ -189,7 +190,7 @@ def _journal(folder: Path, about: Mapping[str, Any]) -> Iterator[tuple[dict[str,
             done, end = _read_journal(path, stream, about)
             stream.truncate(end)  # without an incomplete last line
             if not end:
-                stream.write(_line(about))
+                stream.write(json_line(about))
             yield done, stream
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}") from None

@@ -301,13 +301,11 @@ def _is_headline(tokens: Sequence[Token]) -> bool:
 def open_tagger() -> ChunkExtractor:
     """HanTa's tagger. Raises RewriterUnavailable if the package is missing."""
     try:
-        extractor = open_phrases("")
+        return open_phrases("")
     except PhrasesUnavailable as error:
         raise RewriterUnavailable(
             "finding names needs the package HanTa: pip install 'whenabouts[bench]'"
         ) from error
-    assert isinstance(extractor, ChunkExtractor)
-    return extractor
 
 
 @cache

@@ -5,7 +5,6 @@ Paper 004, sections 3.1 and 3.2, draws 500 and 2,781 captions; all splits search
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from whenabouts.intake.files import FormatError, loads, open_unpacked, write_ato
 from whenabouts.types import Query, UsageError
 from whenabouts_bench.formats import jsonl
 from whenabouts_bench.formats.annotations import Annotations
-from whenabouts_bench.relevance.imprecise.making import Caption
+from whenabouts_bench.relevance.imprecise.making import Caption, json_line
 from whenabouts_bench.relevance.units import comparable
 
 _COLUMNS = ("query", "video", "start", "end", "relevance")
@@ -165,12 +164,9 @@ def write_review(captions: Sequence[Caption], path: Path) -> int:
     """List rejected captions for manual review, where `caption` is filled in; returns their number."""
     failed = [caption for caption in captions if caption.fault]
     with write_atomically(path) as stream:
-        for caption in failed:
-            rejected = {"rejected": caption.caption, "fault": caption.fault}
-            line = json.dumps(
-                {"description": caption.description, "caption": "", **rejected}, ensure_ascii=False
-            )
-            stream.write(line.encode("utf-8", "backslashreplace") + b"\n")
+        for each in failed:
+            rejected = {"rejected": each.caption, "fault": each.fault}
+            stream.write(json_line({"description": each.description, "caption": "", **rejected}))
     return len(failed)
 
 

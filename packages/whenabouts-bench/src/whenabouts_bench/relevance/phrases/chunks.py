@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from whenabouts_bench.relevance.phrases.protocol import (
-    PhraseExtractor,
     Phrases,
     PhrasesUnavailable,
     without_article,
@@ -63,7 +62,7 @@ _VERBS = re.compile(r"[xvgi](?:a*t?[xgi])*")
 _LAST_NOUNS = re.compile(rf"(?:{_NP},?c)?{_NP}a*$")
 
 
-def open_phrases(model: str) -> PhraseExtractor:
+def open_phrases(model: str) -> ChunkExtractor:
     """The extractor; it takes no model. Raises PhrasesUnavailable if the package is missing."""
     if model:
         raise PhrasesUnavailable(f"{NAME}:{model}: {NAME} takes no model; write {NAME}")
@@ -129,7 +128,8 @@ class ChunkExtractor:
             noun += [parts.text(*match.span()) for match in _NOUNS.finditer(parts.letters)]
             for group in parts.groups():
                 verb += [parts.text(start, group.stop) for start in group.starts]
-                clauses += _clauses(group.subject, parts.text(group.starts[0], group.stop))
+                whole = parts.text(group.starts[0], group.stop)
+                clauses += [f"{noun_phrase} {whole}" for noun_phrase in group.subject] or [whole]
         return Phrases(_distinct(verb), _distinct(noun), _distinct(clauses))
 
 
@@ -269,10 +269,6 @@ class Sentence:
             without_article(self.text(begin + match.start(), begin + match.end()))
             for match in re.finditer(r"[^c,]+", self.letters[begin:end])
         )
-
-
-def _clauses(subject: tuple[str, ...], verb: str) -> list[str]:
-    return [f"{noun} {verb}" for noun in subject] or [verb]
 
 
 def _distinct(phrases: Sequence[str]) -> tuple[str, ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from whenabouts_systems.cli.splits import (
     stages_named,
 )
 from whenabouts_systems.ranking.candidates import RankedVideos, is_run
+from whenabouts_systems.ranking.encoded_corpus import Progress
 from whenabouts_systems.ranking.split import Split, SplitRun, pooled_split
 from whenabouts_systems.ranking.split_run import (
     RunOptions,
@@ -50,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     device = open_device(options.device).device
     features = options.retriever_features if alone else None
     how = SplitOptions(options.split, features or options.features, options.data, device)
-    with ExitStack() as files, _Display(wants_json(options)) as display:
+    with ExitStack() as files, _progress(wants_json(options)) as progress:
         if alone and chooser is not None:
             system = how.opened(files, chooser)
         else:
@@ -59,13 +61,13 @@ def run(options: argparse.Namespace) -> int:
         _keep_what_is_read(options, system.experiment, truth, (chooser, localizer))
         split = _answered_split(options, system.split)
         retriever = None if alone else _retriever(files, options, how, chooser, system)
-        answers = run_of_split(system, split, settings, retriever, display.counted)
+        answers = run_of_split(system, split, settings, retriever, progress)
         source: RunSource = answers if len(answers.tasks) == 1 else answers.in_memory()
         if options.confidence:
             source = with_confidence(answers, options.checkpoint, of_pair=options.retriever is None)
         formats.write_run(source, options.out, name, split.annotations)
         report = _report(options, system.experiment, answers, name, truth)
-        odd = {what: times for what, times in system.split.summary.counts.items() if times}
+        odd = dict(system.split.summary.counts)
         report |= {"system": who_answered(answers, retriever), "retriever": chooser, "odd_data": odd}
     _show(options, report)
     return 0
@@ -221,7 +223,7 @@ def _show(options: argparse.Namespace, report: dict[str, Any]) -> None:
         f"{number_of(report['queries'], 'query')} among {number_of(report['videos'], 'video')}, "
         f"by {report['system']}{simulated}"
     )
-    out.print(for_terminal(line), markup=False, soft_wrap=True)
+    out.print(for_terminal(line), soft_wrap=True)
     notes = [f"{options.pools}: {what}: {times:,}" for what, times in report["odd_judgements"].items()]
     notes += [f"{what}: {times:,}" for what, times in report["odd_data"].items()]
     if report["segments"] not in (None, options.segments):
@@ -234,40 +236,25 @@ def _show(options: argparse.Namespace, report: dict[str, Any]) -> None:
             0, "this system finds moments in a given video; with --retriever RUN it searches all of them"
         )
     for note in notes:
-        out.print(for_terminal(note), markup=False, soft_wrap=True)
+        out.print(for_terminal(note), soft_wrap=True)
     if report["evaluate"]:
-        out.print(for_terminal(report["evaluate"]), style="dim", markup=False, soft_wrap=True)
+        out.print(for_terminal(report["evaluate"]), style="dim", soft_wrap=True)
 
 
-class _Display:
-    """The progress on standard error, if it is a terminal."""
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[str], Progress | None]]:
+    """A function that shows the progress of a named part on standard error, if that is a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda what: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
 
-    def __init__(self, quiet: bool) -> None:
-        self._wanted = sys.stderr.isatty() and not quiet
-        self._bar: Any = None
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bars(*columns, console=console(sys.stderr), transient=True) as bars:
 
-    def __enter__(self) -> _Display:
-        if self._wanted:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        def shown(what: str) -> Progress:
+            job = bars.add_task(what, total=None)
+            return lambda done, total: bars.update(job, completed=done, total=total)
 
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-            )
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._bar.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def counted(self, what: str) -> Any:
-        """A function that takes the number done and the number of all."""
-        if self._bar is None:
-            return None
-        job = self._bar.add_task(what, total=None)
-        return lambda done, total: self._bar.update(job, completed=done, total=total)
+        yield shown

@@ -90,9 +90,9 @@ def _print(results: list[TrainingResult], options: argparse.Namespace, *, of_see
 def _show_stages(result: StagedResult) -> None:
     out = console()
     for name, results in result.stages.items():
-        out.print(for_terminal(f"stage {name}"), style="dim", markup=False)
+        out.print(for_terminal(f"stage {name}"), style="dim")
         _show(list(results), result.of_seeds)
-    out.print(for_terminal(f"{result.title}: {result.folder}"), markup=False, soft_wrap=True)
+    out.print(for_terminal(f"{result.title}: {result.folder}"), soft_wrap=True)
 
 
 def _show(results: list[TrainingResult], of_seeds: bool) -> None:
@@ -102,11 +102,11 @@ def _show(results: list[TrainingResult], of_seeds: bool) -> None:
     for result in results:
         simulated = " (simulated features)" if result.simulated else ""
         minutes, seconds = divmod(round(result.seconds), 60)
-        out.print(for_terminal(f"{result.title}{simulated}, seed {result.seed}"), style="bold", markup=False)
+        out.print(for_terminal(f"{result.title}{simulated}, seed {result.seed}"), style="bold")
         steps = f"{number_of(result.steps, 'step')} in {minutes} min {seconds:02d} s; ended: {result.reason}"
         best = "" if result.score is None else f"; best after step {result.step:,}"
-        out.print(for_terminal(steps + best), style="dim", markup=False, soft_wrap=True)
-        out.print(for_terminal(f"written: {result.folder}"), style="dim", markup=False, soft_wrap=True)
+        out.print(for_terminal(steps + best), style="dim", soft_wrap=True)
+        out.print(for_terminal(f"written: {result.folder}"), style="dim", soft_wrap=True)
     metrics = spreads(results)
     if not metrics:
         return
@@ -121,10 +121,8 @@ class _Display:
     """The progress on standard error: a bar if it is a terminal, and a line for each evaluation."""
 
     def __init__(self, is_shown: bool) -> None:
-        from rich.console import Console
-
         self._is_shown = is_shown
-        self._console = Console(stderr=True, highlight=False)
+        self._console = console(sys.stderr)
         self._bar: Any = None
         self._job: Any = None
 
@@ -136,7 +134,7 @@ class _Display:
                 TextColumn("{task.fields[epoch]}"),
                 BarColumn(),
                 MofNCompleteColumn(),
-                TextColumn("{task.fields[rate]}", style="dim", markup=False),
+                TextColumn("{task.fields[rate]}", style="dim"),
                 console=self._console,
                 transient=True,
             )
@@ -150,12 +148,12 @@ class _Display:
     def log(self, line: str) -> None:
         """Print a line about the data."""
         if self._is_shown:
-            self._console.print(for_terminal(line), style="dim", markup=False, soft_wrap=True)
+            self._console.print(for_terminal(line), style="dim", soft_wrap=True)
 
     def show(self, progress: Progress) -> None:
         """Show a step or an evaluation."""
         if progress.validation is not None:
-            self._console.print(for_terminal(_line(progress)), markup=False, soft_wrap=True)
+            self._console.print(for_terminal(_line(progress)), soft_wrap=True)
         if self._bar is None:
             return
         if self._job is None:

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from whenabouts.intake.files import FormatError, ReaderMissing
 from whenabouts.intake.opening import regular_name
 from whenabouts_systems.features.layouts._hdf5_bounds import UNPACKED, Bounds, Costly
-from whenabouts_systems.features.location import FeatureLocation, OpenOptions
-from whenabouts_systems.features.source import FeatureSource, UnreadArray
+from whenabouts_systems.features.source import FeatureLocation, FeatureSource, OpenOptions, UnreadArray
 
 _FAULTS = (OSError, RuntimeError, KeyError, ValueError, TypeError, zlib.error)
 _MOST_FACTS, _LARGEST_FACT = 1_000, 1 << 16

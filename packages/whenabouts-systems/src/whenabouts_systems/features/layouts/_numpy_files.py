@@ -20,8 +20,13 @@ from numpy.typing import NDArray
 
 from whenabouts.intake.files import FormatError, most_unpacked
 from whenabouts.intake.opening import open_regular
-from whenabouts_systems.features.location import FeatureLocation, OpenOptions
-from whenabouts_systems.features.source import MOST_BYTES, FeatureSource, UnreadArray
+from whenabouts_systems.features.source import (
+    MOST_BYTES,
+    FeatureLocation,
+    FeatureSource,
+    OpenOptions,
+    UnreadArray,
+)
 
 _FAULTS = (
     OSError,

@@ -18,8 +18,13 @@ import numpy as np
 from whenabouts.intake.files import FormatError, ReaderMissing, most_unpacked
 from whenabouts_bench.formats.lmdb_records import LmdbRecords
 from whenabouts_systems.features.layouts._numpy_files import inspect_npz
-from whenabouts_systems.features.location import FeatureLocation, OpenOptions
-from whenabouts_systems.features.source import MOST_BYTES, FeatureSource, UnreadArray
+from whenabouts_systems.features.source import (
+    MOST_BYTES,
+    FeatureLocation,
+    FeatureSource,
+    OpenOptions,
+    UnreadArray,
+)
 
 NAME = "lmdb"
 SUMMARY = "LMDB, id -> msgpack or npz with `features`: CONQUER, HERO"

@@ -26,14 +26,16 @@ from whenabouts.types import UsageError, number_of
 from whenabouts_bench.formats.json_records import Origin
 from whenabouts_systems.features.fingerprint import Fingerprint
 from whenabouts_systems.features.layouts._numpy_files import inspect_npy
-from whenabouts_systems.features.location import (
+from whenabouts_systems.features.source import (
     FINGERPRINT,
     STORE_INDEX,
     STORE_ROWS,
     FeatureLocation,
+    FeatureSource,
     OpenOptions,
+    Rows,
+    UnreadArray,
 )
-from whenabouts_systems.features.source import FeatureSource, Rows, UnreadArray
 
 NAME = "whenabouts"
 SUMMARY = "folder with features.npy, index.json, fingerprint.json: our own store"

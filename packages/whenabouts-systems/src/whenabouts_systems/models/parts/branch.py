@@ -59,16 +59,13 @@ class BranchSettings(ProgramSetting):
 class Branch(nn.Module):
     """Projects rows to `hidden` values, adds a learned vector for each of `places` positions, and encodes.
 
-    `widths` are those of a row and `hidden`. `noun` names the rows ("clips") in messages.
+    `width` is that of a row. `noun` names the rows ("clips") in messages.
     """
 
-    def __init__(
-        self, widths: tuple[int, int], places: int, noun: str, dropout: float, encoder: PackedBlock
-    ) -> None:
+    def __init__(self, config: Any, width: int, places: int, noun: str, encoder: PackedBlock) -> None:
         super().__init__()
-        width, hidden = widths
-        self.projection = InputProjection(width, hidden, dropout)
-        self.positions = PositionEmbedding(places, hidden, dropout, noun)
+        self.projection = InputProjection(width, config.hidden, config.input_dropout)
+        self.positions = PositionEmbedding(places, config.hidden, config.input_dropout, noun)
         self.encoder = encoder
 
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
@@ -86,10 +83,10 @@ class BranchModel(PaperModel):
     def __init__(self, config: Any) -> None:
         super().__init__()
         self.config = config
-        width, block = sum(config.streams.values()), self._block()
-        self.query = self._branch(config.query_width, config.max_tokens, "tokens", block)
-        self.clip = self._branch(width, config.clips, "clips", self._encoder())
-        self.frame = self._branch(width, config.frames, "frames", self._encoder())
+        width = sum(config.streams.values())
+        self.query = Branch(config, config.query_width, config.max_tokens, "tokens", self._block())
+        self.clip = Branch(config, width, config.clips, "clips", self._encoder())
+        self.frame = Branch(config, width, config.frames, "frames", self._encoder())
         self.pooling = ModularPooling(config.hidden, 1)
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
@@ -110,9 +107,6 @@ class BranchModel(PaperModel):
         config = self.config
         frames, mask = frames_of(videos, config.streams, config.frames, self.borders)
         return clips_of(videos, config.streams, config.clips, self.borders), frames, mask
-
-    def _branch(self, width: int, places: int, noun: str, encoder: PackedBlock) -> Branch:
-        return Branch((width, self.config.hidden), places, noun, self.config.input_dropout, encoder)
 
     def _block(self) -> AttentionBlock:
         return AttentionBlock(self.config.hidden, self.config.heads, self.config.dropout)

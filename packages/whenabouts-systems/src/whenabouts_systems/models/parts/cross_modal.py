@@ -21,12 +21,7 @@ from torch import Tensor, nn
 
 from whenabouts.types import UsageError
 from whenabouts_systems.models.parts.bert import BertEncoder
-from whenabouts_systems.models.parts.layers import (
-    Dropout,
-    InputProjection,
-    PositionEmbedding,
-    check_length,
-)
+from whenabouts_systems.models.parts.layers import Dropout, InputProjection, PositionEmbedding, check_length
 from whenabouts_systems.models.parts.packing import PackedModule, Packing
 from whenabouts_systems.models.protocol import SentenceBatch
 
@@ -247,12 +242,12 @@ class HierarchicalEncoder(nn.Module):
         self,
         features: int,
         width: int,
-        dropouts: tuple[float, float],
+        input_dropout: float,
+        dropout: float,
         cross_modal: Mapping[str, int],
         temporal: Mapping[str, int],
     ) -> None:
         super().__init__()
-        input_dropout, dropout = dropouts
         self.cross_modal = CrossModalTransformer(features, width, dropout, cross_modal)
         self.temporal = TemporalTransformer(features, width, input_dropout, dropout, temporal)
 

@@ -231,8 +231,11 @@ class SelfLayers(nn.ModuleList):
         return self(torch.cat([clips, words], 1), places, both), places, both
 
 
-class TextToVideoLayer(SelfLayer):
-    """Clips attend to the words of a query (QD-DETR)."""
+class TextToVideo(nn.ModuleList):
+    """Layers in which clips attend to the words of a query (QD-DETR)."""
+
+    def __init__(self, layers: int, *sizes: Any) -> None:
+        super().__init__(SelfLayer(*sizes, learned=True) for _ in range(layers))
 
     def inform(
         self,
@@ -240,29 +243,17 @@ class TextToVideoLayer(SelfLayer):
         places: Tensor,
         words: Tensor,
         mask: Tensor,
-        unseen: Tensor | None = None,
+        unseen: Tensor | None,
         word_places: Tensor | None = None,
     ) -> Tensor:
         """(P, T, D) from clips (P, T, D) with their places, and words (P, L, D) with their mask.
 
         `unseen` (P * heads, T, L) bool are words to mask in addition to the padding.
         """
-        seeking = clips + places
-        sought = words if word_places is None else words + word_places
-        mixed = self.attention.mixed(seeking, sought, words, mask, unseen)
-        return self.informed(clips, mixed)
-
-
-class TextToVideo(nn.ModuleList):
-    """A stack of `TextToVideoLayer`."""
-
-    def __init__(self, layers: int, *sizes: Any) -> None:
-        super().__init__(TextToVideoLayer(*sizes, learned=True) for _ in range(layers))
-
-    def inform(self, clips: Tensor, *words: Any) -> Tensor:
-        """(P, T, D) to (P, T, D); arguments as in `TextToVideoLayer.inform`."""
-        for layer in cast("Iterable[TextToVideoLayer]", self):
-            clips = layer.inform(clips, *words)
+        for layer in cast("Iterable[SelfLayer]", self):
+            sought = words if word_places is None else words + word_places
+            mixed = layer.attention.mixed(clips + places, sought, words, mask, unseen)
+            clips = layer.informed(clips, mixed)
         return clips
 
 
@@ -271,15 +262,6 @@ def mean_of_rows(rows: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return rows.mean(1)
     return (rows * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
-
-
-def padding_of_others(clips: Tensor, words: Tensor, heads: int) -> Tensor:
-    """(P * heads, T, L) bool, from the masks of clips and words: the words that released programs mask.
-
-    The programs order the first axis by head, then pair, but PyTorch expects pair, then head. So a head masks
-    the padding (of clips and of words) of another pair in place of its own.
-    """
-    return (~clips[:, :, None] & ~words[:, None]).repeat(heads, 1, 1)
 
 
 class WindowLayer(SelfLayer):
@@ -450,7 +432,8 @@ class AnchorDecoder(nn.Module):
             windows = memory.new_zeros((pairs, anchors.shape[1], self.width))
         begun, outcomes = [anchors], []
         for number, layer in enumerate(self.layers):
-            turned = anchor_sines(anchors, self.width)
+            # Sines of the centre in the first half, of the width in the second.
+            turned = sines(anchors * (2 * math.pi), self.width // 2).flatten(-2)
             where = self.anchor_places(turned)
             if number:
                 turned = turned * self.scale(windows)
@@ -461,12 +444,6 @@ class AnchorDecoder(nn.Module):
             anchors = mended.detach()
             outcomes.append(self.norm(windows))
         return torch.stack(outcomes), torch.stack(begun)
-
-
-def anchor_sines(anchors: Tensor, width: int) -> Tensor:
-    """(..., width) of anchors (..., 2): sines of the centre in the first half, of the width in the second."""
-    half = sines(anchors * (2 * math.pi), width // 2)
-    return half.flatten(-2)
 
 
 def inverse_sigmoid(shares: Tensor) -> Tensor:

@@ -5,16 +5,12 @@ See `renaming`: patterns are applied in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 
 from whenabouts_systems.models.parts.renaming import Patterns, ReleasedNames, renamed_parameters
-
-
-def _layer_names(ours: str, theirs: str, steps: Mapping[int, int]) -> Patterns:
-    return [(rf"^{ours}\.{step}\.", f"{theirs}.layers.{layer}.") for step, layer in steps.items()]
 
 
 def projection_names(layers: int, of_clips: int | None = None) -> Patterns:
@@ -41,7 +37,7 @@ def detr_names(model: Callable[[Any], nn.Module], *patterns: tuple[str, str]) ->
 
 def perceptron_names(ours: str, theirs: str, layers: int) -> Patterns:
     """Linear layers with ReLU between them -> the released `layers.0`, `layers.1`, ..."""
-    return _layer_names(ours, theirs, {2 * layer: layer for layer in range(layers)})
+    return [(rf"^{ours}\.{2 * layer}\.", f"{theirs}.layers.{layer}.") for layer in range(layers)]
 
 
 OF_SELF_LAYERS: Patterns = (

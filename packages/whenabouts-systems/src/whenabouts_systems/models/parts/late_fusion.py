@@ -5,14 +5,14 @@ Only dot products compare queries and videos. Shapes as in `protocol`; S streams
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from whenabouts_systems.models.parts.borders import begin_at_edges
 from whenabouts_systems.models.parts.layers import Pooled, unit
+from whenabouts_systems.models.parts.packing import compute_padding
 from whenabouts_systems.models.parts.ranking_loss import Kind
 from whenabouts_systems.models.protocol import (
     Batch,
@@ -71,9 +71,11 @@ class FusionModel(PaperModel):
     """A retriever and localizer (see `protocol`) whose queries have a vector for each stream."""
 
     counts_padding = False
-    """Whether results for padded clips affect real ones, as in the released programs."""
+    """Whether results for padded clips affect real ones, and borders begin at random, as in the programs."""
 
     config: Any
+    streams: Any
+    """A module whose children have, for each stream in order, the linear map `query` for the borders."""
 
     @property
     def video_weight(self) -> float:
@@ -105,18 +107,16 @@ class FusionModel(PaperModel):
         """For each query a vector for each stream (Q, S, D), and the weight of each word in it (Q, L, S)."""
         raise NotImplementedError
 
-    def _query_maps(self) -> Iterable[nn.Module]:
-        """The linear map of a query's vector for the borders, for each stream in order."""
-        raise NotImplementedError
-
     def _for_spans(self, pooled: Pooled) -> list[Tensor]:
         """(Q, D) for each stream: the vector whose product with clips gives start and end of a moment."""
         vectors = pooled.vectors.unbind(1)
-        return [change(vector) for change, vector in zip(self._query_maps(), vectors, strict=True)]
+        return [stream.query(vector) for stream, vector in zip(self.streams.children(), vectors, strict=True)]
 
     def _begin(self) -> None:
-        """After fresh weights are drawn: set the borders' convolutions to edges, if the settings say so."""
-        if self.config.span_start == "edges":
+        """After fresh weights are drawn: compute padding, or set the borders' convolutions to edges."""
+        if self.counts_padding:
+            compute_padding(self)
+        elif self.config.span_start == "edges":
             begin_at_edges(self)
 
     def _ranking_weight(self, batch: Batch) -> Tensor | None:

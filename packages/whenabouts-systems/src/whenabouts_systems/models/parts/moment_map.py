@@ -214,17 +214,17 @@ class ProposalConvolution(nn.Module):
     def __init__(
         self,
         counts: Counts,
-        widths: tuple[int, int],
-        shape: tuple[int, int],
+        given: int,
+        width: int,
+        kernel: int,
+        layers: int,
         square: float,
         *,
         whole_square: bool = False,
     ) -> None:
-        """`widths` of the input and of all layers; `shape`: width of the kernel, number of layers."""
+        """`given` is the width of the input, `width` that of all layers."""
         super().__init__()
-        kernel, layers = shape
         self.counts, self.kernel, self.whole_square = counts, kernel, whole_square
-        given, width = widths
         self.convs = nn.ModuleList(
             nn.Conv2d(width if layer else given, width, kernel) for layer in range(layers)
         )
@@ -294,16 +294,14 @@ def _by_norm(norm: nn.BatchNorm1d, rows: Tensor) -> Tensor:
 
 
 class Pointwise(nn.Conv2d):
-    """A linear layer with weights in the shape of a 1 x 1 convolution, as in released checkpoints."""
+    """Projects rows into a joint space, as unit vectors.
+
+    It is a linear layer with weights in the shape of a 1 x 1 convolution, as in released checkpoints.
+    """
 
     def __init__(self, width: int, joint_width: int) -> None:
         super().__init__(width, joint_width, 1)
 
     def forward(self, rows: Tensor) -> Tensor:
         """(..., width) to (..., joint_width)."""
-        return functional.linear(rows, self.weight[:, :, 0, 0], self.bias)
-
-
-def joint(layer: Pointwise, rows: Tensor) -> Tensor:
-    """Project rows into a joint space, as unit vectors."""
-    return unit(layer(rows).float())
+        return unit(functional.linear(rows, self.weight[:, :, 0, 0], self.bias).float())

@@ -77,8 +77,8 @@ class Rule:
 class Keep:
     """The pairs that may be negatives; None: all. A sentence is always compared with its own moment.
 
-    `sentences` (S, A) bool: the sentences that moments of sentence s are compared with. `cells` (S, V) or
-    (S, V, P) bool: the cells that sentence s is compared with.
+    `sentences` (S, A) bool: the sentences that moments of sentence s are compared with. `cells` (S, V)
+    bool: the videos whose cells sentence s is compared with.
     """
 
     sentences: Tensor | None = None
@@ -211,7 +211,7 @@ def _sentence_losses(
     inside = rule.logits_inside(logits[at, own_video], truth, positives)
     allowed = truth.cells.expand(count, -1, -1).clone()
     if keep.cells is not None:
-        allowed &= keep.cells if keep.cells.dim() == 3 else keep.cells[..., None]
+        allowed &= keep.cells[..., None]
     allowed[at, own_video] = False  # cells of the own video are in `inside`
     outside = logits.masked_fill(~allowed, ABSENT).flatten(1).logsumexp(1)[:, None]
     others = rule.log_of_negatives(inside, outside)

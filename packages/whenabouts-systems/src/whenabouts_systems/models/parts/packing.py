@@ -16,9 +16,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
-
-from whenabouts_systems.models.protocol import ClipBatch, QueryBatch
 
 PIECES = 4
 """The number of pieces that a batch is cut into (measured: 4 is faster than 1, 2 and 8)."""
@@ -136,20 +133,3 @@ def compute_padding(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, PackedModule):
             module.computes_padding = True
-
-
-def padded_queries(queries: QueryBatch, tokens: int) -> QueryBatch:
-    """Queries padded to `tokens` (longer ones are unchanged), as in the released programs."""
-    return QueryBatch(*_padded(queries.tokens, queries.mask, tokens))
-
-
-def padded_videos(videos: ClipBatch, clips: int) -> ClipBatch:
-    """Videos padded to `clips` (longer ones are unchanged), as in the released programs."""
-    streams = {name: _padded(rows, videos.mask, clips)[0] for name, rows in videos.streams.items()}
-    return ClipBatch(streams, pad(videos.mask, (0, max(0, clips - videos.mask.shape[1]))))
-
-
-def _padded(rows: Tensor, mask: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """Rows (B, T, D) and mask (B, T) padded with zeros; values in earlier padding become zeros too."""
-    more = max(0, length - mask.shape[1])
-    return pad(rows.masked_fill(~mask[..., None], 0), (0, 0, 0, more)), pad(mask, (0, more))

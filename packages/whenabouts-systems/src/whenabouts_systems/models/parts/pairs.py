@@ -18,7 +18,7 @@ from whenabouts.types import UsageError
 from whenabouts_systems.models.parts.bert import BertEncoder, ProjectedEncoder, TypedPositions
 from whenabouts_systems.models.parts.borders import MASKED, BorderScore, log_probabilities
 from whenabouts_systems.models.parts.joint_streams import JointStreams
-from whenabouts_systems.models.parts.layers import InputProjection, initialise
+from whenabouts_systems.models.parts.layers import Dropout, InputProjection, initialise, unit
 from whenabouts_systems.models.parts.ranking_loss import weighted_mean
 from whenabouts_systems.models.parts.renaming import OF_BERT, Patterns, renamed_by_place
 from whenabouts_systems.models.parts.shared_norm import (
@@ -27,7 +27,6 @@ from whenabouts_systems.models.parts.shared_norm import (
     shared_entropies,
     video_entropies,
 )
-from whenabouts_systems.models.parts.stream_weights import StreamWeights, weighed
 from whenabouts_systems.models.protocol import (
     Batch,
     ClipBatch,
@@ -39,7 +38,14 @@ from whenabouts_systems.models.protocol import (
     VideoEncoding,
     few_pairs,
 )
-from whenabouts_systems.models.settings import NotNegative, ProgramSetting, Share, Size, UpToTwoStreams
+from whenabouts_systems.models.settings import (
+    NotNegative,
+    ProgramSetting,
+    Share,
+    Size,
+    UpToTwoStreams,
+    name_of_system,
+)
 
 _WORDS_TYPE = 1
 
@@ -85,12 +91,64 @@ class PairLogits(NamedTuple):
     video: Tensor | None
 
 
+class WordClusters(nn.Module):
+    """Pools words to their differences from K centres (NetVLAD, Arandjelovic et al., CVPR 2016).
+
+    A word is assigned to centres by the softmax of a LayerNorm of its K products with `assignment`. For each
+    centre the weighted differences of all words are added up and normalised, then all centres together.
+    """
+
+    def __init__(self, width: int, clusters: int) -> None:
+        super().__init__()
+        self.assignment = nn.Parameter(torch.randn(width, clusters) / width**0.5)
+        self.centres = nn.Parameter(torch.randn(1, width, clusters) / width**0.5)
+        self.norm = nn.LayerNorm(clusters)
+
+    def forward(self, words: Tensor, mask: Tensor) -> Tensor:
+        """(Q, D * K), the K values of each dimension side by side, from words (Q, L, D), `mask` (Q, L)."""
+        shares = self.norm(words @ self.assignment).softmax(-1) * mask[..., None]
+        gathered = torch.einsum("qld,qlk->qkd", words, shares)
+        away = gathered - shares.sum(1)[..., None] * self.centres.transpose(1, 2)
+        return unit(unit(away).transpose(1, 2).flatten(1))
+
+
+class StreamWeights(nn.Module):
+    """The weight of each stream for a query; the weights sum to 1."""
+
+    def __init__(self, width: int, clusters: int, streams: int, dropout: float) -> None:
+        super().__init__()
+        self.clusters = WordClusters(width, clusters)
+        self.dropout = Dropout(dropout)
+        self.linear = nn.Linear(width * clusters, streams, bias=False)
+
+    def forward(self, words: Tensor, mask: Tensor) -> Tensor:
+        """(Q, S) from words (Q, L, D) with `mask` (Q, L)."""
+        weights: Tensor = self.linear(self.dropout(self.clusters(words, mask))).float()
+        return weights.softmax(-1)
+
+
+def attention_flow(
+    table: Tensor, clips: Tensor, words: Tensor, clip_mask: Tensor, attended: Tensor
+) -> tuple[Tensor, Tensor]:
+    """(P, T, D): words as each clip attends to them; and (P, 1, D): clips as the query attends to them.
+
+    Bidirectional attention flow (Seo et al., ICLR 2017), for CONQUER and SQuiDNet. `clips` are (P, T, D),
+    `words` (P, L, D), `table` (P, T, L) their similarities. A clip attends to the words by its similarities;
+    the query attends to the clips by each clip's best word. `clip_mask` is (P, T); `attended` (P, T or 1, L)
+    marks the words that clips attend to. A clip without such words attends to all words equally, padded ones
+    included.
+    """
+    table = table.float().masked_fill(~attended, MASKED)
+    of_words = torch.bmm(table.softmax(2).to(words.dtype), words)
+    best = table.amax(2).masked_fill(~clip_mask, MASKED).softmax(1)
+    return of_words, torch.einsum("pt,ptd->pd", best.to(clips.dtype), clips)[:, None]
+
+
 class PairModel(PaperModel):
     """A localizer (see `protocol`). A subclass adds the layers of `compared`, then calls `add_heads`."""
 
     clips_at_once: ClassVar[int] = 1 << 10
     """The most clips, with padding, that are scored at once, to limit the memory."""
-    system: ClassVar[str]
     own_score: ClassVar[str]
     """The value of `measure` with which the model itself scores videos, which needs negatives in training."""
     other_measures: ClassVar[str]
@@ -162,7 +220,8 @@ class PairModel(PaperModel):
     def _fused(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
         """(P, T, H): the streams of each pair's video, weighted by its query; else their mean."""
         clips = torch.stack([videos.parts[f"clips/{name}"] for name in self.config.streams])
-        return weighed(clips, queries.parts.get("stream_weights"))
+        weights = queries.parts.get("stream_weights")
+        return clips.mean(0) if weights is None else (clips * weights.T[:, :, None, None]).sum(0)
 
     def of_borders(self, logits: Tensor) -> Tensor:
         """(2, P, T): what start and end contribute to a moment's score, from their logits (2, P, T)."""
@@ -180,8 +239,8 @@ class PairModel(PaperModel):
         config = self.config
         if config.measure == self.own_score and batch.negatives is None:
             raise UsageError(
-                f'{self.system}: measure = "{self.own_score}" needs negatives, and this training has none; '
-                f"use {self.other_measures}, or give negatives"
+                f'{name_of_system(config)}: measure = "{self.own_score}" needs negatives, and this training '
+                f"has none; use {self.other_measures}, or give negatives"
             )
         queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
         candidates = self._candidates(batch)

@@ -8,22 +8,12 @@ int64 is each query's own column.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from whenabouts_systems.models.parts.layers import unit
 from whenabouts_systems.models.parts.ranking_loss import against_negatives, draw_negatives
-
-
-@dataclass(frozen=True)
-class Hardness:
-    """The number of highest negatives from which one is drawn, for a query and for a video; None: all."""
-
-    of_query: int | None = None
-    of_video: int | None = None
 
 
 def contrast(scores: Tensor, own: Tensor, positives: Tensor) -> Tensor:
@@ -41,19 +31,23 @@ def contrast(scores: Tensor, own: Tensor, positives: Tensor) -> Tensor:
     return of_queries.mean() + of_videos.mean()
 
 
-def triplets(scores: Tensor, own: Tensor, positives: Tensor, margin: float, hardness: Hardness) -> Tensor:
+def triplets(
+    scores: Tensor, own: Tensor, positives: Tensor, margin: float, pools: tuple[int | None, int | None]
+) -> Tensor:
     """Hinge loss of own pairs against a drawn negative, `margin` added: mean over videos + mean over queries.
 
-    The positive score of a video is the mean over its queries in the batch; videos without one do not count.
+    `pools` are the numbers of highest negatives from which one is drawn, for a query and for a video; None:
+    all. The positive score of a video is the mean over its queries in the batch; videos without one do not
+    count.
     """
     own_scores = _own_pairs(scores, own)
     has_query = own_scores.any(0)
     allowed = ~(positives | own_scores)
     of_video = own_scores[:, has_query].to(scores.dtype)
     higher = (scores[:, has_query] * of_video).sum(0) / of_video.sum(0)
-    drawn = draw_negatives(scores[:, has_query].T, allowed[:, has_query].T, hardness.of_video)
+    drawn = draw_negatives(scores[:, has_query].T, allowed[:, has_query].T, pools[1])
     of_videos = against_negatives(higher, drawn, margin=margin)
-    drawn = draw_negatives(scores, allowed, hardness.of_query)
+    drawn = draw_negatives(scores, allowed, pools[0])
     of_queries = against_negatives(scores.gather(1, own[:, None])[:, 0], drawn, margin=margin)
     return of_videos.mean() + of_queries.mean()
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -26,8 +26,7 @@ from whenabouts.types import UsageError
 from whenabouts_systems.models.parts.cross_modal import HierarchicalEncoder, Sequences, sequences_of
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch, SentenceBatch
 
-Task = Literal["mlm", "mfm", "mffr", "fom", "vsm"]
-TASKS: tuple[Task, ...] = ("mlm", "mfm", "mffr", "fom", "vsm")
+TASKS = ("mlm", "mfm", "mffr", "fom", "vsm")
 FRAMES_OF_ORDER = 100
 """Places that frame order modelling can predict."""
 _FIRST_WORD = 4
@@ -163,14 +162,13 @@ class Pretraining:
         return rows
 
 
-def shares_of(given: Mapping[str, float]) -> dict[str, float]:
-    """A copy of the shares of tasks. Raises UsageError for an unknown task, or if all shares are 0."""
+def check_shares(given: Mapping[str, float]) -> None:
+    """Raise UsageError for an unknown task, or if the shares of all tasks are 0."""
     for name in given:
         if name not in TASKS:
             raise UsageError(f"hero: pretraining has no task {name!r}; it has {', '.join(TASKS)}")
     if given and not sum(given.values()):
         raise UsageError("hero: the shares of all tasks of pretraining are 0; give one a share")
-    return dict(given)
 
 
 def drawn_task(shares: Mapping[str, float]) -> str:

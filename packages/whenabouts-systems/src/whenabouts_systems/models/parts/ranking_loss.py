@@ -48,20 +48,17 @@ class Negatives:
     exists: Tensor
 
 
-def draw_negatives(
-    scores: Tensor, allowed: Tensor, pool: int | None = None, ranks: Tensor | None = None
-) -> Negatives:
+def draw_negatives(scores: Tensor, allowed: Tensor, pool: int | None) -> Negatives:
     """A negative for each row of `scores` (A, C), drawn uniformly from the `pool` highest that are `allowed`.
 
-    With `pool` None it is drawn from all that are allowed. `ranks` (A,) int64 chooses without a draw, 0 being
-    the highest. The generator is PyTorch's. Paper 000, equation 10 (the accent on R); XML draws alike.
+    With `pool` None it is drawn from all that are allowed. The generator is PyTorch's. Paper 000, equation 10
+    (the accent on R); XML draws alike.
     """
     order = scores.detach().masked_fill(~allowed, -torch.inf).argsort(dim=1, descending=True, stable=True)
     number = allowed.sum(1)
-    if ranks is None:
-        limit = number if pool is None else number.clamp(max=pool)
-        ranks = (torch.rand(len(scores), device=scores.device) * limit).long()
-        ranks = torch.minimum(ranks, (limit - 1).clamp(min=0))
+    limit = number if pool is None else number.clamp(max=pool)
+    ranks = (torch.rand(len(scores), device=scores.device) * limit).long()
+    ranks = torch.minimum(ranks, (limit - 1).clamp(min=0))
     chosen = order.gather(1, ranks[:, None])
     return Negatives(scores.gather(1, chosen)[:, 0], number > ranks)
 
@@ -154,11 +151,10 @@ def positive_over_negative(levels: Levels, rule: Rule, weight: Tensor | None = N
 
     `weight` (Q,) multiplies a query's terms (paper 004). The sum of the two is the equation.
     """
-    sides = [
-        against_negatives(levels.positive, negatives, margin=rule.margin, kind=rule.kind)
-        for negatives in levels.of_all or (levels.of_queries, levels.of_moments)
-    ]
-    first, second = (side.mean() if weight is None else (side * weight).mean() for side in sides)
+    first, second = (
+        weighted_mean(against_negatives(levels.positive, drawn, margin=rule.margin, kind=rule.kind), weight)
+        for drawn in levels.of_all or (levels.of_queries, levels.of_moments)
+    )
     return first, second
 
 
@@ -186,10 +182,17 @@ def positive_over_relevant(levels: Levels, rule: Rule) -> Tensor:
 def video_ranking_loss(
     levels: Levels, rule: Rule, weight: Tensor | None = None, sides: tuple[float, float] = (1.0, 1.0)
 ) -> Mapping[str, Tensor]:
-    """Equation 13, term by term, R being the video's score; `sides` weigh the sums of equation 10 (XML)."""
+    """Equation 13, term by term, R being the video's score; `sides` weigh the sums of equation 10 (XML).
+
+    Terms of equations 11 and 12 with weight 0 are absent.
+    """
     against_video, against_query = positive_over_negative(levels, rule, weight)
     terms = {"negative_videos": sides[0] * against_video, "negative_queries": sides[1] * against_query}
-    return terms | _with_relevant_pairs(levels, rule)
+    if rule.relevant_over_negative:
+        terms["relevant_over_negative"] = rule.relevant_over_negative * relevant_over_negative(levels, rule)
+    if rule.positive_over_relevant:
+        terms["positive_over_relevant"] = rule.positive_over_relevant * positive_over_relevant(levels, rule)
+    return terms
 
 
 def moment_relevance(
@@ -224,40 +227,13 @@ def moment_ranking_loss(
     levels: Levels, rule: Rule, weight: Tensor | None = None, scale: float = 1.0
 ) -> Mapping[str, Tensor]:
     """Equation 15 times `scale` (lambda_vcmr of equation 9), term by term, R being that of equation 14."""
-    against_moment, against_query = positive_over_negative(levels, rule, weight)
-    terms = {"negative_videos": against_moment, "negative_queries": against_query}
-    terms |= _with_relevant_pairs(levels, rule)
+    terms = video_ranking_loss(levels, rule, weight)
     return {f"moment_{name}": scale * term for name, term in terms.items()}
-
-
-def positive_likelihood(log_truth: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Equation 16: the mean negative log-likelihood of true borders, from (Q,) log P(start) + log P(end)."""
-    return -(log_truth if weight is None else log_truth * weight).mean()
 
 
 def relevant_likelihood(log_truth: Tensor, confidence: Tensor) -> Tensor:
     """Equation 17: the mean negative log-likelihood of relevant pairs (P,), each times its confidence."""
     return -_per_pair(confidence * log_truth)
-
-
-def localization_loss(
-    positives: Tensor, relevant: Tensor | None, lambda_nll_2: float, lambda_tl: float
-) -> Mapping[str, Tensor]:
-    """Equation 18 times lambda_tl of equation 9, term by term; from equations 16 and 17."""
-    terms = {"spans": lambda_tl * positives}
-    if relevant is not None:
-        terms["relevant_spans"] = lambda_tl * lambda_nll_2 * relevant
-    return terms
-
-
-def _with_relevant_pairs(levels: Levels, rule: Rule) -> dict[str, Tensor]:
-    """The terms of equations 11 and 12 whose weight is not 0."""
-    terms: dict[str, Tensor] = {}
-    if rule.relevant_over_negative:
-        terms["relevant_over_negative"] = rule.relevant_over_negative * relevant_over_negative(levels, rule)
-    if rule.positive_over_relevant:
-        terms["positive_over_relevant"] = rule.positive_over_relevant * positive_over_relevant(levels, rule)
-    return terms
 
 
 def _rows(negatives: Negatives, rows: Tensor) -> Negatives:

@@ -20,7 +20,7 @@ Shapes as in `protocol`; S streams.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -60,24 +60,34 @@ class RelevantContent:
         strong, weak = self._positives(batch, cosines)
         terms: dict[str, Tensor] = {}
         if side := self.sides[0]:
-            against = _Against(scores, ~batch.positives, self.temperature)
-            terms["negative_videos"] = side * weighted_mean(against.lost(strong), batch.weight)
+            lost = self._lost(strong, scores, ~batch.positives)
+            terms["negative_videos"] = side * weighted_mean(lost, batch.weight)
             if self.lambda_weak:
-                terms["weak"] = side * self.lambda_weak * weighted_mean(against.lost(weak), batch.weight)
+                lost = self._lost(weak, scores, ~batch.positives)
+                terms["weak"] = side * self.lambda_weak * weighted_mean(lost, batch.weight)
         if side := self.sides[1]:
-            against = _Against(scores[:, own].T, ~batch.positives[:, own].T, self.temperature)
-            terms["negative_queries"] = side * weighted_mean(against.lost(strong), batch.weight)
+            lost = self._lost(strong, scores[:, own].T, ~batch.positives[:, own].T)
+            terms["negative_queries"] = side * weighted_mean(lost, batch.weight)
         return terms
 
-    def _positives(self, batch: Batch, cosines: Tensor) -> tuple[_Positive, _Positive]:
-        """The strong and the weak positive of each query."""
+    def _positives(self, batch: Batch, cosines: Tensor) -> tuple[Tensor, Tensor]:
+        """(Q,) twice: the scores of each query's strong and weak positive; -inf without one."""
         every = torch.arange(len(batch), device=cosines.device)
         mine = cosines[:, batch.video_of, :, every].transpose(0, 1)
         inside = clip_labels(batch.spans, mine.shape[2])
         strong = mine.masked_fill(~inside, -torch.inf) if self.strong else mine
-        sides = strong, mine.masked_fill(inside, -torch.inf)
-        best, outside = (_Positive.of(side.amax(2).mean(0)) for side in sides)
-        return best, outside
+        weak = mine.masked_fill(inside, -torch.inf)
+        return strong.amax(2).mean(0), weak.amax(2).mean(0)
+
+    def _lost(self, positive: Tensor, scores: Tensor, allowed: Tensor) -> Tensor:
+        """(Q,): equation 7 for the scores of positives (Q,) and of candidates (Q, C).
+
+        `allowed` (Q, C) are the negatives. A query without a positive, whose score is -inf, loses 0.
+        """
+        exists = positive > -torch.inf
+        negatives = scores.masked_fill(~allowed, -torch.inf)
+        logits = torch.cat([torch.where(exists, positive, 0.0)[:, None], negatives], 1) / self.temperature
+        return torch.where(exists, -logits.log_softmax(1)[:, 0], 0.0)
 
 
 def clip_cosines(queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
@@ -95,30 +105,3 @@ def clip_cosines(queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
 def or_nothing(scores: Tensor) -> Tensor:
     """Replace the score of a video without keys, -inf, by `NOTHING`."""
     return torch.where(scores > -torch.inf, scores, NOTHING)
-
-
-class _Positive(NamedTuple):
-    """The `score` (Q,) of each query's positive, and whether it `exists` (Q,)."""
-
-    score: Tensor
-    exists: Tensor
-
-    @classmethod
-    def of(cls, best: Tensor) -> _Positive:
-        """The positives with the best scores (Q,), which are -inf for queries without a positive."""
-        exists = best > -torch.inf
-        return cls(torch.where(exists, best, 0.0), exists)
-
-
-class _Against(NamedTuple):
-    """Candidates of each query: `scores` (Q, C), which are `allowed` as negatives (Q, C), t of equation 7."""
-
-    scores: Tensor
-    allowed: Tensor
-    temperature: float
-
-    def lost(self, positive: _Positive) -> Tensor:
-        """(Q,): equation 7; 0 without a positive."""
-        negatives = self.scores.masked_fill(~self.allowed, -torch.inf)
-        logits = torch.cat([positive.score[:, None], negatives], 1) / self.temperature
-        return torch.where(positive.exists, -logits.log_softmax(1)[:, 0], 0.0)

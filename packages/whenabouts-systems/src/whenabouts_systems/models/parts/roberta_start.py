@@ -72,7 +72,8 @@ def _rows(stored: Mapping[str, Tensor], file: Path, key: str) -> Tensor:
 
 @torch.no_grad()
 def _put(parameter: nn.Parameter, rows: Tensor, key: str, file: Path) -> None:
-    if rows.shape[1:] != parameter.shape[1:] or (not _is_table(key) and len(rows) != len(parameter)):
+    is_table = key.endswith("_embeddings.weight")
+    if rows.shape[1:] != parameter.shape[1:] or (not is_table and len(rows) != len(parameter)):
         raise UsageError(f"{file}: {key} is {tuple(rows.shape)}, the model needs {tuple(parameter.shape)}")
     if "token_type" in key:
         parameter.copy_(rows[:1].expand_as(parameter))
@@ -80,7 +81,3 @@ def _put(parameter: nn.Parameter, rows: Tensor, key: str, file: Path) -> None:
     count = min(len(rows), len(parameter))
     parameter.zero_()
     parameter[:count] = rows[:count]
-
-
-def _is_table(key: str) -> bool:
-    return key.endswith("_embeddings.weight")

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from whenabouts.intake import hub
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts_systems.models.protocol import QueryBatch
+from whenabouts_systems.models.settings import first_line
 
 SIZES: Mapping[str, int] = {
     "vocab_size": 30522,
@@ -57,10 +58,6 @@ class Words(nn.Module):
             read_pretrained(self.bert, name)
 
     def forward(self, queries: QueryBatch) -> Tensor:
-        """The features (Q, L, width) of words; see `features`."""
-        return self.features(queries)
-
-    def features(self, queries: QueryBatch) -> Tensor:
         """The features (Q, L, width) of words. UsageError for ids instead of features, or the reverse."""
         has_ids = queries.tokens.dim() == 2
         if has_ids != (self.bert is not None):
@@ -114,7 +111,7 @@ def read_pretrained(bert: Any, name: str) -> None:
     except hub.HubError as error:
         raise WhenaboutsError(f"text encoder {error}") from None
     except (OSError, ValueError) as error:
-        raise WhenaboutsError(f"text encoder {name!r} cannot be read: {_first_line(error)}") from None
+        raise WhenaboutsError(f"text encoder {name!r} cannot be read: {first_line(error)}") from None
     for size in SIZES:
         if (given := getattr(pretrained.config, size)) != (expected := getattr(bert.config, size)):
             raise UsageError(
@@ -291,7 +288,3 @@ def _folder_from_hub(name: str) -> Path:
         raise WhenaboutsError(
             f"tokenizer {why}; a trained system has the path in its config.json, as inputs.tokenizer"
         ) from None
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -10,17 +10,14 @@ Shapes as in `protocol`; N predicted windows, S pieces of long videos.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts_systems.models.parts.detr_layers import (
-    AnchorDecoder,
-    Projection,
-    inverse_sigmoid,
-)
+from whenabouts_systems.models.parts.detr_layers import AnchorDecoder, Projection, inverse_sigmoid
 from whenabouts_systems.models.parts.transformer import perceptron
 from whenabouts_systems.models.parts.window_targets import (
     FOREGROUND,
@@ -42,13 +39,7 @@ from whenabouts_systems.models.protocol import (
     SpanScores,
     VideoEncoding,
 )
-from whenabouts_systems.models.settings import (
-    NamedStreams,
-    NotNegative,
-    ProgramSetting,
-    Share,
-    Size,
-)
+from whenabouts_systems.models.settings import NamedStreams, NotNegative, ProgramSetting, Share, Size
 
 _ROWS = 1 << 15
 """The most clips and words that pass the layers at a time when pairs are scored: some 300 MB."""
@@ -166,10 +157,8 @@ class WindowModel(PaperModel, ABC):
         """
         pieces = Pieces.of(videos.mask, self.config.longest_clips)
         windows = [
-            self._windows_of(
-                self.detect(queries.take(pieces.pair[some]), pieces.take(videos, some)), pieces, some
-            )
-            for some in self._some(pieces, queries)
+            self._windows_of(detected, pieces, some)
+            for some, detected in self._detected(pieces, queries, videos)
         ]
         return SpanScores.of_windows(pieces.joined(torch.cat(windows)), videos.mask)
 
@@ -179,10 +168,7 @@ class WindowModel(PaperModel, ABC):
         Where pieces of a long video overlap, it is the mean of their saliencies.
         """
         pieces = Pieces.of(videos.mask, self.config.longest_clips)
-        curves = [
-            self.detect(queries.take(pieces.pair[some]), pieces.take(videos, some)).saliency.float()
-            for some in self._some(pieces, queries)
-        ]
+        curves = [detected.saliency.float() for _, detected in self._detected(pieces, queries, videos)]
         return pieces.averaged(torch.cat(curves))
 
     def loss(self, batch: Batch) -> Losses:
@@ -240,11 +226,14 @@ class WindowModel(PaperModel, ABC):
     def detect(self, queries: QueryEncoding, videos: VideoEncoding) -> Detected:
         """Detect windows in P pairs: row p of `queries` with row p of `videos`."""
 
-    def _some(self, pieces: Pieces, queries: QueryEncoding) -> tuple[Tensor, ...]:
-        """The numbers of pieces in parts that fit into memory (`_ROWS`)."""
+    def _detected(
+        self, pieces: Pieces, queries: QueryEncoding, videos: VideoEncoding
+    ) -> Iterator[tuple[Tensor, Detected]]:
+        """The pieces in parts that fit into memory (`_ROWS`): their numbers, and what is detected in them."""
         rows = pieces.length + queries.parts["mask"].shape[1]
         numbers = torch.arange(len(pieces.pair), device=pieces.pair.device)
-        return torch.split(numbers, max(1, _ROWS // rows))
+        for some in torch.split(numbers, max(1, _ROWS // rows)):
+            yield some, self.detect(queries.take(pieces.pair[some]), pieces.take(videos, some))
 
     def _windows_of(self, detected: Detected, pieces: Pieces, some: Tensor) -> Tensor:
         """(S, N, 3): the windows of the pieces `some`, in clips of their videos."""
@@ -284,7 +273,7 @@ class AnchoredModel(WindowModel):
         return tuple(Windows(*layer) for layer in zip(self.classes(windows), spans, strict=True))
 
     def _unseen(self, mask: Tensor, word_mask: Tensor) -> Tensor | None:
-        """The clips that each head masks besides padding, as in `padding_of_others`; None: only padding."""
+        """(P * heads, T, L) bool: the words that each head masks besides padding; None: only padding."""
         return None
 
     def _answering(self, batch: Batch) -> Tensor:

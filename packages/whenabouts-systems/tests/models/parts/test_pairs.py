@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from whenabouts_systems.models.parts.stream_weights import WordClusters
+from whenabouts_systems.models.parts.pairs import WordClusters
 
 
 @torch.no_grad()

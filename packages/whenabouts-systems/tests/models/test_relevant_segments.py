@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from whenabouts_systems.models.parts.relevant_segments import overlapping_segments, segment_maxima
+from whenabouts_systems.models.prem_localizer import overlapping_segments, segment_maxima
 
 
 def _mask(lengths: list[int]) -> Tensor:

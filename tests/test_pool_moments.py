@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.pool_moments import best_moments
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whenabouts.overlap import temporal_iou
 from whenabouts.types import UsageError
-from whenabouts_bench.evaluation.proposals import best_moments
 
 
 def plainly(
