@@ -74,7 +74,7 @@ PAIRS = (
     ("MMN", BASELINE),
     ("SQuiDNet, videos of PREM's retriever", BASELINE),
     ("QD-DETR, videos of PREM's retriever", BASELINE),
-    ("QD-DETR, videos of PREM's retriever", "MMN"),
+    ("MMN, videos of PREM's retriever", "QD-DETR, videos of PREM's retriever"),
     ("QD-DETR, videos of MS-SL", "QD-DETR, videos of PREM's retriever"),
 )
 """Differences beside those from XML; pairs with one training in common get intervals over videos only."""

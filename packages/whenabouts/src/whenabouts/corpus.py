@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
@@ -61,9 +60,6 @@ if TYPE_CHECKING:
     from whenabouts.search.finder import Finder, Finders, System
     from whenabouts.search.library import Facet, Library, Sort
     from whenabouts.search.search_result import SearchResult
-
-# Threads of a server share one measurement.
-_MEASURING = threading.Lock()
 
 
 class Corpus:
@@ -422,22 +418,16 @@ class Corpus:
         if self._searcher is None or self._searcher[0] != version:
             self.check_filled()
             usable, broken = self.encoders.usable()
-            if len(self.places) > 1:
-                self._measure_together(usable)
+            if isinstance(self.store, SideBySide):
+                from whenabouts.calibration.together import measure_once
+
+                measure_once(self.store, usable)
                 version = self.store.description_version
             self._searcher = (
                 version,
                 Searcher(self.store, usable, load_calibration(self.store), broken=broken),
             )
         return self._searcher[1]
-
-    def _measure_together(self, encoders: dict[str, TextEncoder]) -> None:
-        """Calibrate several corpora together, because each one's own calibration holds for it alone."""
-        from whenabouts.calibration.measuring import is_due, measure
-
-        with _MEASURING:
-            if is_due(self.store, load_calibration(self.store)):
-                measure(self.store, encoders)
 
     def finder(self, model: System, retriever: System | None = None, segments: float | None = None) -> Finder:
         """A trained system, or another model opened by a plugin, on this corpus; cached.

@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from whenabouts import Corpus, SearchResult
+from whenabouts.calibration import together
 from whenabouts.confidence.background import SENTENCES
 from whenabouts.index.records import EncoderMismatch
 from whenabouts.types import UsageError
@@ -150,6 +151,20 @@ def test_what_is_measured_is_that_of_one_corpus(both: tuple[Corpus, Corpus]) -> 
     scales = [own.group("subtitle", "en").scale for own in (several, one)]
     assert scales[0] is not None and scales[1] is not None
     assert scales[0].spread == pytest.approx(scales[1].spread, rel=1e-5)
+
+
+def test_what_is_measured_together_is_kept_until_a_corpus_is_measured_again(
+    both: tuple[Corpus, Corpus], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = both[1].searcher().calibration
+    monkeypatch.setattr(together, "measure", lambda *_: pytest.fail("it is measured again"))
+    again = Corpus(both[1].places, encoders=[Letters()])
+    assert together.is_measured(again.store)
+    assert again.searcher().calibration == measured
+    # In another order, and once a part was measured again, nothing is known of them together.
+    assert not together.is_measured(Corpus(both[1].places[::-1], encoders=[Letters()]).store)
+    monkeypatch.setattr(type(both[0].store), "facts", lambda store, prefix: {})
+    assert not together.is_measured(Corpus(both[1].places, encoders=[Letters()]).store)
 
 
 @pytest.mark.parametrize("query", [*QUERIES, "city", '"a telescope at sea"'])

@@ -21,6 +21,17 @@ def test_only_the_newest_notes_are_kept(tmp_path: Path, monkeypatch: pytest.Monk
     assert not notes.has("4")
 
 
+def test_a_note_has_the_text_that_was_noted_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    notes = Notes("things", most=3)
+    assert notes.text("one") == ""
+    for text in ("ä", "b"):
+        notes.add("one", text)
+        assert notes.text("one") == text
+    notes.add("two")
+    assert notes.text("two") == ""
+
+
 def test_a_folder_that_cannot_be_written_keeps_no_notes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,7 @@ class ListedPairs:
         return confidence
 
     def arrays(self) -> dict[str, NDArray[Any]]:
+        """The fields as they are written."""
         return {"starts": self.starts, "columns": self.columns, "confidence": self.confidence}
 
 
@@ -127,6 +128,7 @@ class VectorPairs:
         return others[kept], np.clip(values[kept], 0, 1).astype(np.float32)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
+        """The fields as they are written."""
         return {"starts": self.starts, "units": self.units, "vectors": self.vectors}
 
 

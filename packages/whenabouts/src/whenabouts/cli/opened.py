@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 _TOGETHER = (
-    "each command that searches several corpora first measures how often their answers are right, which "
-    "takes a while; `whenabouts serve` measures it once"
+    "these corpora are searched together for the first time: how often their answers are right is measured "
+    "first, which takes a while"
 )
 
 
@@ -59,7 +59,10 @@ def corpus_and_search(options: argparse.Namespace) -> tuple[Corpus, SearchOption
     if model is not None:
         encoded_with(corpus, model, retriever, segments)
     elif len(corpus.places) > 1:
-        print_notes([_TOGETHER])
+        from whenabouts.calibration.together import is_measured
+
+        if not is_measured(corpus.store):
+            print_notes([_TOGETHER])
     return corpus, search_options
 
 

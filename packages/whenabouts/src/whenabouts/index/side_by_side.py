@@ -147,6 +147,11 @@ class SideBySide(Store):
         """Keep a measurement of all corpora together, in memory only."""
         self._kept[key] = dict(value)
 
+    @property
+    def kept(self) -> Mapping[str, Mapping[str, Any]]:
+        """The measurements of all corpora together, by key."""
+        return self._kept
+
     def writing(  # type: ignore[override]
         self, *, wait: float = 0.0, on_wait: Callable[[Holder | None], None] | None = None
     ) -> AbstractContextManager[None]:

@@ -1,6 +1,4 @@
-"""Notes of this user about files of others: empty files in `$XDG_STATE_HOME/whenabouts`, where no stranger
-writes.
-"""
+"""Notes of this user about files: small files in `$XDG_STATE_HOME/whenabouts`, where no stranger writes."""
 
 from __future__ import annotations
 
@@ -9,6 +7,8 @@ import os
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+
+from whenabouts.intake.files import FormatError, write_atomically
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,22 @@ class Notes:
             return False
         return True
 
-    def add(self, fact: str) -> None:
-        """Note a fact. A folder that cannot be written keeps none."""
+    def text(self, fact: str) -> str:
+        """The text that was noted with a fact; "" if there is none. The note counts as new again."""
         with contextlib.suppress(OSError, RuntimeError):
+            return self.place(fact).read_text(encoding="utf-8") if self.has(fact) else ""
+        return ""
+
+    def add(self, fact: str, text: str = "") -> None:
+        """Note a fact. A folder that cannot be written keeps none."""
+        with contextlib.suppress(FormatError, OSError, RuntimeError):
             place = self.place(fact)
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.touch(mode=0o600)
+            if text:
+                with write_atomically(place) as stream:
+                    stream.write(text.encode())
+            else:
+                place.touch(mode=0o600)
             notes = list(place.parent.iterdir())
             if len(notes) > self.most:
                 for old in sorted(notes, key=lambda each: each.stat().st_mtime_ns)[: -self.most]:
