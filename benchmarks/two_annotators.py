@@ -72,7 +72,6 @@ PAIRS = (
     *((f"XML +SL, {reading}", other) for reading in ("logits", "shift") for other in ("XML +SL", BASELINE)),
     ("HERO's head", BASELINE),
     ("MMN", BASELINE),
-    ("SQuiDNet, videos of PREM's retriever", BASELINE),
     ("QD-DETR, videos of PREM's retriever", BASELINE),
     ("MMN, videos of PREM's retriever", "QD-DETR, videos of PREM's retriever"),
     ("QD-DETR, videos of MS-SL", "QD-DETR, videos of PREM's retriever"),
