@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,9 @@ def run(options: argparse.Namespace) -> int:
     corpus = open_corpus(options)
     line = f"watching {', '.join(map(str, options.paths))}; press Ctrl-C to stop"
     print(for_terminal(line), file=sys.stderr, flush=True)
-    for summary in watch(corpus, options.paths):
-        print_either(options, summary.to_json, summary.lines)
-        sys.stdout.flush()
+    # Ctrl-C is how it ends, whether it waits, indexes or prints.
+    with contextlib.suppress(KeyboardInterrupt):
+        for summary in watch(corpus, options.paths):
+            print_either(options, summary.to_json, summary.lines)
+            sys.stdout.flush()
     return 0
