@@ -75,6 +75,8 @@ PAIRS = (
     ("QD-DETR, videos of PREM's retriever", BASELINE),
     ("MMN, videos of PREM's retriever", "QD-DETR, videos of PREM's retriever"),
     ("QD-DETR, videos of MS-SL", "QD-DETR, videos of PREM's retriever"),
+    ("CroCs, first stage", "MMN"),
+    ("CroCs, first stage, videos of PREM's retriever", "MMN, videos of PREM's retriever"),
 )
 """Differences beside those from XML; pairs with one training in common get intervals over videos only."""
 METRICS = (
