@@ -121,7 +121,7 @@ class ClipGrid:
         return self.seconds_of(index, index)
 
     def spans_of(self, start: ArrayLike, end: ArrayLike) -> tuple[Indices, Indices]:
-        """First and last clips (inclusive) that overlap [start, end), clipped to the video."""
+        """First and last clips (N,), both inclusive, that overlap N spans [start, end), cut to the video."""
         first, last = clip_spans(start, end, self.clip_seconds)
         return np.clip(first, 0, len(self) - 1), np.clip(last, 0, len(self) - 1)
 

@@ -7,7 +7,6 @@ download. For models that are not here, size and licence are unknown; `models ge
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -83,11 +82,10 @@ def _listed(model: ModelCard) -> ListedModel:
 
 
 def _packaged(model: ModelCard) -> ListedModel:
-    specs = ((name, importlib.util.find_spec(name)) for name in model.packages)
-    package, spec = next((pair for pair in specs if pair[1]), ("", None))
-    if spec is None:
+    installed = ((name, hub.package_folders(name)) for name in model.packages)
+    package, places = next((pair for pair in installed if pair[1]), ("", []))
+    if not places:
         return ListedModel(model)
-    places = [Path(place) for place in spec.submodule_search_locations or ()]
     size = _bytes(file for place in places for file in place.rglob("*") if file.suffix != ".pyc")
     names = _distributions().get(package, [])
     return ListedModel(model, size, _licence(names[0]) if names else "")

@@ -13,6 +13,8 @@ import pytest
 from rich.cells import cell_len
 from tests.uncalibrated import uncalibrated
 
+from whenabouts.cli.terminal import console
+
 Whenabouts = Callable[..., Any]
 
 MOMENT_KEYS = {
@@ -210,7 +212,11 @@ def test_names_and_words_cannot_command_the_terminal(whenabouts: Whenabouts) -> 
     assert "two\\nlines \\x1b[31mred.vtt" in done.out
 
 
-def test_brackets_and_names_of_emoji_are_printed_as_they_are(whenabouts: Whenabouts) -> None:
+def test_brackets_and_names_of_emoji_are_printed_as_they_are(
+    whenabouts: Whenabouts, capsys: pytest.CaptureFixture[str]
+) -> None:
+    console().print("Like [/b] :smile:.png:", style="bold")
+    assert capsys.readouterr().out == "Like [/b] :smile:.png:\n"
     assert "nobody says “[/b] :smile:”" in whenabouts("search", '"[/b] :smile:"', "--table").err
 
 

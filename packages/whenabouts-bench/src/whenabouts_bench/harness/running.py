@@ -67,12 +67,7 @@ def run_task(
         system.index(videos)
     collector = _ListCollector(task, system, facts, annotations)
     answered = collector.answered({metric.task for metric in metrics})
-    honoured = tuple(metric for metric in metrics if _is_honoured(metric, answered, protocol))
-    if not honoured:
-        raise UsageError(
-            f"{facts.name}: has {', '.join(facts.methods)}, which can honour no metric of {task.name}: "
-            f"{', '.join(metric.name for metric in metrics)}"
-        )
+    honoured = _honoured(metrics, answered, protocol, facts, task)
     evaluation = evaluate(
         annotations,
         answered,
@@ -212,6 +207,19 @@ def _clusters(annotations: Annotations) -> dict[str, int]:
     codes = {video.id: number for number, video in enumerate(annotations.videos)}
     unanswerable = annotations.given_videos.items() - annotations.first_videos.items()
     return clusters_of(annotations) | {query_id: codes[video] for query_id, video in unanswerable}
+
+
+def _honoured(
+    metrics: Sequence[Metric], answered: Answered, protocol: Protocol, facts: OfSystem, task: Task
+) -> tuple[Metric, ...]:
+    """The metrics that the answers support. Raises UsageError if they support no metric."""
+    honoured = tuple(metric for metric in metrics if _is_honoured(metric, answered, protocol))
+    if not honoured:
+        raise UsageError(
+            f"{facts.name}: has {', '.join(facts.methods)}, which can honour no metric of {task.name}: "
+            f"{', '.join(metric.name for metric in metrics)}"
+        )
+    return honoured
 
 
 def _is_honoured(metric: Metric, answered: Answered, protocol: Protocol) -> bool:

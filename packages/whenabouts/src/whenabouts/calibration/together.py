@@ -46,5 +46,5 @@ def measure_once(store: SideBySide, encoders: Mapping[str, QueryEncoder]) -> Non
 
 
 def _parts(store: SideBySide) -> str:
-    """The places and own measurements of the corpora; the state of one that has not been measured."""
+    """What identifies corpora as they are: place and measurements of each (its version if it has none)."""
     return json.dumps([[part.place, part.facts("calibration:") or part.version] for part in store.stores])

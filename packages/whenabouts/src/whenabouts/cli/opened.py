@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 _TOGETHER = (
-    "these corpora are searched together for the first time: how often their answers are right is measured "
-    "first, which takes a while"
+    "first it is measured how often answers from these corpora together are right, which takes a while; the "
+    "next search is quicker"
 )
 
 

@@ -124,5 +124,5 @@ def console(stream: TextIO | None = None) -> Console:
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError
 
-    # Names and queries may hold "[b]" and ":smile:".
+    # Otherwise rich would read "[b]" and ":smile:" in names and queries as a style and an emoji.
     return PipeConsole(file=stream, markup=False, emoji=False, highlight=False)

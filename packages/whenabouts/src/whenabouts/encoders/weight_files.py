@@ -39,7 +39,7 @@ _INPUT_FILES = (
 )
 # Messages of libraries that raise no specific error; the last two are of PyTorch's CPU allocator.
 _OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
-# Errors while a model is loaded that say that it cannot be, and the modules of others.
+# Errors that mean that a model cannot be loaded: built-in ones, and the libraries that define others.
 _FAULTS = (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, MemoryError)
 _LIBRARIES = ("safetensors", "huggingface_hub", "onnxruntime", "builtins")
 _MOST_SHOWN = 500

@@ -58,7 +58,7 @@ def frames_of(moment: FileMoment, source: Source, rate: Fraction) -> tuple[int, 
     At the source's constant rate they are the frames that begin in the moment, or else the one on the screen.
     At another rate, or if the source's varies, the times of those frames are rounded to frame numbers. If no
     frame begins in the moment, or the source is sound alone, its start and end are rounded. At least one
-    frame is given. The moment is inside its file (`ended`).
+    frame is given. `ended` must have clipped the moment to its file.
     """
     times = source.times
     if times is None:

@@ -73,12 +73,6 @@ class ModelCard:
     alias: str = ""
 
 
-def package_folders(module: str) -> list[Path]:
-    """Where an installed package lies. It is not imported, because it may import anything."""
-    spec = importlib.util.find_spec(module)
-    return [Path(place) for place in spec.submodule_search_locations or ()] if spec else []
-
-
 @dataclass(frozen=True, slots=True)
 class HubFile:
     """A file of a repository; `sha256` of its content, or `blob`, its SHA-1 in git ("": not stated).
@@ -191,6 +185,15 @@ def folder_of(name: str, is_whole: Callable[[Path], bool]) -> Path:
     if not is_whole(folder):
         raise HubError(not_here(name, "files of it are missing on this machine"))
     return folder
+
+
+def package_folders(module: str) -> list[Path]:
+    """The folders of an installed package that carries a model; [] without it.
+
+    The package is not imported, because it may import anything.
+    """
+    spec = importlib.util.find_spec(module)
+    return [Path(place) for place in spec.submodule_search_locations or ()] if spec else []
 
 
 def _snapshot(repository: str, revision: str | None) -> Path | None:
@@ -493,7 +496,7 @@ def _first_line(error: Exception) -> str:
 
 _guard = threading.Lock()
 _before: list[bool] = []
-"""HF_HUB_OFFLINE as each block that runs found it: set, except by the first."""
+"""What HF_HUB_OFFLINE was when each block that still runs began; only the first may have found it unset."""
 
 
 @contextmanager

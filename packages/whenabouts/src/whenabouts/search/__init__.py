@@ -1,1 +1,1 @@
-"""From a query to ranked moments of one corpus, in five steps (`searcher.py`)."""
+"""From a query to ranked moments of one corpus, in six steps (`searcher.py`)."""

@@ -1,4 +1,4 @@
-"""Step 5: complete the answer with evidence, paths, notes and coverage.
+"""Step 6: complete the answer with evidence, paths, notes and coverage.
 
 A clip's score counts its meaning and the words of the minute around it, so the clip with the highest score
 may lack the line that the user looks for. The clip to show is chosen by score and by the query's words.

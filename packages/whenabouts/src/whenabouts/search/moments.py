@@ -1,8 +1,7 @@
-"""Step 3: score each clip of the candidate videos, by meaning and by words; find moments on these curves."""
+"""Step 4: find moments on the curves, as arrays."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,18 +14,15 @@ from whenabouts.index.lookup import query_words, says
 from whenabouts.index.records import ClipBlock, ClipHits
 from whenabouts.index.spans import Spans
 from whenabouts.index.store import Store
-from whenabouts.moments.fusion import fuse
 from whenabouts.moments.zero_shot import Moments
-from whenabouts.search.candidates import Allowed, Candidates
+from whenabouts.search.candidates import Allowed
+from whenabouts.search.curves import Curve
 from whenabouts.search.reranking import FEATURES, features_of, learned_reranking, reranked
-from whenabouts.search.stored_calibration import MeasuredCorpus
-from whenabouts.search.understand import EncodedQuery, Understanding, clips_inside
+from whenabouts.search.understand import EncodedQuery, Understanding
 from whenabouts.search.word_units import Rarity
 from whenabouts.types import Evidence, Moment, ScoredMoment
 
 _MOST_TEXT = 600
-# Added to the lowest score, so that no moment extends over excluded clips.
-_NO_ANSWER = -10.0
 
 
 def shortened(words: str) -> str:
@@ -107,18 +103,16 @@ class StreamAnswer:
 
 
 class Localization:
-    """Compares queries with the clips of one store, and finds moments on the curves."""
+    """Finds moments on the curves of one store."""
 
     def __init__(self, store: Store, understanding: Understanding) -> None:
         self._store, self._understanding = store, understanding
         self._rarity: dict[str, tuple[Any, Rarity]] = {}
 
-    def of_candidates(
-        self, candidates: Candidates, query: EncodedQuery, measured: MeasuredCorpus, allowed: Allowed
-    ) -> StreamAnswer:
+    def of_curve(self, curve: Curve, query: EncodedQuery, allowed: Allowed) -> StreamAnswer:
         """The moments of one stream, after a second look by learned weights (`reranking.py`)."""
-        stream, name = candidates.stream, candidates.stream.name
-        block, scores, runs = inside(*self._curve(candidates, query, measured), allowed.spans)
+        stream, name = curve.stream, curve.stream.name
+        block, scores, runs = inside(curve.block, curve.scores, allowed.spans)
         moments = runs.of_videos(
             stream.moments(runs.block, scores, lambda: self._shots(runs.block.video_ids))
         )
@@ -128,24 +122,7 @@ class Localization:
             moments = reranked(query.text, block, scores, moments, self.rarity([name])[name])
         moments = cut(moments, block, allowed.spans)
         parts = bool(stream.parts_of_words)
-        return StreamAnswer(name, candidates.nearest, candidates.matched, block, scores, moments, parts)
-
-    def _curve(
-        self, candidates: Candidates, query: EncodedQuery, measured: MeasuredCorpus
-    ) -> tuple[ClipBlock, NDArray[np.float64]]:
-        """The clips of the candidate videos, and the score (n,) of each with a query."""
-        stream, part, cosine = candidates.stream, query.streams[candidates.stream.name], None
-        if part.vector is None:
-            block = self._store.clips_of(stream.name, candidates.videos, vectors=False)
-        else:
-            # With one thread, because the threads of a matrix product busy-wait for longer than they work.
-            block, cosine = self._store.compared(stream.name, candidates.videos, part.vector)
-        is_textual = part.vector is None or stream.shows_words(block)
-        bm25 = _bm25(block, candidates.matched) if is_textual else None
-        scores = fuse(cosine, bm25, None if part.is_alike else measured.scale_of(block, stream.name))
-        if query.excluded is not None:
-            scores[clips_inside(block, query.excluded)] = scores.min(initial=0.0) + _NO_ANSWER
-        return block, scores
+        return StreamAnswer(name, curve.nearest, curve.matched, block, scores, moments, parts)
 
     def _shots(self, video_ids: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Shot borders of some videos in seconds (B,), and the offset of each video's in them (V + 1,)."""
@@ -173,20 +150,6 @@ class Localization:
         rarity, moment = self.rarity([answer.stream])[answer.stream], answer.moments.take(np.array([row]))
         features = features_of(query, answer.block, answer.scores, moment, rarity)
         return dict(zip(FEATURES, learned_reranking().added(features)[0].tolist(), strict=True))
-
-
-def _bm25(block: ClipBlock, matched: ClipHits | None) -> NDArray[np.float64]:
-    """The BM25 score of each clip of a block, 0 without a match."""
-    scores = np.zeros(len(block))
-    if matched is None:
-        return scores
-    first = {
-        video_id: int(offset) for video_id, offset in zip(block.video_ids, block.offsets[:-1], strict=True)
-    }
-    owner = np.array([*map(first.get, matched.video_ids, itertools.repeat(-1))], np.int64)
-    inside = owner >= 0
-    scores[owner[inside] + matched.index[inside]] = matched.score[inside]
-    return scores
 
 
 @dataclass(frozen=True, slots=True, eq=False)

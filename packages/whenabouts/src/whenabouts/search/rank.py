@@ -1,4 +1,4 @@
-"""Step 4: one order of the moments of all streams, the probability that each is right, and the verdict."""
+"""Step 5: one order of the moments of all streams, the probability that each is right, and the verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The five steps of a query: understand, candidates, moments, rank, answer.
+"""The six steps of a query: understand, candidates, curves, moments, rank, answer.
 
 The command line, Python, the server and the evaluation on a corpus all search with `Searcher.search`. Each
 step has a file of its name and keeps its own caches.
@@ -19,6 +19,7 @@ from whenabouts.index.stream import QueryEncoder
 from whenabouts.search.answer import Answering, gone_notes
 from whenabouts.search.answer_probability import ProbableMoments
 from whenabouts.search.candidates import EVERYWHERE, Allowed, Retrieval
+from whenabouts.search.curves import curve_of
 from whenabouts.search.example import Example
 from whenabouts.search.finder import Finder
 from whenabouts.search.moments import Localization, StreamAnswer
@@ -170,7 +171,8 @@ class Searcher:
     def search_stream(self, name: str, query: EncodedQuery, allowed: Allowed = EVERYWHERE) -> StreamAnswer:
         """The moments of one stream."""
         candidates = self.retrieval.of_stream(name, query, allowed)
-        return self.localization.of_candidates(candidates, query, self.measured, allowed)
+        curve = curve_of(self.store, self.measured, query, candidates)
+        return self.localization.of_curve(curve, query, allowed)
 
     def _search_like(
         self,

@@ -135,7 +135,7 @@ def is_known(request: Request, headers: Headers) -> bool:
 
 
 def range_of(request: Request, headers: Headers, size: int) -> tuple[int, int] | None:
-    """The bytes that a request asks for (`byte_range`); None for all, also if the file is a new one."""
+    """The range of bytes to send (`byte_range`); None for all, also if `If-Range` names another version."""
     condition = request.headers.get("if-range", headers["etag"]).strip()
     is_same = condition in (headers["etag"], headers["last-modified"])
     return byte_range(request.headers.get("range", ""), size) if request.method == "GET" and is_same else None

@@ -20,7 +20,7 @@ from whenabouts.server.errors import ServerError
 from whenabouts.server.files import OpenFile, open_regular, real_path
 from whenabouts.server.objects import OpenObject
 from whenabouts.types import UsageError
-from whenabouts.video.files import modified_ns
+from whenabouts.video.files import modified_ns, real_place
 from whenabouts.video.objects import ObjectPath, source_path
 
 
@@ -121,11 +121,6 @@ class ServedFolders:
                 f"the file of {record.video_id} is outside the folders served here; "
                 "`whenabouts serve --files` names more",
             )
-
-
-def real_place(place: Path) -> str:
-    """A place with links resolved."""
-    return str(place) if isinstance(place, ObjectPath) else os.path.realpath(place)
 
 
 def _changed(record: VideoRecord) -> ServerError:

@@ -10,7 +10,6 @@ from whenabouts.corpus import Corpus
 from whenabouts.index.filters import make_filter
 from whenabouts.search.coverage import streams_with_clips
 from whenabouts.server.errors import ServerError, problems
-from whenabouts.server.folders import real_place
 from whenabouts.server.schemas import (
     FacetBody,
     FacetsBody,
@@ -21,6 +20,7 @@ from whenabouts.server.schemas import (
 )
 from whenabouts.server.service import record_of, service_of
 from whenabouts.server.video_routes import facts_of
+from whenabouts.video.files import real_place
 from whenabouts.video.objects import source_path
 
 router = APIRouter(prefix="/api")

@@ -44,9 +44,9 @@ def others_serving(
         return
     # A mapping proxy cannot be sent to another process.
     given = replace(settings, models=dict(settings.models))
-    what, stop = (place, given, parts, make_server), threading.Event()
+    arguments, stop = (place, given, parts, make_server), threading.Event()
     end_seconds = settings.limits.graceful_seconds + _END_SECONDS
-    keeper = threading.Thread(target=_keep, args=(what, bound, share, stop, end_seconds), daemon=True)
+    keeper = threading.Thread(target=_keep, args=(arguments, bound, share, stop, end_seconds), daemon=True)
     keeper.start()
     try:
         yield
@@ -56,9 +56,12 @@ def others_serving(
 
 
 def _keep(
-    what: tuple[Any, ...], bound: socket.socket, share: Share, stop: threading.Event, end_seconds: float
+    arguments: tuple[Any, ...], bound: socket.socket, share: Share, stop: threading.Event, end_seconds: float
 ) -> None:
-    """Start the processes with `what` to serve, restart those that die, and end all when `stop` is set."""
+    """Start the processes, restart those that die, and end all when `stop` is set.
+
+    `arguments` are the first ones of `_serve_here`.
+    """
     context = multiprocessing.get_context("spawn")
     # Only a plain socket can be sent to another process.
     plain = socket.socket(fileno=bound.fileno())
@@ -69,7 +72,7 @@ def _keep(
                 continue
             theirs = Share(share.counts, index)
             theirs.end()
-            running[index] = context.Process(target=_serve_here, args=(*what, plain, theirs))
+            running[index] = context.Process(target=_serve_here, args=(*arguments, plain, theirs))
             running[index].start()
     plain.detach()
     for process in running.values():

@@ -210,7 +210,7 @@ class _Walk:
         files, owned = [], set[str]()
         for recording in media:
             sidecars = beside[recording.path.parent].get(recording.path.stem, ())
-            owned.update(_real(sidecar) for sidecar in sidecars)
+            owned.update(real_place(sidecar) for sidecar in sidecars)
             files.append(_media_file(recording, "media", sidecars))
         for real, transcript in self._transcripts.items():
             if real not in owned:
@@ -334,8 +334,8 @@ class _Walk:
             )
 
 
-def _real(path: Path) -> str:
-    """A path with links resolved."""
+def real_place(path: Path) -> str:
+    """A path with links resolved; an object's address as it is."""
     return str(path) if isinstance(path, ObjectPath) else os.path.realpath(path)
 
 
