@@ -2,8 +2,8 @@
 
     python -m benchmarks.evaluation --out benchmarks/results/evaluation.json
 
-Four tasks at the size of the published benchmarks, on generated data: TVR's three lists, nDCG of ranked
-moments, recall in pools from the scores of 2D maps, and suppression of a million moments. Plain Python
+Three tasks at the size of the published benchmarks, on generated data: TVR's three lists, nDCG of ranked
+moments, and suppression of a million moments. Plain Python
 (`plain_evaluation.py`) does a share of the queries, and its time is scaled up to all; both must agree on
 that share. `times_reading_once` is the distance from the least that can be: reading the input once.
 """
@@ -22,12 +22,10 @@ from typing import Any
 import numpy as np
 from benchmarks import plain_evaluation as plain
 from benchmarks.machine import describe_machine
-from benchmarks.pool_moments import best_moments
 from numpy.typing import NDArray
 
 from whenabouts.overlap import suppress
 from whenabouts_bench.evaluation.evaluate import evaluate
-from whenabouts_bench.evaluation.protocols import PROTOCOLS
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts_bench.formats.runs import MemoryRun, RunBlock, Task
 
@@ -194,67 +192,6 @@ def ranked(rng: np.random.Generator) -> dict[str, Any]:
     )
 
 
-def pools(rng: np.random.Generator) -> dict[str, Any]:
-    """3,716 queries, pools of 50 videos, 136 cells each: from scores to recall."""
-    queries, places, videos, clips, share = 3_716, 50, 1_334, 16, 20
-    seconds_of = rng.uniform(15, 60, videos)
-    row, column = np.triu_indices(clips)
-    start = row * seconds_of[:, None] / clips
-    end = (column + 1) * seconds_of[:, None] / clips
-    pool = np.stack([rng.permutation(videos)[:places] for _ in range(queries)])
-    # Scores of a map are smooth: neighbours of a good cell are good too.
-    smooth = rng.normal(size=(queries, places, 1)) + 0.5 * rng.normal(size=(queries, places, len(row)))
-    smooth += np.cumsum(rng.normal(size=(queries, places, len(row))), axis=2) / 8
-    scores = smooth.astype(np.float32)
-    truth = AnnotationBuilder("mvmr")
-    for n in range(queries):
-        truth.add_query(f"q{n}")
-        for place in rng.permutation(places)[: rng.integers(1, 5)]:
-            cell, video = int(rng.integers(len(row))), int(pool[n, place])
-            truth.judge(f"q{n}", f"v{video}", float(start[video, cell]), float(end[video, cell]))
-        truth.set_pool(f"q{n}", [f"v{v}" for v in pool[n]])
-    annotations = truth.annotations()
-
-    def whole() -> Any:
-        best = best_moments(scores, start, end, pool, iou=0.5, limit=50)
-        video = np.take_along_axis(pool, best.place, 1)
-        answers = RunBlock(
-            query_ids=tuple(f"q{n}" for n in range(queries)),
-            offsets=np.arange(queries + 1) * 50,
-            video_ids=tuple(f"v{n}" for n in range(videos)),
-            video=video.reshape(-1).astype(np.int32),
-            start=best.start.reshape(-1).astype(np.float64),
-            end=best.end.reshape(-1).astype(np.float64),
-            score=best.score.reshape(-1).astype(np.float64),
-        )
-        return evaluate(
-            annotations, MemoryRun("mvmr", {"VCMR": (answers,)}), protocol=PROTOCOLS["mvmr"]
-        ), answers
-
-    seconds, (result, answers) = timed(whole, 3)
-    some, _ = as_plain(annotations, answers, share)
-    begun = time.perf_counter()
-    listed = {}
-    for n in range(share):
-        lists = [
-            [(f"v{v}", float(start[v, c]), float(end[v, c]), float(scores[n, p, c])) for c in range(len(row))]
-            for p, v in enumerate(pool[n])
-        ]
-        listed[f"q{n}"] = plain.pooled(lists, 0.5, 50)
-    for metric in result.metrics:
-        k, iou = metric.removeprefix("R@").split(",IoU=")
-        values = plain.recall(some, listed, int(k), float(iou))
-        np.testing.assert_array_equal(result.column(metric)[:share], [values[f"q{n}"] for n in range(share)])
-    plain_seconds = (time.perf_counter() - begun) * queries / share
-    return told(
-        "mvmr",
-        seconds,
-        plain_seconds,
-        f"{queries} queries x {places} videos x {len(row)} cells",
-        scores.nbytes,
-    )
-
-
 def suppression(rng: np.random.Generator, lists: int, share: int) -> dict[str, Any]:
     """A million moments in so many lists."""
     count = 1_000_000
@@ -293,7 +230,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     rng = np.random.default_rng(0)
-    rows = [tvr(rng), ranked(rng), pools(rng), suppression(rng, 10_000, 50), suppression(rng, 1, 0)]
+    rows = [tvr(rng), ranked(rng), suppression(rng, 10_000, 50), suppression(rng, 1, 0)]
     result = {
         "date": datetime.now(UTC).date().isoformat(),
         "machine": describe_machine("numpy"),

@@ -112,9 +112,3 @@ def suppressed(moments: Moments, most: float) -> Moments:
         kept.append(best)
         left = [moment for moment in left if iou(best[1], best[2], moment[1], moment[2]) <= most]
     return kept
-
-
-def pooled(pool: list[Moments], most: float, limit: int) -> Moments:
-    """The best moments of several videos: suppression in each, then one list by score."""
-    merged = [moment for moments in pool for moment in suppressed(moments, most)]
-    return sorted(merged, key=lambda moment: -moment[3])[:limit]

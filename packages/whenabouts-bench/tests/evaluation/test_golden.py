@@ -8,14 +8,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from benchmarks.pool_moments import BestMoments, best_moments
 from numpy.typing import NDArray
 
-from whenabouts.overlap import suppress, temporal_iou
+from whenabouts.overlap import place_in_group, suppress, temporal_iou
 from whenabouts_bench import formats
 from whenabouts_bench.evaluation.evaluate import Evaluation, evaluate
 from whenabouts_bench.evaluation.protocols import PROTOCOLS, Protocol
@@ -262,15 +261,51 @@ def grid(durations: NDArray[np.float64], clips: int) -> tuple[NDArray[np.float32
     return start, (column + 1).astype(np.float32) * seconds / np.float32(clips)
 
 
-def as_run(best: BestMoments, pools: NDArray[np.int64]) -> MemoryRun:
+class BestMoments(NamedTuple):
+    """The first moments of Q queries, all (Q, limit); the video is -1 where there are fewer."""
+
+    video: NDArray[np.int64]
+    start: NDArray[Any]
+    end: NDArray[Any]
+    score: NDArray[Any]
+
+
+def best_moments(
+    scores: NDArray[Any],
+    start: NDArray[Any],
+    end: NDArray[Any],
+    pools: NDArray[np.int64],
+    iou: float,
+    limit: int,
+) -> BestMoments:
+    """The best moments of each query's pool after suppression in each video.
+
+    `scores` (Q, P, C), -inf for no proposal; `start` and `end` (V, C); `pools` (Q, P).
+    """
+    query, place, cell = np.nonzero(scores > -np.inf)
+    video, score = pools[query, place], scores[query, place, cell]
+    begin, stop = start[video, cell], end[video, cell]
+    kept = suppress(query * pools.shape[1] + place, begin, stop, score, iou, limit, over="hull")
+    kept = kept[np.argsort(query[kept], kind="stable")]
+    rank = place_in_group(query[kept])
+    kept, rank = kept[rank < limit], rank[rank < limit]
+
+    def column(values: NDArray[Any], none: float) -> NDArray[Any]:
+        filled = np.full((len(pools), limit), none, values.dtype)
+        filled[query[kept], rank] = values[kept]
+        return filled
+
+    return BestMoments(column(video, -1), column(begin, 0), column(stop, 0), column(score, -np.inf))
+
+
+def as_run(best: BestMoments) -> MemoryRun:
     """Best moments as a run of queries and videos named by their numbers."""
-    video = np.take_along_axis(pools, np.maximum(best.place, 0), 1)
     lists = {
         str(number): [
-            [str(video[number, i]), best.start[number, i], best.end[number, i], best.score[number, i]]
-            for i in np.flatnonzero(best.place[number] >= 0)
+            [str(best.video[number, i]), best.start[number, i], best.end[number, i], best.score[number, i]]
+            for i in np.flatnonzero(best.video[number] >= 0)
         ]
-        for number in range(len(video))
+        for number in range(len(best.video))
     }
     return MemoryRun("pools", {"VCMR": (block(lists),)})
 
@@ -289,17 +324,22 @@ def pool_truth(case: Mapping[str, Any], frames_to_seconds: bool) -> Annotations:
     return truth.annotations()
 
 
-def subset(file: Path) -> tuple[dict[str, Any], MemoryRun, NDArray[np.int64], BestMoments]:
+def pools_of(case: Mapping[str, Any]) -> NDArray[np.int64]:
+    """(Q, P) the numbers of the videos in each query's pool."""
+    return np.array([query["pool_sorted_video_index"] for query in case["queries"]])
+
+
+def subset(file: Path) -> tuple[dict[str, Any], MemoryRun, BestMoments]:
     case = json.loads(file.read_text())
     durations = np.zeros(max(map(int, case["videos"])) + 1)
     for number, video in case["videos"].items():
         durations[int(number)] = video["duration"]
     start, end = grid(durations, case["num_clips"])
-    pools = np.array([query["pool_sorted_video_index"] for query in case["queries"]])
+    pools = pools_of(case)
     scores = np.load(file.with_suffix(".npz"), allow_pickle=False)["scores_u16"] / np.float32(65536)
     limit = max(_merged(file), *(int(name[2:].split(",")[0]) for name in case["result"] if name[:2] == "R@"))
-    best = best_moments(scores, start, end, pools, iou=case["nms_thresh"], limit=limit, over="hull")
-    return case, as_run(best, pools), pools, best
+    best = best_moments(scores, start, end, pools, iou=case["nms_thresh"], limit=limit)
+    return case, as_run(best), best
 
 
 def _merged(file: Path) -> int:
@@ -330,11 +370,11 @@ def pool_files(golden: Path) -> Iterator[Path]:
 
 def test_merged_lists_of_pools_agree(golden: Path) -> None:
     for file in pool_files(golden):
-        _, _, pools, best = subset(file)
+        _, _, best = subset(file)
         released = np.load(file.with_suffix(".npz"), allow_pickle=False)
         count = _merged(file)
         name = f"merged_top{count}"
-        video = np.take_along_axis(pools, best.place, 1)[:, :count]
+        video = best.video[:, :count]
         moments = np.stack([best.start, best.end], -1)[:, :count]
         np.testing.assert_array_equal(video, released[f"{name}.video_index"])
         np.testing.assert_array_equal(moments, released[f"{name}.moment"])
@@ -343,7 +383,8 @@ def test_merged_lists_of_pools_agree(golden: Path) -> None:
 
 def test_as_many_moments_of_each_video_survive_as_released(golden: Path) -> None:
     for file in pool_files(golden):
-        case, _, pools, _ = subset(file)
+        case = json.loads(file.read_text())
+        pools = pools_of(case)
         released = np.load(file.with_suffix(".npz"), allow_pickle=False)
         scores = released["scores_u16"].astype(np.float64)
         durations = np.array([case["videos"][str(video)]["duration"] for video in pools.ravel()])
@@ -357,7 +398,7 @@ def test_as_many_moments_of_each_video_survive_as_released(golden: Path) -> None
 
 def test_recall_in_pools_agrees_query_by_query(golden: Path) -> None:
     for file in pool_files(golden):
-        case, run, _, _ = subset(file)
+        case, run, _ = subset(file)
         released = np.load(file.with_suffix(".npz"), allow_pickle=False)
         names = [ours(str(name)) for name in released["recall_keys"]]
         result = evaluate(pool_truth(case, False), run, names, protocol="mvmr-as-released")
@@ -369,7 +410,7 @@ def test_recall_in_pools_agrees_query_by_query(golden: Path) -> None:
 def test_recall_in_pools_agrees_where_seconds_are_seconds(golden: Path) -> None:
     untold = []
     for file in pool_files(golden):
-        case, run, _, _ = subset(file)
+        case, run, _ = subset(file)
         frames = case.get("fps") is not None
         wanted = case.get("result_if_extra_positives_are_converted_to_seconds" if frames else "result")
         if wanted is None:
@@ -415,17 +456,17 @@ def test_recall_from_the_scores_of_feature_files_agrees(golden: Path) -> None:
             truth.set_pool(number, [str(v) for v in pools[-1]])
         places = np.array(pools)
         best = best_moments(
-            np.array(scores), start, end, places, iou=config["nms"], limit=max(config["recall"]), over="hull"
+            np.array(scores), start, end, places, iou=config["nms"], limit=max(config["recall"])
         )
         asked = [ours(str(name)) for name in released["recall_keys"]]
-        result = evaluate(truth.annotations(), as_run(best, places), asked, protocol="mvmr")
+        result = evaluate(truth.annotations(), as_run(best), asked, protocol="mvmr")
         np.testing.assert_array_equal(result.values, released["hits_per_query"])
         assert_told_means(result.means(), json.loads(str(released["result"])))
 
 
 def test_a_run_of_pools_comes_back_from_its_file_bit_by_bit(golden: Path, tmp_path: Path) -> None:
     for file in pool_files(golden):
-        case, run, _, _ = subset(file)
+        case, run, _ = subset(file)
         written = tmp_path / f"{file.stem}.jsonl.gz"
         formats.write_run(run, written, "jsonl")
         (before,), (after,) = run.blocks(), formats.open_run(written).blocks()
@@ -465,9 +506,8 @@ def _one_video(released: Mapping[str, Any], data: str) -> None:
                 np.array([[0]]),
                 iou=float(released[f"{data}.nms_thresh"]),
                 limit=len(valid),
-                over="hull",
             )
-            count = int((best.cell[0] >= 0).sum())
+            count = int((best.video[0] >= 0).sum())
             moments = np.stack([best.start[0, :count], best.end[0, :count]], -1)
             np.testing.assert_array_equal(moments, released[f"{data}.nms_moments.{video}.{sentence}"])
             query = f"{video}#{sentence}"
