@@ -10,7 +10,7 @@ import pytest
 from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts_bench.cli import relevance
-from whenabouts_bench.formats import read_annotations
+from whenabouts_bench.formats import read_annotations, write_annotations
 from whenabouts_bench.relevance.pairs import RelevantPairs
 
 pytest.importorskip("HanTa", reason="the phrases of `chunks` need the package HanTa")
@@ -175,3 +175,14 @@ def test_the_judgements_are_not_overwritten(judgements: Path) -> None:
         with pytest.raises(FormatError, match="would be overwritten"):
             run(kind, "--queries", judgements, "--out", judgements)
     assert judgements.read_bytes() == before
+
+
+def test_pairs_do_not_overwrite_the_texts_beside_the_judgements(judgements: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    folder.mkdir()
+    write_annotations(read_annotations(judgements), folder, "jsonl")
+    texts = folder / "queries.jsonl"
+    before = texts.read_bytes()
+    with pytest.raises(FormatError, match="would be overwritten"):
+        run("pairs", "--queries", folder, "--out", texts)
+    assert texts.read_bytes() == before

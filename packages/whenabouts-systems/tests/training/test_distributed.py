@@ -274,6 +274,15 @@ def test_a_folder_that_is_used_is_refused_once(shared_tiny: Any, alone: Path) ->
 # --- what is refused
 
 
+def test_a_device_that_fails_without_a_reason_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(torch, "empty", fails)
+    with pytest.raises(UsageError, match=r"device 'cpu' is not available \(RuntimeError\)"):
+        open_device("cpu")
+
+
 def test_a_gpu_that_is_not_there_is_an_error() -> None:
     with pytest.raises(UsageError, match="device 'tpu9' is not available"):
         open_device("tpu9")

@@ -25,6 +25,15 @@ def one_line(text: str, most: int = 0) -> str:
     return line if not most or len(line) <= most else line[: most - 1].rstrip() + "…"
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or the error's type if it has no message.
+
+    >>> first_line(ValueError("one\\ntwo")), first_line(ValueError())
+    ('one', 'ValueError')
+    """
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def is_unseen(letter: str) -> bool:
     """Whether a character shows nothing and may deceive: a control, a direction override, a tag.
 

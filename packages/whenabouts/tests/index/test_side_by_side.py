@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -154,13 +155,20 @@ def test_what_is_measured_is_that_of_one_corpus(both: tuple[Corpus, Corpus]) -> 
 
 
 def test_what_is_measured_together_is_kept_until_a_corpus_is_measured_again(
-    both: tuple[Corpus, Corpus], monkeypatch: pytest.MonkeyPatch
+    both: tuple[Corpus, Corpus], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measured = both[1].searcher().calibration
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    measured = Corpus(both[1].places, encoders=[Letters()]).searcher().calibration
     monkeypatch.setattr(together, "measure", lambda *_: pytest.fail("it is measured again"))
     again = Corpus(both[1].places, encoders=[Letters()])
     assert together.is_measured(again.store)
     assert again.searcher().calibration == measured
+    [note] = (Path(os.environ["XDG_STATE_HOME"]) / "whenabouts" / "together").iterdir()
+    written = note.read_bytes()
+    for damaged in (b"[]", b'{"calibration:subtitle": 1}', b"{", b"\xff"):
+        note.write_bytes(damaged)
+        assert not together.is_measured(Corpus(both[1].places, encoders=[Letters()]).store)
+    note.write_bytes(written)
     # In another order, and once a part was measured again, nothing is known of them together.
     assert not together.is_measured(Corpus(both[1].places[::-1], encoders=[Letters()]).store)
     monkeypatch.setattr(type(both[0].store), "facts", lambda store, prefix: {})

@@ -192,7 +192,8 @@ def run_pairs(options: argparse.Namespace) -> int:
     """Find the relevant pairs, write them and print a summary."""
     if options.picture:
         check_picture(Path(options.picture))
-    refuse_overwriting(Path(options.out), *filter(None, [options.queries]))
+    if options.queries:
+        refuse_overwriting(Path(options.out), *files_of(Path(options.queries)))
     annotations = _annotations(options)
     pairs, units = find_pairs(
         annotations.queries,

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whenabouts import plugins
+from whenabouts.lines import first_line
 from whenabouts.types import UsageError
-from whenabouts_systems.models.settings import check_keys, first_line
+from whenabouts_systems.models.settings import check_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

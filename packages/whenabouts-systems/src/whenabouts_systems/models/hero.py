@@ -388,7 +388,7 @@ class Model(PaperModel):
     def _against(self, positive: Tensor, scores: Tensor, allowed: Tensor, epoch: int) -> Tensor:
         """(Q,): the shortfall of positives (Q,) against their allowed negatives among `scores` (Q, C).
 
-        A query without negatives has loss 0. With a pool, and "all" negatives, each counts by its rank.
+        A query without negatives has loss 0. A pool weighs "all" negatives by their rank.
         """
         config = self.config
         pool = config.pool if epoch >= config.pool_from_epoch else None

@@ -153,11 +153,6 @@ def read_record(path: Path, kind: type[_Kind], version: int, accepted: str) -> _
         raise _refusal(path, record, kind, str(error), accepted) from None
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or the error's type if it has no message."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
 def _refusal(path: Path, record: Mapping[str, Any], kind: Any, message: str, accepted: str) -> FormatError:
     """Translate a message of msgspec such as "Expected `str`, got `int` - at `$.system`"."""
     problem, _, place = message.partition(" - at ")

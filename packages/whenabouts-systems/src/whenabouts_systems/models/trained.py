@@ -33,11 +33,12 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from whenabouts.intake import hub
 from whenabouts.intake.files import FormatError, write_atomically
 from whenabouts.intake.opening import regular_name
+from whenabouts.lines import first_line
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts_systems.models import config_of, new_model
 from whenabouts_systems.models.decoding import Decoding
 from whenabouts_systems.models.inputs import Inputs
-from whenabouts_systems.models.settings import first_line, read_record
+from whenabouts_systems.models.settings import read_record
 
 if TYPE_CHECKING:
     from typing import Self

@@ -29,6 +29,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, distributed
 
+from whenabouts.lines import first_line
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts_systems.models.protocol import ClipBatch, QueryBatch, methods_by_rows
 
@@ -61,7 +62,7 @@ def speaking() -> Iterator[None]:
         rank, count = distributed.get_rank(), distributed.get_world_size()
         raise ProcessesApart(
             f"process {rank} of {count}: another process of this training ended or did not answer in time "
-            f"({str(error).splitlines()[0]}); see its message. The saved state is complete: continue with "
+            f"({first_line(error)}); see its message. The saved state is complete: continue with "
             "--resume"
         ) from error
 
@@ -203,7 +204,7 @@ def open_device(device: str = "auto", processes: int = 1, precision: Precision =
         place = torch.device(device)
         torch.empty(0, device=place)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         raise UsageError(
             f"device {device!r} is not available ({reason}); accepted: auto, cpu, cuda, cuda:1"
         ) from None
@@ -235,7 +236,7 @@ def _several(device: str, processes: int, precision: Precision) -> DeviceSetup:
     try:
         fabric.launch()
     except RuntimeError as error:
-        reason = str(error).splitlines()[0]
+        reason = first_line(error)
         raise ProcessesApart(
             f"{processes} processes did not find each other within {_timeout().total_seconds():g} s "
             f"({reason}); see the messages of the other processes; {TIMEOUT}=SECONDS waits longer"

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from whenabouts.drawing import COLOURS, GREY, new_figure, require_matplotlib, save_figure
 from whenabouts.intake.files import FormatError, write_atomically
 from whenabouts.intake.opening import regular_name
+from whenabouts.lines import first_line
 from whenabouts.locking import hold
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts_bench import formats
@@ -292,7 +293,7 @@ def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> N
             moments.setdefault(int(number), {})[key] = tensor
         optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
     except (RuntimeError, ValueError, KeyError) as error:
-        raise FormatError(path, f"does not fit the experiment ({str(error).splitlines()[0]})") from error
+        raise FormatError(path, f"does not fit the experiment ({first_line(error)})") from error
 
 
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

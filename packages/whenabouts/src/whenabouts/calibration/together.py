@@ -10,6 +10,9 @@ import contextlib
 import json
 import threading
 from collections.abc import Mapping
+from typing import Any
+
+import msgspec
 
 from whenabouts.calibration.measuring import is_due, measure
 from whenabouts.index.side_by_side import SideBySide
@@ -30,9 +33,9 @@ def is_measured(store: Store) -> bool:
     """
     if not isinstance(store, SideBySide):
         return True
-    with contextlib.suppress(ValueError):  # a damaged note is none
-        noted = "" if store.kept else _NOTES.text(_parts(store))
-        for key, fact in json.loads(noted or "{}").items():
+    noted = "" if store.kept else _NOTES.text(_parts(store))
+    with contextlib.suppress(msgspec.MsgspecError):  # a damaged note is none
+        for key, fact in msgspec.json.decode(noted or "{}", type=dict[str, dict[str, Any]]).items():
             store.keep_fact(key, fact)
     return not is_due(store, load_calibration(store))
 

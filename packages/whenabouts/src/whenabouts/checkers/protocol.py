@@ -139,7 +139,7 @@ class CheckChoice:
 class Kind(Protocol):
     """The names that a module defines to offer one kind of checker; `MODELS` (`ModelCard`s) is optional.
 
-    Kinds are asked in the order of `ORDER`. In place of `open`, a module of rerankers has
+    Kinds are asked in the order of `ORDER`. In place of `open` or beside it, a module of rerankers has
     `open_reranker(name)`, which returns a `reranker.Reranker`, and a module of rewriters has
     `open_rewriter(name, send_query=...)`, which returns a `rewriter.Rewriter`.
     """

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from whenabouts.encoders.protocol import EncoderSettings, EncoderUnavailable, unit_length
 from whenabouts.encoders.weight_files import is_out_of_memory, model_config, out_of_memory
+from whenabouts.lines import first_line
 
 if TYPE_CHECKING:
     import torch
@@ -35,9 +36,8 @@ def choose_device(settings: EncoderSettings) -> torch.device:
         device = torch.device(settings.device)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        cause = str(error).strip().splitlines()[0]
         raise EncoderUnavailable(
-            f"device {settings.device!r} cannot be used ({cause}); "
+            f"device {settings.device!r} cannot be used ({first_line(error)}); "
             "give cpu, cuda, cuda:N or mps, or leave it out"
         ) from error
     return device

@@ -149,7 +149,7 @@ class Store(Reads):
         """Create a stream, or replace the description of an existing one.
 
         A stream without vectors (dimension 0) gets a vector column with its first encoder. If it has vectors,
-        another fingerprint raises `EncoderMismatch`; erase the stream first.
+        another fingerprint raises `EncoderMismatch`; `erase` the stream first.
         """
         if self._streams.get(info.name) == info:
             return

@@ -25,7 +25,7 @@ _TABLE = "transcripts"
 _MOST_FRAGMENTS = 64
 # Prefixes in the column `model`: of a track's source, and of a model that has only begun a file.
 _TRACK, _PART = "track:", "part:"
-_OF_TRACKS = f"model LIKE '{_TRACK}%'"
+_IS_TRACK = f"model LIKE '{_TRACK}%'"
 # Separates a model's name from the sound track that it heard.
 _SOUND = "#sound:"
 
@@ -47,19 +47,19 @@ class Transcripts:
 
     def find(self, content_hash: str, model: str = "", sound_track: str = "") -> CueTrack | None:
         """The transcript that `model` ("": the latest) made of this content's `sound_track`, or None."""
-        rows = [row for row in self._of(content_hash) if not row["model"].startswith((_TRACK, _PART))]
+        rows = [row for row in self._rows_of(content_hash) if not row["model"].startswith((_TRACK, _PART))]
         rows = [row for row in rows if row["model"].partition(_SOUND)[2] == sound_track]
         rows = [row for row in rows if not model or row["model"] == heard_by(model, sound_track)]
         return _track_of(max(rows, key=lambda row: row["made_at"])) if rows else None
 
     def tracks(self, content_hash: str) -> list[CueTrack]:
         """The subtitle tracks of a video that has several, in the order of their files and streams."""
-        rows = [row for row in self._of(content_hash) if row["model"].startswith(_TRACK)]
+        rows = [row for row in self._rows_of(content_hash) if row["model"].startswith(_TRACK)]
         return [_track_of(row) for row in sorted(rows, key=lambda row: str(row["source"]))]
 
     def languages_of_tracks(self) -> dict[str, dict[str, str]]:
         """For each content with several subtitle tracks, their languages by source ("": unnamed)."""
-        kept = self._rows(_OF_TRACKS, ["content_hash", "source", "language"])
+        kept = self._rows(_IS_TRACK, ["content_hash", "source", "language"])
         tracks: dict[str, dict[str, str]] = {}
         for row in sorted(kept, key=lambda row: str(row["source"])):
             tracks.setdefault(row["content_hash"], {})[row["source"]] = row["language"] or ""
@@ -68,10 +68,10 @@ class Transcripts:
     def _tracked(self) -> set[str]:
         """Content hashes with stored subtitle tracks; cached, because only the lock's holder writes."""
         if self._with_tracks is None:
-            self._with_tracks = {row["content_hash"] for row in self._rows(_OF_TRACKS, ["content_hash"])}
+            self._with_tracks = {row["content_hash"] for row in self._rows(_IS_TRACK, ["content_hash"])}
         return self._with_tracks
 
-    def _of(self, content_hash: str) -> list[dict[str, Any]]:
+    def _rows_of(self, content_hash: str) -> list[dict[str, Any]]:
         return self._rows(f"content_hash = {literal(content_hash)}")
 
     def _rows(self, condition: str, columns: list[str] | None = None) -> list[dict[str, Any]]:
@@ -97,7 +97,7 @@ class Transcripts:
 
     def part(self, content_hash: str, model: str) -> PartialTranscript | None:
         """The partial transcript of an interrupted recognition, or None."""
-        rows = [row for row in self._of(content_hash) if row["model"] == _PART + model]
+        rows = [row for row in self._rows_of(content_hash) if row["model"] == _PART + model]
         if not rows:
             return None
         track = _track_of(rows[0])
@@ -107,7 +107,7 @@ class Transcripts:
     def keep_tracks(self, content_hash: str, tracks: Sequence[CueTrack]) -> None:
         """Store the subtitle tracks of a video in place of its earlier ones."""
         if content_hash in self._tracked():
-            condition = f"content_hash = {literal(content_hash)} AND {_OF_TRACKS}"
+            condition = f"content_hash = {literal(content_hash)} AND {_IS_TRACK}"
             with speaking(self._place, "write transcripts"), uninterrupted():
                 self._table().delete(condition)
             self._tracked().discard(content_hash)

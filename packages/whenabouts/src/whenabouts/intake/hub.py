@@ -31,6 +31,7 @@ from urllib.parse import quote
 from whenabouts import locking
 from whenabouts.intake.bounded_http import Reply, RequestFailed, retry_after, send
 from whenabouts.intake.files import loads
+from whenabouts.lines import first_line
 from whenabouts.types import WhenaboutsError
 
 _NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*(?:@[\w.-][\w./-]*)?")
@@ -276,9 +277,10 @@ def look_up(name: str, only: Sequence[str] = ()) -> Pin:
         offered = [file for sibling in reported.get("siblings") or () if (file := _file(sibling)) is not None]
         pin = Pin(reported.get("id") or repository, reported.get("sha"), _licence(reported), ())
     except (ValueError, TypeError, KeyError, AttributeError) as error:
+        reason = first_line(error)[:200]
         raise HubError(
-            f"{name}: the description that {constants.ENDPOINT} sends is malformed ({_first_line(error)}), "
-            "so nothing was fetched; check HF_ENDPOINT"
+            f"{name}: the description that {constants.ENDPOINT} sends is malformed ({reason}), so "
+            "nothing was fetched; check HF_ENDPOINT"
         ) from error
     return replace(pin, files=tuple(_chosen(name, offered, only)))
 
@@ -468,7 +470,7 @@ def _broken_off(name: str, error: OSError) -> str:
         return f"{name}: the disk is full; make room and call `whenabouts models get` again"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"{name}: {_cache()} is not writable; set HF_HOME to a folder that is"
-    cause = "it is too slow" if isinstance(error, TimeoutError) else _first_line(error)
+    cause = "it is too slow" if isinstance(error, TimeoutError) else first_line(error)[:200]
     return (
         f"{name}: {constants.ENDPOINT} cannot be reached, or broke off ({cause}); check the network and call "
         "`whenabouts models get` again, which continues the download"
@@ -487,11 +489,6 @@ def _refused(name: str, reply: Reply) -> str:
     if code == "RepoNotFound" or reply.status == 401:
         return f"{name}: {hub} has no such model, or it is private; check the name, or set HF_TOKEN"
     return f"{name}: {hub} refuses (it answers {reply.status}); try again later"
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else type(error).__name__
 
 
 _guard = threading.Lock()

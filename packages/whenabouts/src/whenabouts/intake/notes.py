@@ -28,7 +28,7 @@ class Notes:
 
     def text(self, fact: str) -> str:
         """The text that was noted with a fact; "" if there is none. The note counts as new again."""
-        with contextlib.suppress(OSError, RuntimeError):
+        with contextlib.suppress(OSError, RuntimeError, UnicodeDecodeError):
             return self.place(fact).read_text(encoding="utf-8") if self.has(fact) else ""
         return ""
 

@@ -135,7 +135,9 @@ class ScreenTextStream(Stream):
             return ClipColumns(np.zeros(0), np.zeros(0), [], None)
         end = max(video.end, batches[-1].last * seconds + SHORTEST_SECONDS)
         until = [number for number, _ in read[1:]] + [len(ClipGrid(seconds, end))]
-        readings = [Reading(at, end - 1, lines) for (at, lines), end in zip(read, until, strict=True)]
+        readings = [
+            Reading(at, following - 1, lines) for (at, lines), following in zip(read, until, strict=True)
+        ]
         texts = screen_texts(readings)
         start = np.array([text.first * seconds for text in texts], np.float64)
         last = np.array([text.last * seconds for text in texts], np.float64)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from whenabouts.lines import first_line
 from whenabouts.types import WhenaboutsError, number_of
 from whenabouts.video.cue import Cue, Word
 from whenabouts.video.cues import CueTrack
@@ -207,7 +208,7 @@ def _another_language(model: str, languages: str, language: str) -> str:
 
 
 def _failure(path: Path, model: str, error: Exception) -> str:
-    cause = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no reason given'}"
+    cause = f"{type(error).__name__}: {first_line(error) if str(error) else 'no reason given'}"
     if isinstance(error, MemoryError) or "memory" in str(error).lower() or "bad_alloc" in str(error):
         remedy = "it ran out of memory: name a smaller model, or close other programs"
     else:

@@ -12,7 +12,7 @@ from typing import Any
 from whenabouts.intake import hub
 from whenabouts.intake.hub import ModelCard
 from whenabouts.intake.opening import read_regular
-from whenabouts.lines import one_line
+from whenabouts.lines import first_line, one_line
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.onnx_recogniser import PREFIX as ONNX
 from whenabouts.video.onnx_recogniser import OnnxRecogniser
@@ -214,7 +214,7 @@ def _checked_files() -> dict[str, bytes]:
 
 
 def _cannot_load(model: str, error: Exception) -> str:
-    cause = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    cause = f"{type(error).__name__}: {first_line(error) if str(error) else 'no reason given'}"
     if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
         return f"speech model {model!r} needs more memory than there is ({cause}); name a smaller one"
     return (

@@ -13,6 +13,7 @@ import importlib.util
 from collections.abc import Sequence
 from typing import Any
 
+from whenabouts.lines import first_line
 from whenabouts_bench.relevance.phrases._tree import phrases_of, read_tree
 from whenabouts_bench.relevance.phrases.protocol import PhraseExtractor, Phrases, PhrasesUnavailable
 
@@ -67,7 +68,7 @@ def _pipeline(splitter: str) -> Any:
         nlp = spacy.load(splitter) if splitter else spacy.blank("en")
     except OSError as error:
         raise PhrasesUnavailable(
-            f"{splitter}: spaCy cannot load this model ({str(error).splitlines()[0]}); fetch it with "
+            f"{splitter}: spaCy cannot load this model ({first_line(error)}); fetch it with "
             f"`python -m spacy download {splitter}`, give its path, or leave out @{splitter}"
         ) from None
     if not _FINDS_SENTENCES & set(nlp.pipe_names):

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from whenabouts.intake.files import FormatError, most_unpacked
 from whenabouts.intake.opening import open_regular
+from whenabouts.lines import first_line
 from whenabouts_systems.features.source import (
     MOST_BYTES,
     FeatureLocation,
@@ -175,7 +176,7 @@ def _fault(path: Path, item: str, kind: str, error: Exception) -> FormatError:
             field=f"item {item!r}",
             accepted="arrays of float16, float32, float64",
         )
-    reason = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0]
+    reason = getattr(error, "strerror", None) or first_line(error)
     return FormatError(
         path, f"is cut off, damaged or not {kind} ({reason[:120]}); fetch it again", field=f"item {item!r}"
     )

@@ -71,7 +71,7 @@ class FusionModel(PaperModel):
     """A retriever and localizer (see `protocol`) whose queries have a vector for each stream."""
 
     counts_padding = False
-    """Whether results for padded clips affect real ones, and borders begin at random, as in the programs."""
+    """Whether padding affects real clips and borders start random, as in the released programs."""
 
     config: Any
     streams: Any

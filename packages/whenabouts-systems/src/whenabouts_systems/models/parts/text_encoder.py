@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from whenabouts.intake import hub
+from whenabouts.lines import first_line
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts_systems.models.protocol import QueryBatch
-from whenabouts_systems.models.settings import first_line
 
 SIZES: Mapping[str, int] = {
     "vocab_size": 30522,
