@@ -15,8 +15,8 @@ faintly. Borders are drawn off the annotated ones, clips leak into their neighbo
 lies under all its clips, and where nothing is annotated some stretches show another video's caption. Every
 clip has the video's scene and white noise besides. `Settings` has the amounts: those of the simulator before.
 
-OUT gets, under names that begin with the prefix: `_train`, `_val` (a tenth of the training videos, chosen by
-the hash of their ids) and `_test` `.jsonl`; the stores `_video` and, with --subtitles, `_sub`; the words of
+OUT gets, under names that begin with the prefix: `_train`, `_val` (a tenth of the training videos, or
+`--held-out`, chosen by the hash of their ids) and `_test` `.jsonl`; the stores `_video` and, with --subtitles, `_sub`; the words of
 all queries, `_words`, by MiniLM; `_settings.json`. With --subtitles also what is said word by word, drawn by
 itself (`simulated_sentences`): `_said.jsonl` of all videos, `_said_train.jsonl` of those to train on, the
 tokenizer `_tokenizer`, `_said_settings.json`. `--also` has another data set's videos made by the same
@@ -228,9 +228,9 @@ def _direction(width: int, random: np.random.Generator) -> Floats:
     return vector / np.linalg.norm(vector)
 
 
-def is_held_out(video: str) -> bool:
-    """Whether a training video is for validation: one in ten, by the hash of its id."""
-    return _digest(video)[0] * 10 < 256
+def is_held_out(video: str, share: float = 0.1) -> bool:
+    """Whether a training video is for validation: that share of them, by the hash of the id."""
+    return _digest(video)[0] < share * 256
 
 
 def _digest(video: str) -> bytes:
@@ -326,6 +326,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--test", type=Path, required=True)
     parser.add_argument("--also", action="append", default=[], metavar="NAME=FILE", help="a further split")
     parser.add_argument("--also-train", action="append", default=[], metavar="NAME=FILE")
+    parser.add_argument("--held-out", type=float, default=0.1, help="share of training videos to validate on")
     parser.add_argument("--videos", type=int, help="how many to train and validate on; default: all")
     parser.add_argument("--test-videos", type=int, help="how many of --test and each --also; default: all")
     parser.add_argument("--generator", default=GENERATOR, help="the text model that clips are made from")
@@ -337,14 +338,14 @@ def _options() -> argparse.Namespace:
 
 
 def _splits(options: argparse.Namespace) -> dict[str, Annotations]:
-    splits = _training_splits("", options.train, options.videos)
+    splits = _training_splits("", options.train, options)
     if options.val is not None:
         splits = {
             "train": fewer_videos(read_annotations(options.train), options.videos),
             "val": read_annotations(options.val),
         }
     for name, file in _named(options.also_train).items():
-        splits |= _training_splits(f"{name}_", Path(file), options.videos)
+        splits |= _training_splits(f"{name}_", Path(file), options)
     for name, file in {"test": options.test, **_named(options.also)}.items():
         splits[name] = fewer_videos(read_annotations(Path(file)), options.test_videos)
     return splits
@@ -354,12 +355,12 @@ def _named(items: Sequence[str]) -> dict[str, str]:
     return dict(item.split("=", 1) for item in items)
 
 
-def _training_splits(prefix: str, file: Path, videos: int | None) -> dict[str, Annotations]:
-    """What is trained on, and the tenth of it that is held out."""
-    whole = fewer_videos(read_annotations(file), videos)
+def _training_splits(prefix: str, file: Path, options: argparse.Namespace) -> dict[str, Annotations]:
+    """What is trained on, and the share of it that is held out."""
+    whole = fewer_videos(read_annotations(file), options.videos)
     return {
-        f"{prefix}train": some_videos(whole, "train", lambda video: not is_held_out(video)),
-        f"{prefix}val": some_videos(whole, "val", is_held_out),
+        f"{prefix}train": some_videos(whole, "train", lambda name: not is_held_out(name, options.held_out)),
+        f"{prefix}val": some_videos(whole, "val", lambda name: is_held_out(name, options.held_out)),
     }
 
 
