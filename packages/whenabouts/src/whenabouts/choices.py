@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whenabouts.index.records import SOUND_TRACK, SOUND_TRACKS, VideoRecord, unambiguous
+from whenabouts.index.records import SOUND_TRACK, SOUND_TRACKS, VideoRecord
 from whenabouts.index.side_by_side import SideBySide
 from whenabouts.same_material import Double, doubles_of
 from whenabouts.types import number_of
@@ -51,7 +51,8 @@ def _subtitles(records: Sequence[VideoRecord], tracks: Mapping[str, Mapping[str,
     which = number_of(len(several), "video has", "videos have")
     return (
         f"{which} several subtitles: {_counted(used)} searched, {_counted(unused)} not searched (such as "
-        f"{_name(several[0][0])}: {several[0][0].words}); choose with `whenabouts index PATH --language CODE`"
+        f"{several[0][0].file_name}: {several[0][0].words}); choose with "
+        "`whenabouts index PATH --language CODE`"
     )
 
 
@@ -67,8 +68,8 @@ def _sound(records: Sequence[VideoRecord]) -> str:
     which = number_of(len(several), "video has", "videos have")
     return (
         f"{which} several sound tracks: {_counted(used)} heard, {_counted(unused)} not heard (such as "
-        f"{_name(several[0])}: number {chosen[0][1]}); choose with `whenabouts index PATH --sound-track N` "
-        "(or a language code)"
+        f"{several[0].file_name}: number {chosen[0][1]}); choose with "
+        "`whenabouts index PATH --sound-track N` (or a language code)"
     )
 
 
@@ -83,7 +84,7 @@ def _gone(records: Sequence[VideoRecord]) -> str:
         return ""
     which = number_of(len(gone), "file is", "files are")
     return (
-        f"{which} gone but still searched (such as {_name(gone[0])}); remove with `whenabouts index PATH "
+        f"{which} gone but still searched (such as {gone[0].file_name}); remove with `whenabouts index PATH "
         "--prune`"
     )
 
@@ -93,9 +94,8 @@ def _damaged(records: Sequence[VideoRecord]) -> str:
     if not damaged:
         return ""
     which = number_of(len(damaged), "video is", "videos are")
-    return (
-        f"{which} damaged and searched as far as readable (such as {_name(damaged[0])}: {damaged[0].damage})"
-    )
+    example = f"{damaged[0].file_name}: {damaged[0].damage}"
+    return f"{which} damaged and searched as far as readable (such as {example})"
 
 
 def _doubles(corpus: OpenedCorpus) -> str:
@@ -120,7 +120,7 @@ def _twice(doubles: Sequence[Double]) -> dict[str, str]:
     lines = {}
     if transcripts:
         which = number_of(len(transcripts), "transcript says", "transcripts say")
-        example = f"{_name(transcripts[0].video)}: {_name(transcripts[0].original)}"
+        example = f"{transcripts[0].video.file_name}: {transcripts[0].original.file_name}"
         lines["transcripts_twice"] = (
             f"{which} the same as a video (such as {example}), so answers list both; take one out with "
             "`whenabouts remove TRANSCRIPT`"
@@ -128,7 +128,7 @@ def _twice(doubles: Sequence[Double]) -> dict[str, str]:
     if copies:
         which = number_of(len(copies), "recording seems", "recordings seem")
         first = copies[0]
-        example = f"{_name(first.video)}, which {first.by} almost the same as {_name(first.original)}"
+        example = f"{first.video.file_name}, which {first.by} almost the same as {first.original.file_name}"
         lines["copies"] = (
             f"{which} to be in the corpus twice (such as {example}), so answers list both; "
             "take a copy out with `whenabouts remove VIDEO`"
@@ -140,7 +140,3 @@ def _counted(languages: Mapping[str, int]) -> str:
     return ", ".join(
         f"{language} ({count})" if count > 1 else language for language, count in sorted(languages.items())
     )
-
-
-def _name(record: VideoRecord) -> str:
-    return unambiguous(record.path).rsplit("/", 1)[-1]

@@ -102,6 +102,15 @@ def test_a_part_of_a_word_finds_it(corpus: Corpus, query: str) -> None:
     assert best.text.startswith("Photo" if query == "hloroplas" else "Plate RE16 TGK")
 
 
+def test_candidates_for_a_system_without_keys_are_asked_for_parts_too(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retrieval, stores = corpus.searcher().retrieval, "whenabouts.index.store.Store"
+    none = corpus.store.match_text("screen_text", "xyzzy", 1)
+    monkeypatch.setattr(f"{stores}.nearest", lambda *arguments, **keywords: none)
+    assert retrieval.videos("hloroplas", ["screen_text"]) == [corpus.resolve("talk.mp4").video_id]
+
+
 def test_the_place_in_the_picture_is_evidence(
     corpus: Corpus, place: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

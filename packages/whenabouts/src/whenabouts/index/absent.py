@@ -18,6 +18,7 @@ from whenabouts.video.files import (
     content_hash,
     modified_ns,
     printable,
+    real_place,
     sidecars_of,
 )
 from whenabouts.video.objects import source_path
@@ -88,14 +89,16 @@ class AbsentFiles:
         *,
         again: bool,
     ) -> None:
-        searched, unseen = set(findings.searched), {*findings.unseen, *map(_real, findings.unseen)}
+        searched, unseen = set(findings.searched), set(findings.unseen)
+        unseen |= {source_path(real_place(place)) for place in unseen}
         self.gone = [
             record
             for record in ledger
             if _is_under(record.path, searched)
             and _is_gone(record.path)
             and not (
-                _is_under(record.path, unseen) or (unseen and _is_under(str(_real(record.path)), unseen))
+                _is_under(record.path, unseen)
+                or (unseen and _is_under(real_place(source_path(record.path)), unseen))
             )
         ]
         self.readmitted: dict[Path, RemovedFile] = {}
@@ -239,11 +242,6 @@ def found_again(ledger: Ledger, files: Iterable[SourceFile]) -> list[VideoRecord
             missing[file.size].remove(same)
             relocated_records.append(replace(same, path=path, modified_ns=file.modified_ns, state="done"))
     return relocated_records
-
-
-def _real(path: str | Path) -> Path:
-    """A path with links resolved, as far as it exists."""
-    return Path(os.path.realpath(path))
 
 
 def _is_gone(path: str) -> bool:

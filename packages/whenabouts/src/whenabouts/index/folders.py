@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from whenabouts.index.store import Store
-from whenabouts.video.objects import ObjectPath, source_path
+from whenabouts.video.files import real_place
+from whenabouts.video.objects import source_path
 
 _FACT = "indexed folders"
 
@@ -17,14 +17,10 @@ def indexed_folders(store: Store) -> list[str]:
     return list((store.fact(_FACT) or {}).get("paths", ()))
 
 
-def _real(place: Path) -> Path:
-    return place if isinstance(place, ObjectPath) else Path(os.path.realpath(place))
-
-
 def remember_folders(store: Store, searched: Iterable[Path]) -> None:
     """Add places to the list of indexed ones; a place below another one on the list is left out."""
     before = indexed_folders(store)
-    paths = {source_path(place) for place in before} | {_real(place) for place in searched}
+    paths = {source_path(place) for place in before} | {source_path(real_place(place)) for place in searched}
     top = sorted(str(path) for path in paths if not any(above in paths for above in path.parents))
     if top != before:
         store.put_fact(_FACT, {"paths": top})

@@ -127,6 +127,11 @@ class VideoRecord:
             )
 
     @property
+    def file_name(self) -> str:
+        """The name of the file, as valid Unicode; "" where the path is unknown."""
+        return unambiguous(self.path).rsplit("/", 1)[-1]
+
+    @property
     def is_gone(self) -> bool:
         """Whether the file is missing; on object stores, whether the last index run missed it."""
         return self.state == "gone" or not (self.path.startswith(SCHEME) or Path(self.path).exists())

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.index.lookup import JOINED_WEIGHT
-from whenabouts.index.records import VideoRecord, unambiguous
+from whenabouts.index.records import VideoRecord
 from whenabouts.index.store import Store
 from whenabouts.search.coverage import Coverage, coverage_of, with_clips
 from whenabouts.search.moments import Localization, StreamAnswer
@@ -86,7 +86,7 @@ class Answering:
 
 def gone_notes(records: Iterable[VideoRecord]) -> list[str]:
     """At most one note: the names of missing files, and how to remove their videos from the corpus."""
-    names = [unambiguous(record.path).rsplit("/", 1)[-1] for record in records if record.is_gone]
+    names = [record.file_name for record in records if record.is_gone]
     remedy = "`whenabouts index PATH --prune` removes their videos from the corpus"
     return [f"missing files: {', '.join(names)}; {remedy}"] if names else []
 

@@ -121,10 +121,12 @@ class Retrieval:
         """The videos of the streams' nearest clips, best first."""
         query, hits = self._understanding.encode(text, streams), list[ClipHits]()
         for name in streams:
+            stream = self._understanding.streams[name]
             if (vector := query.streams[name].vector) is not None:
                 hits.append(self._store.nearest(name, vector, NEAREST_CLIPS, video_ids=allowed))
-            if self._understanding.streams[name].has_words is not False:
-                hits.append(self._store.match_text(name, text, MATCHED_CLIPS, video_ids=allowed))
+            if stream.has_words is not False:
+                parts = stream.parts_of_words
+                hits.append(self._store.match_text(name, text, MATCHED_CLIPS, video_ids=allowed, parts=parts))
         return _videos_of(*hits)
 
     def video_scores(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from whenabouts.index.records import VideoRecord, unambiguous
+from whenabouts.index.records import VideoRecord
 from whenabouts.times import format_time, parse_instant, parse_moment
 from whenabouts.types import Moment, UsageError
 from whenabouts.video.picture import KINDS, read_picture
@@ -106,7 +106,7 @@ def _of_instant(record: VideoRecord, at: float) -> Example:
 
 
 def _name(record: VideoRecord) -> str:
-    return unambiguous(record.path).rsplit("/", 1)[-1] or record.video_id
+    return record.file_name or record.video_id
 
 
 def _check_inside(record: VideoRecord, at: float) -> None:

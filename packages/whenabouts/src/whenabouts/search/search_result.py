@@ -260,7 +260,7 @@ class SearchResult:
     def name(self, scored: ScoredMoment) -> str:
         """The name of a moment's video: its file's name, else its id."""
         video_id = scored.moment.video_id
-        return unambiguous(self.videos[video_id].path).rsplit("/", 1)[-1] or video_id
+        return self.videos[video_id].file_name or video_id
 
     def link(self, scored: ScoredMoment) -> str:
         """A link that opens the video at the moment: a file URI with a media fragment (W3C)."""
