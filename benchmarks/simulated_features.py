@@ -16,12 +16,12 @@ lies under all its clips, and where nothing is annotated some stretches show ano
 clip has the video's scene and white noise besides. `Settings` has the amounts: those of the simulator before.
 
 OUT gets, under names that begin with the prefix: `_train`, `_val` (a tenth of the training videos, or
-`--held-out`, chosen by the hash of their ids) and `_test` `.jsonl`; the stores `_video` and, with --subtitles, `_sub`; the words of
-all queries, `_words`, by MiniLM; `_settings.json`. With --subtitles also what is said word by word, drawn by
-itself (`simulated_sentences`): `_said.jsonl` of all videos, `_said_train.jsonl` of those to train on, the
-tokenizer `_tokenizer`, `_said_settings.json`. `--also` has another data set's videos made by the same
-network, to be tested on; `--also-train NAME=FILE` to be trained on: `_NAME_train` and `_NAME_val`. `--videos`
-and `--test-videos` take the videos with the lowest hashes.
+`--held-out`, chosen by the hash of their ids) and `_test` `.jsonl`; the stores `_video` and, with
+--subtitles, `_sub`; the words of all queries, `_words`, by MiniLM; `_settings.json`. With --subtitles also
+what is said word by word, drawn by itself (`simulated_sentences`): `_said.jsonl` of all videos,
+`_said_train.jsonl` of those to train on, the tokenizer `_tokenizer`, `_said_settings.json`. `--also` has
+another data set's videos made by the same network, to be tested on; `--also-train NAME=FILE` to be trained
+on: `_NAME_train` and `_NAME_val`. `--videos` and `--test-videos` take the videos with the lowest hashes.
 """
 
 from __future__ import annotations

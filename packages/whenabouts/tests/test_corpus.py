@@ -148,6 +148,8 @@ def test_an_encoder_that_moved_breaks_only_its_own_stream(corpus_dir: Path, samp
     result = corpus.search("the space telescope")
     assert result.moments and all(set(moment.evidence) == {"subtitle"} for moment in result.moments)
     assert any("vision was not searched" in note and "shades" in note for note in result.notes)
+    alike = corpus.search(like="nasa_13013@0:02-0:06")
+    assert any("vision was not searched" in note for note in alike.notes)
     nowhere = corpus.search("🦁", within="nasa_13013")
     assert nowhere.answer != "no_match"  # nobody has looked at the pictures
     with pytest.raises(EncoderUnavailable, match="stream vision was made with shades"):

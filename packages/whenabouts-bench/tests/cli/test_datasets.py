@@ -37,9 +37,9 @@ def told(capsys: pytest.CaptureFixture[str]) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("word", [(), ("list",)])
+@pytest.mark.parametrize("word", [("--table",), ("list", "--table"), ("--table", "list")])
 def test_the_known_data_sets_are_listed(word: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(*word, "--table") == 0
+    assert run(*word) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == sorted(line.split()[0] for line in lines)
     assert [line.split("  ")[0] for line in lines] == [dataset.name for dataset in declarations()]

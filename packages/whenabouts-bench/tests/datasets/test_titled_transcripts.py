@@ -109,6 +109,15 @@ def test_a_recording_is_a_file_of_the_folder(tmp_path: Path) -> None:
         write_titled_transcripts(tmp_path, tmp_path / "out")
 
 
+@pytest.mark.parametrize("second", ["talk00", "talk00_1"])
+def test_each_recording_and_each_piece_is_there_once(tmp_path: Path, second: str) -> None:
+    transcripts_with_titles(tmp_path, 3)
+    rows = [{"recording": name, "set": "a", "seconds": 20_000.0} for name in ("talk00", second)]
+    (tmp_path / "recordings.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    with pytest.raises(FormatError, match="line 2: recording: is a recording, or a piece of one, before:"):
+        write_titled_transcripts(tmp_path, tmp_path / "out")
+
+
 def test_a_recording_without_transcript_is_refused(tmp_path: Path) -> None:
     transcripts_with_titles(tmp_path, 3)
     (tmp_path / "talk01.vtt").unlink()

@@ -519,7 +519,7 @@ def test_a_folder_whose_files_cannot_all_be_written_stays_as_it_was(tmp_path: Pa
     after = AnnotationBuilder("after")
     after.add_query("b", "\ud800")
     after.judge("b", "w", 1.0, 2.0)
-    with pytest.raises(FormatError, match="cannot be written: no valid Unicode"):
+    with pytest.raises(FormatError, match="cannot be written: text that is not valid Unicode"):
         formats.write_annotations(after.annotations(), tmp_path, "jsonl")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == kept
 

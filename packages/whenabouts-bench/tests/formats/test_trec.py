@@ -205,7 +205,7 @@ def test_scattered_lines_of_a_query_are_refused_with_the_remedy(
     monkeypatch.setattr(_trec_lines, "CHUNK_BYTES", chunk_bytes)
     path = tmp_path / "run"
     path.write_text(f"{GOOD}\nq2 Q0 v 1 1 t\nq2 Q0 w 2 0 t\nq1 Q0 w 2 0.1 t\n")
-    with pytest.raises(FormatError, match=r"line 4: query: has more lines further up: 'q1'.*`sort"):
+    with pytest.raises(FormatError, match=r"line 4: query: is not in consecutive lines: 'q1'.*`sort"):
         list(formats.open_run(path).blocks())
 
 

@@ -143,7 +143,8 @@ def test_systems_are_opened_by_name_module_and_file(tmp_path: Path, monkeypatch:
         ("nowhere_at_all:T", {}, "cannot be imported"),
         ("nowhere.py:T", {}, "there is no file"),
         ("outside_system:S", {"color": "x"}, "cannot be made with color=x"),
-        ("bm25", {"seconds": "-3"}, "accepted: a number above 0"),
+        ("bm25", {"seconds": "-3"}, "give a number above 0"),
+        ("reranked", {"model": "none", "depth": "2.7"}, "give a whole number above 0"),
     ):
         with pytest.raises(UsageError, match=said):
             open_system(named, settings)

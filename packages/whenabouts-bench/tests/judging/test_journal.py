@@ -88,8 +88,8 @@ def test_a_changed_guideline_is_an_event_of_its_own(journal: Journal) -> None:
         (Event("grade", "ann", "t0"), "grade None is not on the scale"),
         (Event("grade", "ann", "t99", grade=1), "has no task 't99'"),
         (Event("grade", "", "t0", grade=1), "annotator '': give a name"),
-        (Event("grade", "a\nb", "t0", grade=1), "give a name of 1 to 80 printable letters"),
-        (Event("exam", "ann", "t0", grade=1), "task t0: takes grade or borders, not exam"),
+        (Event("grade", "a\nb", "t0", grade=1), "give a name of 1 to 80 printable characters"),
+        (Event("exam", "ann", "t0", grade=1), "task t0: takes grade, borders or skip, not exam"),
         (Event("borders", "ann", "t0", start=5.0, end=5.0), "is empty, reversed or negative"),
         (Event("borders", "ann", "t0", start=5.0, end=float("nan")), "times must be finite"),
         (Event("borders", "ann", "t0", start=5.0, end=70.0), "70 s is after the video's end, 60 s"),
@@ -123,7 +123,7 @@ def test_a_torn_last_line_is_set_aside_and_told(journal: Journal) -> None:
     with path.open("ab") as stream:
         stream.write(b'{"seq":3,"time":"20')
     reopened = again(journal)
-    assert "the last line is torn" in reopened.notes[0]
+    assert "the last line is incomplete" in reopened.notes[0]
     assert reopened.append(Event("grade", "ann", "t1", grade=2)).seq == 3
     assert (path.parent / "journal.torn").read_bytes() == b'{"seq":3,"time":"20\n'
     assert [event.seq for event in again(journal).events()] == [1, 2, 3]
@@ -160,7 +160,7 @@ def test_the_journal_of_another_task_set_is_refused(journal: Journal, make_set: 
 def test_a_journal_that_shrinks_is_noticed(journal: Journal) -> None:
     journal.append(Event("grade", "ann", "t0", grade=3))
     os.truncate(journal.task_set.folder / "journal.jsonl", 10)
-    with pytest.raises(FormatError, match="was shortened while it was read"):
+    with pytest.raises(FormatError, match="was shortened since it was last read"):
         journal.append(Event("grade", "ann", "t1", grade=3))
 
 
@@ -410,8 +410,8 @@ def test_a_write_that_fails_late_is_never_seen_by_a_reader(
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (b'"last":4', b'"last":1', "line 2: last: is before its own line: 1"),
-        (b'"last":4', b'"last":5', "line 3: last: is of another batch: 4; accepted: 5"),
+        (b'"last":4', b'"last":1', "line 2: last: is smaller than its own seq: 1"),
+        (b'"last":4', b'"last":5', "line 3: last: belongs to another batch: 4; accepted: 5"),
     ],
 )
 def test_a_damaged_mark_of_a_batch_is_refused(journal: Journal, old: bytes, new: bytes, message: str) -> None:

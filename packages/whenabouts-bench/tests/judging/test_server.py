@@ -397,7 +397,7 @@ def test_links_of_one_secret_stay_and_a_name_is_one_person() -> None:
 
 
 def test_what_is_no_name_is_refused_before_anything_is_served(serve: Serve) -> None:
-    with pytest.raises(UsageError, match="give a name of 1 to 80 printable letters"):
+    with pytest.raises(UsageError, match="give a name of 1 to 80 printable characters"):
         serve("Ada", " Bo")
 
 

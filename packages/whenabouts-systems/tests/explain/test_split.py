@@ -122,7 +122,7 @@ def test_systems_of_other_annotations_are_refused(opened: Open) -> None:
     examples.annotations = replace(
         examples.annotations, queries=tuple(reversed(examples.annotations.queries))
     )
-    with pytest.raises(UsageError, match="run1 was trained with other annotations"):
+    with pytest.raises(UsageError, match="run1 reads other annotations"):
         explain([first, second], query_id="q0")
 
 
@@ -141,8 +141,8 @@ def test_a_query_is_found_by_its_words_however_they_are_spaced(opened: Open) -> 
     ("query_id", "text", "told"),
     [
         (None, None, "--query-id"),
-        ("q11", None, "test has no query 'q11'; near to it: 'q1'"),
-        (None, "the red doors", "near to it: 'the red door.'"),
+        ("q11", None, "test has no query 'q11'; did you mean 'q1'?"),
+        (None, "the red doors", "did you mean 'the red door.'?"),
         (None, "something else", "there are features only for its queries"),
         (None, "the same words", "2 queries of test have these words: q6, q7; give --query-id"),
         ("q1", "dogs run away", "leave out one of the two"),

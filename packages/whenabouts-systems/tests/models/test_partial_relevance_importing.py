@@ -120,7 +120,9 @@ def test_what_nothing_tells_is_said_to_be_guessed(program: str, found: list[Path
         "heads of attention",
         "shares of clip and frames",
     ]
-    assert imported.trained.model.config.as_released
+    config = imported.trained.model.config
+    assert config.as_released
+    assert config.dropout == config.input_dropout == {"ms_sl": 0.1, "gmmformer": 0.2}[program]
 
 
 def test_what_the_programs_have_not_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Reports which parts are installed and usable here, and whether a corpus can be searched with them."""
+"""Reports which of the main packages and encoders are usable here, and whether they can search a corpus."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ import os
 import platform
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from whenabouts.types import WhenaboutsError
+from whenabouts.index.lance import folder_of, is_remote
+from whenabouts.types import WhenaboutsError, number_of
 from whenabouts.version import __version__
 
 # Module, package, purpose, and command that installs it.
 _PACKAGES = (
     ("lancedb", "lancedb", "the corpus on disk", "pip install lancedb"),
     ("av", "av", "reading videos", "pip install av"),
-    ("onnxruntime", "onnxruntime", "the offline sentence encoder", "pip install onnxruntime"),
+    ("onnxruntime", "onnxruntime", "running the offline encoders", "pip install onnxruntime"),
     ("torch", "torch", "pictures; other sentence encoders", "pip install 'whenabouts[vision]'"),
     ("transformers", "transformers", "CLIP and SigLIP models", "pip install 'whenabouts[vision]'"),
     ("open_clip", "open_clip_torch", "open_clip models", "pip install 'whenabouts[open-clip]'"),
@@ -43,7 +44,7 @@ _REQUIRED = {"lancedb", "av", "onnxruntime"}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check: whether all is `well`, what was `seen`, the remedy, and whether the part is `needed`."""
+    """One check and its result, `seen`. If a `needed` part is not `well`, the report is not healthy."""
 
     name: str
     well: bool
@@ -56,7 +57,7 @@ class Finding:
 class Report:
     """The findings of all checks."""
 
-    findings: tuple[Finding, ...] = field(default_factory=tuple)
+    findings: tuple[Finding, ...]
 
     @property
     def healthy(self) -> bool:
@@ -82,11 +83,11 @@ class Report:
 def examine(corpus: str | None = None, configuration: Sequence[Path] = ()) -> Report:
     """Check the installation, the encoders, and a corpus if one is named.
 
-    `configuration` are the files that options came from.
+    `configuration` are the configuration files that were read.
     """
     findings = [_machine(), *(_package(*row) for row in _PACKAGES), *_encoders()]
     files = ", then ".join(str(path.absolute()) for path in configuration)
-    findings.append(Finding("options from files", True, files or "none (whenabouts.toml is not there)"))
+    findings.append(Finding("options from files", True, files or "none"))
     if corpus:
         findings += _corpus(corpus)
     return Report(tuple(findings))
@@ -132,7 +133,7 @@ def _corpus(location: str) -> list[Finding]:
     findings = [Finding(f"corpus {location}", True, stats.summary)]
     if stats.coverage.videos:
         line, is_whole = stats.coverage.line, stats.coverage.is_whole
-        findings.append(Finding("what a search looks at", is_whole, line, needed=False))
+        findings.append(Finding("coverage", is_whole, line, needed=False))
     findings += [
         Finding(f"stream {check.name}", not check.problem, check.problem or check.made_by, check.remedy)
         for check in corpus.check_streams()
@@ -143,7 +144,8 @@ def _corpus(location: str) -> list[Finding]:
             Finding(
                 "unfinished",
                 False,
-                f"{len(unfinished)} videos were unfinished when this was copied, or their writer stopped",
+                f"{number_of(len(unfinished), 'video is', 'videos are')} not fully indexed: still running, "
+                "stopped, or copied meanwhile",
                 "finish them with `whenabouts index` on their paths",
                 needed=False,
             )
@@ -158,8 +160,8 @@ def _corpus(location: str) -> list[Finding]:
                 needed=False,
             )
         )
-    if "://" not in location:
-        free = shutil.disk_usage(Path(location)).free
+    if not is_remote(location):
+        free = shutil.disk_usage(folder_of(location)).free
         findings.append(
             Finding(
                 "disk", free > 1 << 30, f"{free / 1e9:.1f} GB free", "make room before indexing more", False

@@ -2,7 +2,7 @@
 
 A reranker says which of two moments fits better, but not how probable either is. So a moment keeps the
 probability that the search gave it. If the new first moment is too improbable for a match, the answer becomes
-"unsure", because how often the model is right was not measured.
+"unsure", because the model's error rate is unknown.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from whenabouts.opened_corpus import OpenedCorpus
 
 MOST_RERANKED = 40
-"""Moments that a reranker scores at most."""
+"""The most moments that a reranker scores."""
 _TOGETHER = 8
-"""Moments that are scored between two looks at the clock."""
+"""Moments per call of the model; the time limit is checked between calls."""
 _MOST_CHARACTERS = 2000
 """Most characters of a moment's words: about the 512 tokens that most models read."""
 
@@ -46,31 +46,32 @@ def reranked(
 ) -> SearchResult:
     """An answer cut to `count` moments, after a model has put its first `MOST_RERANKED` in order.
 
-    Moments without anything that the model reads, and those not scored within `seconds`, keep their rank.
-    Moments in order of time are not reordered. Failures of the model become notes.
+    Moments without words or a frame that the model can read, and those not scored within `seconds`, keep
+    their rank. An answer in order of time is only cut. Failures of the model become notes.
     """
     if result.is_in_order:
         note = f"{reranker.name} was not asked: the moments are in order of time"
         return replace(result, moments=result.moments[:count], notes=(*result.notes, note))
     scores, notes = _scores(result, reranker, seconds, _Reader(corpus, result, reranker, picture))
     line = (
-        f"{number_of(len(scores), 'moment')} put in order by {reranker.name}; how sure a moment is comes "
-        "from the search"
+        f"{number_of(len(scores), 'moment')} put in order by {reranker.name}; confidence values come from "
+        "the search"
     )
     result = replace(
         result,
         notes=(*result.notes, *notes),
         rerank=RerankReport(reranker.name, len(scores), line),
     )
-    doubt = f"{reranker.name} puts a moment first that the search finds less probable"
+    doubt = f"{reranker.name} puts a moment first that the search finds too improbable for a match"
     return reordered(result, _in_order(result.moments, scores)[:count], doubt)
 
 
 def reordered(result: SearchResult, moments: Sequence[ScoredMoment], doubt: str) -> SearchResult:
-    """An answer with moments in another order, which another model chose.
+    """An answer with its moments in the order that a model chose.
 
-    The moments get their own scores in descending order, because scores follow the order. A "match" becomes
-    "unsure", with `doubt` as the reason, if the new first moment is too improbable for a match.
+    The scores are sorted and reassigned, so that they still decrease with the rank. If the first moment
+    changes, `interval` is dropped, and a "match" whose new first moment is too improbable becomes "unsure",
+    with `doubt` as the reason.
     """
     scores = sorted((scored.score for scored in moments), reverse=True)
     kept = tuple(replace(scored, score=score) for scored, score in zip(moments, scores, strict=True))
@@ -102,7 +103,7 @@ def _scores(
             scored = reranker.score(query, list(legible.values())) if legible else []
         except CheckerError as error:
             kept = (
-                "the moments keep their order" if not scores else f"moments from {start + 1} on keep theirs"
+                "the moments keep their order" if not scores else f"moments from rank {start + 1} on keep it"
             )
             return scores, [f"{kept}: {error}"]
         scores |= zip(legible, scored, strict=True)
@@ -110,7 +111,7 @@ def _scores(
 
 
 def _in_order(moments: Sequence[ScoredMoment], scores: Mapping[int, float]) -> list[ScoredMoment]:
-    """Moments sorted by score at the places of those that have one; equal scores keep their order."""
+    """Scored moments sorted among the ranks that they held; others stay, and ties keep their order."""
     ranked = list(moments)
     for place, old in zip(scores, sorted(scores, key=lambda old: (-scores[old], old)), strict=True):
         ranked[place] = replace(moments[old], reranked=Reranked(scores[old], old + 1))

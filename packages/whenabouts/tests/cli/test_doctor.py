@@ -41,6 +41,13 @@ def test_the_state_of_a_corpus(whenabouts: Whenabouts, bare: Whenabouts, tmp_pat
     assert missing.json["healthy"] is False
 
 
+def test_a_corpus_below_home(corpus: Path, bare: Whenabouts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(corpus.parent))
+    done = bare("doctor", f"--corpus=~/{corpus.name}")
+    assert done.code == 0
+    assert any(finding["name"] == "disk" for finding in done.json["findings"])
+
+
 @pytest.mark.parametrize("form", ["--json", "--table"])
 def test_why_a_moment_was_found(whenabouts: Whenabouts, form: str) -> None:
     done = whenabouts("doctor", "why", "crown jewels", "friday.mp4@0:04-0:06", form)

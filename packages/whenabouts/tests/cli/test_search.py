@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 from rich.cells import cell_len
 from tests.uncalibrated import uncalibrated
 
-from whenabouts.cli.terminal import console
+from whenabouts.cli.terminal import console, print_json
 
 Whenabouts = Callable[..., Any]
 
@@ -210,6 +211,19 @@ def test_names_and_words_cannot_command_the_terminal(whenabouts: Whenabouts) -> 
     done = whenabouts("search", "a saxophone in the station", "-k", "1", "--table")
     assert "\x1b" not in done.out
     assert "two\\nlines \\x1b[31mred.vtt" in done.out
+
+
+def test_json_on_a_terminal_escapes_what_could_command_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "a\x9b31m\u202e\U000e0041\u2028é“.mp4"
+    print_json(name)
+    assert capsys.readouterr().out == f'"{name}"\n'
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_json(name)
+    shown = capsys.readouterr().out
+    assert json.loads(shown) == name
+    assert shown == '"a\\u009b31m\\u202e\\udb40\\udc41\\u2028é“.mp4"\n'
 
 
 def test_brackets_and_names_of_emoji_are_printed_as_they_are(

@@ -15,7 +15,7 @@ def test_the_model_that_put_moments_in_order_is_named(whenabouts: Whenabouts) ->
     shown = whenabouts("search", QUERY, *options, "--table")
     told = whenabouts("search", QUERY, *options).json
     assert shown.code == 0, shown.err
-    assert "put in order by tokens:minilm; how sure a moment is comes from the search" in shown.out
+    assert "put in order by tokens:minilm; confidence values come from the search" in shown.out
     scores = [moment["reranked"]["score"] for moment in told["moments"]]
     assert scores == sorted(scores, reverse=True) and told["rerank"]["moments"] >= len(scores)
 

@@ -160,7 +160,7 @@ def test_premiere_markers_of_several_videos_follow_one_another(films: dict[str, 
         ("00:00:00:00", "00:00:01:00"),
         ("00:00:01:00", "00:00:02:00"),
     ]
-    assert any("a sequence that joins them" in note for note in notes)
+    assert any("a sequence of all moments" in note for note in notes)
     later, _ = render(moments, "premiere", Options(start_timecode="10:00:00:00"))
     assert rows_of(later)[1]["In"] == "10:00:01:00"
 

@@ -215,7 +215,7 @@ def test_scopes_and_filters_narrow_together(corpus: Corpus) -> None:
     both = corpus.search("a bell in the lectures of November 2026", after="2026-11-15", before="2026-11-20")
     assert {name for name, _ in listed(both)} == {"lecture-2"}
     none = corpus.search("a bell in the lectures of last year")
-    note = "no video of this corpus fits the question as understood"
+    note = "no video of this corpus matches the conditions read from the question"
     assert (none.answer, none.notes) == ("no_match", (note,))
     assert labels(none) == ["recorded: last year (2025-01-01 to 2025-12-31)"]
     assert none.coverage is not None and none.coverage.videos == 0

@@ -174,7 +174,7 @@ def test_clips_of_another_length_are_refused_and_so_are_lengths_beyond_the_model
     assert dict(corpus.store.streams["sound"].settings) == {"clip_seconds": 4.0, "window_seconds": 8.0}
     with pytest.raises(EncoderMismatch, match="every 4 s, not every 2 s"):
         plan_index(corpus, [path], sound=Bands(), sound_seconds=2.0)
-    with pytest.raises(UsageError, match="hears 10 s at most"):
+    with pytest.raises(UsageError, match="takes at most 10 s of sound"):
         indexed(tmp_path / "other", path, sound_seconds=12.0)
     with pytest.raises(UsageError, match="give --sound MODEL as well"):
         plan_index(Corpus(tmp_path / "third", create=True), [path], sound_seconds=2.0)
@@ -200,6 +200,7 @@ def test_pieces_of_any_length_give_the_clips_of_the_whole() -> None:
             batch = SoundBatch(settings, first / 16_000, samples[first:last])
             encoded = sound.encode(batch, run, kept)
             kept[-1:] = [sound.settled(each) for each in kept[-1:]]
+            assert all(each.samples.base is None for each in kept[-1:])  # no view keeps the samples
             kept.append(encoded)
         return sound.clips(video, kept, run)
 

@@ -14,8 +14,9 @@ from whenabouts_bench.evaluation.compared import Settings
 from whenabouts_bench.evaluation.comparison import compare_files
 
 _EPILOG = """\
-Queries about one video are not independent, so videos are resampled, each with all its queries.
-A family of comparisons, corrected together, is all pairs of runs that are compared, by one metric.
+Queries about one video are not independent. So intervals resample whole videos, and tests exchange the
+answers of whole videos; with --trainings both use Student's t. For each metric, the p-values of all compared
+pairs are corrected together.
 
   whenabouts compare --truth val.jsonl old.jsonl new.jsonl --metric "R@1,IoU=0.7"
   whenabouts compare --truth val.jsonl a.jsonl b.jsonl c.jsonl --baseline each-pair --latex > table.tex
@@ -32,7 +33,10 @@ def add_parser(verbs: Any) -> None:
         epilog=_EPILOG,
     )
     parser.add_argument(
-        "runs", nargs="+", metavar="RUN", help="files of answers, two or more; the first is the baseline"
+        "runs",
+        nargs="+",
+        metavar="RUN",
+        help="files of answers, two or more; the first is the default baseline",
     )
     add_judged(parser)
     parser.add_argument(
@@ -61,14 +65,14 @@ def _add_statistics(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="the first N runs are trainings of one system with other seeds, the next N of another, and so "
-        "on; differences must then exceed the variance of trainings and videos together",
+        help="the first N runs are trainings of one system with different seeds, the next N of another, "
+        "and so on; tests and intervals then account for the variance of trainings and of videos",
     )
     parser.add_argument(
         "--correction",
         choices=("holm", "bonferroni", "none"),
         default="holm",
-        help="for several comparisons by one metric (default: holm)",
+        help="correction of p-values where several pairs are compared (default: holm)",
     )
     parser.add_argument(
         "--resamples",
@@ -82,8 +86,8 @@ def _add_statistics(parser: argparse.ArgumentParser) -> None:
         "--alpha",
         type=float,
         default=0.05,
-        metavar="P",
-        help="chance of a false alarm; intervals cover 1 - P (default: 0.05)",
+        metavar="ALPHA",
+        help="significance level; intervals have confidence 1 - ALPHA (default: 0.05)",
     )
 
 

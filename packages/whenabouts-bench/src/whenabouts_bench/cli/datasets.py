@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from whenabouts.cli.options import add_format, add_verb
+from whenabouts.cli.options import add_format, add_verb, keep_outer
 from whenabouts.cli.terminal import print_either, print_json, print_lines, wants_json
 from whenabouts_bench.datasets import declarations, open_dataset
 from whenabouts_bench.datasets.doctor import examine
@@ -23,32 +23,31 @@ def add_parser(verbs: Any) -> None:
     kinds = parser.add_subparsers(dest="kind", metavar="list|show|doctor")
     listing = kinds.add_parser(
         "list",
-        help="list the known data sets (also without this word)",
+        help="list the known data sets (the default)",
         description="Names, tasks and splits; as JSON also citations, licences, files and how to get them.",
     )
-    add_format(listing)
-    listing.set_defaults(run=run_list)
     show = kinds.add_parser(
         "show",
-        help="the card of a data set in a folder",
-        description="Counts, means, first, tenth and last item, beside the papers' numbers.",
+        help="the numbers of a data set in a folder",
+        description="Counts and means of each split beside the published ones; first, tenth and last query.",
     )
-    show.add_argument("name", metavar="NAME", help="as `whenabouts datasets` lists it")
-    show.add_argument("folder", metavar="DIR", help="the folder that holds its files, at any depth")
-    show.add_argument("--split", help="only this split (default: all that are there)")
-    add_format(show)
-    show.set_defaults(run=run_show)
     doctor = kinds.add_parser(
         "doctor",
-        help="what is there, what is missing, how it is obtained",
+        help="list found and missing files, and how to get the missing ones",
         description=(
             "Looks for the files of all known data sets, and verifies them. "
-            "Exit codes: 0 all there and right, 1 something is missing or differs, 2 a file is broken."
+            "Exit codes: 0 what was found is complete and right, 1 nothing was found or a file is missing, "
+            "differs or cannot be verified, 2 a file is broken."
         ),
     )
+    for inner, run in ((listing, run_list), (show, run_show), (doctor, run_doctor)):
+        add_format(inner)
+        keep_outer(inner)
+        inner.set_defaults(run=run)
+    show.add_argument("name", metavar="NAME", help="as `whenabouts datasets` lists it")
+    show.add_argument("folder", metavar="DIR", help="the folder that holds its files, at any depth")
+    show.add_argument("--split", help="only this split (default: every split found)")
     doctor.add_argument("folder", metavar="DIR", help="the folder to look through")
-    add_format(doctor)
-    doctor.set_defaults(run=run_doctor)
 
 
 def run_list(options: argparse.Namespace) -> int:
@@ -78,7 +77,7 @@ def run_show(options: argparse.Namespace) -> int:
 
 
 def run_doctor(options: argparse.Namespace) -> int:
-    """Print what a folder holds; return 0 if all is there and right, 1 or 2 otherwise (see --help)."""
+    """Print what a folder holds; return the exit code that --help describes."""
     report = examine(options.folder)
     print_either(options, report.to_json, report.lines)
     return report.exit_code

@@ -1,4 +1,7 @@
-"""MVMR on Charades-STA: a pool of 50 videos per query, up to 5 of which answer it."""
+"""MVMR on Charades-STA: a pool of 50 videos per query, up to 5 of which answer it.
+
+Also has what the declarations of MVMR on other data sets share.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +15,24 @@ CITATION = (
     "Retrieval against Multiple Distractors. CIKM 2024."
 )
 HOW = (
-    "yny0506/Massive-Videos-Moment-Retrieval, folder CROCS/crocs/mvmr/samples; earlier versions have it as "
-    "RMMN/rmmn/mvmr/samples."
+    "yny0506/Massive-Videos-Moment-Retrieval has the files in CROCS/crocs/mvmr/samples (in earlier versions "
+    "in RMMN/rmmn/mvmr/samples)."
 )
 LICENCE = "MIT (the pools' repository); the sentences and times are those of {source}."
 FULL = (
-    "Only queries with a full pool belong into the evaluation; the papers' counts and means are over "
-    "them, and so are the means of this card."
+    "Only queries with a full pool are evaluated. The papers' counts and means cover these queries only; so "
+    "do this card's means over queries and moments."
 )
 OWN = (
-    "The papers' mean moment is over the queries' own moments; the card's is over all positives, so it "
-    "differs."
+    "The papers average only the moment in each query's own video; the card averages all positive moments, "
+    "so its mean differs."
 )
 
 
 def pool_statistics(
     videos: int, full_pools: int, video: float, moment: float, words: float, relevant: float
 ) -> Statistics:
-    """The papers' numbers of a set of pools; lengths of videos and moments are seconds."""
+    """A split's numbers in the papers; `video` and `moment` are mean lengths in seconds."""
     means: dict[str, Any] = {"video_seconds": video, "moment_seconds": moment, "words_per_query": words}
     return Statistics(videos, full_pools=full_pools, relevant_per_query=relevant, **means)
 

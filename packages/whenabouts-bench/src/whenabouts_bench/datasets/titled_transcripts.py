@@ -1,7 +1,7 @@
-"""Titled transcripts: long recordings as words, and the titles that people gave to their parts.
+"""Titled transcripts: transcripts of long recordings, and the titles that people gave to their parts.
 
-`write_titled_transcripts` makes the data set of a folder of transcripts (`NAME.vtt`), `recordings.jsonl` and
-`queries.jsonl`. A title is a query; its moment is the part that it was given to. The recordings are dealt to
+`write_titled_transcripts` makes the data set from a folder with transcripts (`NAME.vtt`), `recordings.jsonl`
+and `queries.jsonl`. A title is a query; its moment is the part that it names. The recordings are assigned to
 three folds, and each fold has its own training, validation and test split: a title is tested once, by systems
 that were trained on other recordings. The split "test" has all titles, for untrained systems.
 `python -m benchmarks.titled_transcripts` adds features and measures.
@@ -36,9 +36,9 @@ FOLDS = (1, 2, 3)
 ALL = "test"
 """The split of all titles, for systems that are not trained on them."""
 PIECE_SECONDS = 9_000.0
-"""Recordings longer than this (here only days of radio) are cut into equal pieces."""
+"""Recordings longer than this (in this data set only whole days of radio) are cut into equal pieces."""
 VALIDATION_EVERY = 5
-"""Each fifth recording with titles, in the order of the folds, is for validation where it is not tested."""
+"""Every fifth recording with titles, in the order of `folds_of`, is for validation where it is not tested."""
 
 
 _Name = Annotated[str, Meta(pattern=r"^[\w.-]+$", title="the name of a file without its suffix")]
@@ -68,7 +68,7 @@ class Piece:
 
 
 def pieces_of(recording: str, seconds: float) -> tuple[Piece, ...]:
-    """The pieces of a recording, of equal length; the recording itself where it is short enough."""
+    """Cut a recording into pieces of equal length; a short one stays whole."""
     count = math.ceil(seconds / PIECE_SECONDS)
     if count == 1:
         return (Piece(recording, recording, 0.0, seconds),)
@@ -80,9 +80,9 @@ def pieces_of(recording: str, seconds: float) -> tuple[Piece, ...]:
 
 
 def folds_of(sets: Mapping[str, str], titles: Mapping[str, int]) -> dict[str, int]:
-    """Map each recording to its fold; `sets` and `titles` map it to its set and number of titles.
+    """Map each recording to its fold; `sets` has each one's set, `titles` its number of titles.
 
-    The recordings of a set, those with most titles first, are dealt to the folds in turn.
+    The recordings of a set, those with most titles first, are assigned to the folds in turn.
     """
     order = sorted(sets, key=lambda name: (sets[name], -titles.get(name, 0), name))
     return {name: FOLDS[place % len(FOLDS)] for place, name in enumerate(order)}
@@ -123,8 +123,21 @@ def write_titled_transcripts(source: str | Path, out: str | Path) -> dict[str, A
 
 def _recordings(path: Path) -> dict[str, _Recording]:
     records = read_records(path, "a recording a line")
-    recordings = (origin.convert(record, _Recording) for origin, record in records)
-    return {recording.recording: recording for recording in recordings}
+    recordings: dict[str, _Recording] = {}
+    pieces: set[str] = set()
+    for origin, record in records:
+        recording = origin.convert(record, _Recording)
+        names = {
+            recording.recording,
+            *(piece.id for piece in pieces_of(recording.recording, recording.seconds)),
+        }
+        if not pieces.isdisjoint(names):
+            raise origin.at("recording").error(
+                "is a recording, or a piece of one, before:", recording.recording
+            )
+        pieces |= names
+        recordings[recording.recording] = recording
+    return recordings
 
 
 def _titles(path: Path, recordings: Mapping[str, _Recording]) -> list[_Title]:
@@ -139,7 +152,10 @@ def _titles(path: Path, recordings: Mapping[str, _Recording]) -> list[_Title]:
 
 
 def _spoken_in(source: Path, recording: _Recording) -> dict[Piece, list[Sentence]]:
-    """The pieces in which somebody speaks, with their cues; a cue belongs to the piece in which it starts."""
+    """The pieces in which somebody speaks, with their cues; a cue belongs to the piece in which it starts.
+
+    Cues that start after the end of the recording are left out.
+    """
     path = source / f"{recording.recording}.vtt"
     if not path.is_file():
         raise FormatError(source / "recordings.jsonl", f"there is no {path.name} beside it")
@@ -158,7 +174,10 @@ def _spoken_in(source: Path, recording: _Recording) -> dict[Piece, list[Sentence
 def _parts(
     folds: Mapping[str, int], titles: Mapping[str, int], fold: int
 ) -> tuple[set[str], set[str], set[str]]:
-    """The recordings of a fold's three splits. Those without titles are searched, but are in no split."""
+    """The training, validation and test recordings of a fold.
+
+    Recordings without titles are in none of them, but test splits search them.
+    """
     titled = [name for name in folds if titles.get(name)]
     tested = {name for name in titled if folds[name] == fold}
     validation = set(titled[::VALIDATION_EVERY]) - tested
@@ -168,9 +187,9 @@ def _parts(
 def _judged(
     split: str, titles: Sequence[_Title], spoken: Mapping[str, Mapping[Piece, Sequence[Sentence]]]
 ) -> Annotations:
-    """The titles as queries; each moment lies in the piece with words that holds most of its part.
+    """The titles as queries; a moment is what a title's part shares with the piece that holds most of it.
 
-    A part without such a piece is left out.
+    Only pieces with words count. A title whose part touches no such piece is left out.
     """
     builder = AnnotationBuilder(f"{DATASET.name} {split}")
     numbers: Counter[str] = Counter()
@@ -192,7 +211,7 @@ def _judged(
 
 
 def complete(annotations: Annotations, path: Path, split: str) -> Annotations:
-    """A test split with all videos from the side file, which are the corpus to search."""
+    """A test split with all videos of the side file, which are the corpus to search; others are unchanged."""
     videos = sibling_file(path, VIDEOS_FILE)
     if videos is None or not split.startswith("test"):
         return annotations
@@ -221,9 +240,9 @@ DATASET = Declaration(
         "are NASA's)."
     ),
     how=(
-        "python -m benchmarks.titled_transcripts write DIR OUT, from a checkout, makes it of transcripts "
+        "Run python -m benchmarks.titled_transcripts write DIR OUT in a checkout. DIR holds transcripts "
         "NAME.vtt, recordings.jsonl (recording, set, seconds) and queries.jsonl (query, recording, start, "
-        "end) in DIR."
+        "end)."
     ),
     mark=rb'"desc_id"',
     splits=tuple(
@@ -254,6 +273,7 @@ DATASET = Declaration(
         "Train, validate and test within one fold: the splits of another fold have the same recordings. The "
         'split "test" has all titles, for systems that are not trained.',
     ),
+    # Splits of different folds share queries, except two test splits, and training with validation.
     shared_query_ids=tuple(
         (first, second)
         for first, second in combinations([ALL, *(name for fold in FOLDS for name in split_names(fold))], 2)

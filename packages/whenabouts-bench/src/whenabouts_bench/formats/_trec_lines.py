@@ -23,7 +23,7 @@ AnswerOf = Callable[[Path, int, bytes], tuple[str, str, float, float, float]]
 """(file, line number, line) -> query, video, start, end, score (`trec.answer_of`)."""
 
 CHUNK_BYTES = 1 << 24
-"""About 250,000 lines, held in memory a few times."""
+"""About 250,000 lines. A few copies of a chunk are in memory at a time."""
 
 _COLUMNS = ("query", "q0", "document", "rank", "score", "tag")
 _BOM = b"\xef\xbb\xbf"
@@ -31,7 +31,7 @@ _BOM = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class _Piece:
-    """Consecutive lines: G groups of lines of one query each, N rows."""
+    """N consecutive lines in G groups; each group is the lines of one query."""
 
     query_ids: list[str]
     first_lines: Indices
@@ -80,7 +80,7 @@ def blocks_of_lines(stream: IO[bytes], path: Path, answer_of: AnswerOf) -> Itera
 
 def _refuse_scattered(path: Path, line: int, query_id: str) -> None:
     accepted = "the lines of a query together (`sort -s -k1,1` brings them together)"
-    problem = "has more lines further up:"
+    problem = "is not in consecutive lines:"
     raise FormatError(path, problem, line=line, field="query", value=query_id, accepted=accepted)
 
 
@@ -109,7 +109,8 @@ def _fast(first_line: int, chunk: bytes) -> _Piece | None:
     """The lines of a chunk; None if one needs careful reading."""
     lines = chunk.count(b"\n")
     try:
-        chunk.isascii() or chunk.decode()
+        if not chunk.isascii():
+            chunk.decode()  # Arrow does not read all columns, so it does not check their UTF-8.
         table = csv.read_csv(
             pa.BufferReader(_plain(chunk)),
             csv.ReadOptions(column_names=_COLUMNS, block_size=1 << 22),
@@ -122,14 +123,14 @@ def _fast(first_line: int, chunk: bytes) -> _Piece | None:
         ).combine_chunks()
     except (pa.ArrowInvalid, UnicodeDecodeError):
         return None
-    if len(table) != lines:
+    if len(table) != lines:  # Arrow ends lines at bare carriage returns, too.
         return None
     split = _split(table["document"].combine_chunks())
     if split is None:
         return None
     video, start, end = split
     numbers = np.stack([start, end, table["score"].to_numpy()])
-    valid = (start >= 0) & (start < end) & (end < np.inf) | np.isnan(start) & np.isnan(end)
+    valid = ((start >= 0) & (start < end) & (end < np.inf)) | (np.isnan(start) & np.isnan(end))
     query = table["query"].combine_chunks()
     if not (valid.all() and np.isfinite(numbers[2]).all()) or pc.any(pc.equal(query, "")).as_py():
         return None
@@ -137,7 +138,7 @@ def _fast(first_line: int, chunk: bytes) -> _Piece | None:
 
 
 def _plain(chunk: bytes) -> bytes:
-    """The chunk with one blank between fields. Raises ArrowInvalid for a bare carriage return."""
+    """The chunk with single blanks between fields. May raise ArrowInvalid for a bare carriage return."""
     white = np.frombuffer(chunk, np.uint8) <= ord(" ")
     if not (white[0] or b"\t" in chunk or (white[1:] & white[:-1]).any()):
         return chunk
@@ -172,7 +173,7 @@ def _split(document: Any) -> tuple[Any, Floats, Floats] | None:
 
 
 def _grouped(query: Any, lines: Indices, video: Any, numbers: Floats) -> _Piece:
-    """Rows grouped by consecutive queries."""
+    """Group consecutive rows of the same query."""
     if not len(query):
         return _Piece([], lines, lines, video, numbers)
     changes = pc.not_equal(query[1:], query[:-1]).to_numpy(zero_copy_only=False)
@@ -198,7 +199,7 @@ def _careful(path: Path, first_line: int, chunk: bytes, answer_of: AnswerOf) -> 
 
 
 def _block(pieces: list[_Piece]) -> RunBlock:
-    """The rows of pieces; the first group of a piece may continue the query before."""
+    """The rows of pieces; a piece's first group may continue the last query of the piece before."""
     video = pa.chunked_array([piece.video for piece in pieces], pa.string()).combine_chunks()
     coded = video.dictionary_encode()
     numbers = np.concatenate([piece.numbers for piece in pieces], axis=1)

@@ -1,4 +1,4 @@
-"""Help the writers of formats: ids as numbers, given videos, and JSON in lines and lists."""
+"""Helpers of writers: ids and numbers, texts and durations by id, JSON lines and members of lists."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def id_as_number(identifier: str) -> int | str:
-    """An integer if the id is the canonical text of one, else the text."""
+    """The id as an integer if it is one of at most 18 digits without leading zeros, else the text."""
     short = identifier.isascii() and identifier.isdigit() and len(identifier) <= 18
     return int(identifier) if short and str(int(identifier)) == identifier else identifier
 
 
 def whole_as_int(number: float) -> int | float:
-    """An integer if the number is whole and readers take it as an integer (up to 2^53), else the number."""
+    """An integer if the number is whole and at most 2^53 in size (exact in every reader), else the number."""
     return int(number) if number.is_integer() and abs(number) <= 1 << 53 else number
 
 
 def query_texts(annotations: Annotations | None) -> dict[str, str]:
-    """Query id -> text."""
+    """Query id -> text; empty without annotations."""
     return {query.id: query.text for query in annotations.queries} if annotations else {}
 
 
@@ -44,31 +44,33 @@ def write_json_value(stream: IO[bytes], value: Any) -> None:
 
 
 def write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
-    """Write JSON lines, atomically. Raises FormatError for a line that cannot be encoded."""
+    """Write JSON lines, atomically. Raises FormatError for a value that JSON cannot hold."""
     with write_atomically(path) as stream:
         write_lines_to(stream, path, lines)
 
 
 def write_lines_to(stream: IO[bytes], path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
-    """Write JSON lines of the file `path` to a stream. Raises FormatError as `write_lines` does."""
+    """Write JSON lines to a stream. Raises FormatError as `write_lines` does; it names `path`."""
     for line in lines:
         try:
             stream.write(_encode(line).encode() + b"\n")
         except UnicodeEncodeError:
-            raise FormatError(path, "cannot be written: no valid Unicode:", value=line) from None
-        except ValueError as error:
+            raise FormatError(
+                path, "cannot be written: text that is not valid Unicode:", value=line
+            ) from None
+        except (ValueError, TypeError) as error:
             raise FormatError(path, f"cannot be written ({error}):", value=line) from None
 
 
 class ListWriter:
-    """Writes the members of a JSON list or object one by one."""
+    """Writes the members of a JSON list or object one by one; the caller writes the brackets."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
         self._between = b""
 
     def add(self, value: Any, key: str | None = None) -> None:
-        """Write a member, of an object if `key` is given."""
+        """Write an entry of a list or, with `key`, a member of an object."""
         self._stream.write(self._between)
         self._between = b",\n"
         if key is not None:

@@ -5,10 +5,15 @@ Two files of its tasks `temporal_grounding_charades` and `timelens_*` are read:
 - the submission, an object `{"VIDEO>>>SENTENCE>>>[start, end]": "answer", ...}` (TimeLens: `[[start, end]]`);
 - the samples of `--log_samples`: JSON lines that hold such an object among their metrics.
 
-Neither has query ids, so queries are found by their sentence (`sentence_ids`). Every answer is a moment of
-the given video. A time is read as TimeLens' program does: two clock times, else a range (`24.3 - 30.4`, `3 to
-9.5`), else the first two numbers. Reversed times are swapped, as the program of Charades-STA does. An answer
-without two times is an empty list, which counts as a miss; how many there are is logged.
+Neither has query ids, so queries are found by video and sentence (`sentence_ids`). Every answer is a moment
+of the given video. Its times are, as in TimeLens' program, the first of these that the answer has:
+
+- two clock times (`01:05`);
+- a range (`24.3 - 30.4`, `3 to 9.5`);
+- two numbers; a single clock time `01:05` counts as two.
+
+Reversed times are swapped, as the program of Charades-STA does. An answer without two times is an empty list,
+which counts as a miss; their number is logged.
 """
 
 from __future__ import annotations
@@ -36,7 +41,7 @@ from whenabouts_bench.formats.sentence_ids import DescribedQuery, SentenceRun, v
 
 NAME = "lmms-eval"
 KEEPS: frozenset[str] = frozenset()
-# The first part ends at the first ">>>", so that a head without "[" is searched once.
+# The first part cannot contain ">>>"; this avoids backtracking in a file without "[".
 _SUBMISSION = Sign(start=rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:[^"\\>]|\\.|>(?!>>))+>>>(?:[^"\\]|\\.)+?>>>\[')
 _SAMPLES = Sign("doc_id filtered_resps")
 SIGNS = {"open_run": (_SUBMISSION, _SAMPLES)}
@@ -45,7 +50,7 @@ _KEY = '"VIDEO>>>SENTENCE>>>[start, end]", seconds'
 _SAMPLE = "a line of samples with a metric {VIDEO>>>SENTENCE>>>[start, end]: answer}"
 _CLOCK = re.compile(r"\b(?:(\d{1,2}):)?(\d{1,2}):(\d{2}(?:\.\d+)?)\b")
 _NUMBER = r"(\d+(?:\.\d+)?)"
-# Begun at the first digit of a number, and blanks in one way only: linear in the answer's length.
+# Linear in the answer's length: a match begins only at the first digit of a run, and blanks match in one way.
 _RANGE = re.compile(rf"(?<!\d){_NUMBER}\s*(?:(?:s|secs?|seconds?)\s*)?(?:-|–|—|to)\s*{_NUMBER}")
 
 
@@ -72,7 +77,7 @@ def open_run(path: Path) -> LmmsEvalRun:
 
 
 class LmmsEvalRun(SentenceRun):
-    """A file of answers; its name for a query is the key of the answer."""
+    """A file of answers; each query is named by the key of its answer."""
 
     def described(self) -> Mapping[str, DescribedQuery]:
         return {key: query for key, query, _ in self._entries()}
@@ -80,21 +85,22 @@ class LmmsEvalRun(SentenceRun):
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
         check_task(self, task)
         builder = RunBlockBuilder()
-        answered = silent = 0
+        answered = without_times = 0
         for key, query, answer in self._entries():
             times = times_in(answer)
             rows: list[RunRow] = [(query.video_id, *times, 1.0)] if times else []
             builder.add(key, rows)
-            answered, silent = answered + 1, silent + (not times)
+            answered, without_times = answered + 1, without_times + (not times)
             if len(builder) >= BLOCK_ROWS:
                 yield builder.block()
         refuse_empty(self.path, answered > 0)
-        if silent:
-            self.warn_once(f"{number_of(silent, 'answer')} of {answered:,} state no time and count as a miss")
+        if without_times:
+            count = number_of(without_times, "answer has", "answers have")
+            self.warn_once(f"{count} no two times and counts as a miss; the file has {answered:,}")
         yield builder.block()
 
     def _entries(self) -> Iterator[tuple[str, DescribedQuery, str]]:
-        """(key, query, answer); where a key comes again, its first answer counts."""
+        """(key, query, answer); of repeated keys the first counts."""
         seen: set[str] = set()
         for origin, answers in self._objects():
             for key, answer in answers.items():
@@ -105,7 +111,13 @@ class LmmsEvalRun(SentenceRun):
     def _objects(self) -> Iterator[tuple[Origin, Mapping[str, Any]]]:
         if not read_head(self.path).has(_SAMPLES):
             whole = Origin(self.path)
-            yield whole, whole.object(read_json(self.path), f"an object, {_KEY} -> answer")
+            yield (
+                whole,
+                whole.object(
+                    read_json(self.path),
+                    'an object {"VIDEO>>>SENTENCE>>>[start, end]": answer}, times in seconds',
+                ),
+            )
             return
         for origin, fields in read_records(self.path):
             metrics = (value for value in fields.values() if isinstance(value, dict))

@@ -1,9 +1,9 @@
 """Measure how annotators agree with each other and with the final grades: Cohen's kappa, shares, a figure.
 
-Kappa (Cohen, 1960; weighted: 1968) is 1 - observed / expected disagreement. The expected one assumes two
-independent annotators with the same distributions of grades. Unweighted, all differences count alike; linear
-weights count the difference in grades, quadratic weights its square. Intervals come from a bootstrap over
-queries, because tasks of one query are not independent (`evaluation.significance`).
+Kappa (Cohen, 1960; weighted: 1968) is 1 - observed / expected disagreement. Expected disagreement
+is that of independent annotators who each keep their own distribution of grades. Unweighted, all differences
+count alike; linear weights count the difference in grades, quadratic weights its square. Intervals come from
+a bootstrap over queries, because tasks of one query are not independent (`evaluation.significance`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def kappa(first: Sequence[int], second: Sequence[int], weights: Weights = "none"
     """Cohen's kappa of two annotators' grades (0 to 4) of the same tasks.
 
     1 is perfect agreement, 0 chance agreement. None if kappa is undefined: without tasks, or if both
-    annotators give every task the same grade.
+    annotators give one and the same grade throughout.
 
     >>> kappa([0, 1, 2, 3], [0, 1, 2, 4]), kappa([0, 4], [4, 0], "linear"), kappa([2, 2], [2, 2])
     (0.6923076923076923, -1.0, None)
@@ -49,7 +49,7 @@ def kappa(first: Sequence[int], second: Sequence[int], weights: Weights = "none"
 
 
 def _tables(first: Sequence[int], second: Sequence[int], cluster: Indices, clusters: int) -> Floats:
-    """(C, 25) contingency tables of two annotators' grades, one per cluster; `cluster` (T,) of each task."""
+    """(C, 25) contingency tables of two annotators' grades, one per cluster; `cluster` (T,) by task."""
     tables = np.zeros((clusters, _GRADES, _GRADES))
     np.add.at(tables, (cluster, np.asarray(first, np.int64), np.asarray(second, np.int64)), 1)
     return tables.reshape(clusters, -1)
@@ -69,9 +69,11 @@ def _kappas(tables: Floats, weights: Weights) -> Floats:
 
 
 def intervals_of(rows: Floats, *values_of: Callable[[Floats], Floats]) -> list[Interval | None]:
-    """95 % bootstrap intervals of functions of totals (R, K) of clusters (C, K).
+    """95 % intervals of statistics, by a bootstrap over clusters.
 
-    None with fewer than two clusters, or if a value is NaN in most resamples; other NaN are left out.
+    `rows` (C, K) has the values of each cluster; each function maps the totals (R, K) of R resamples to R
+    values. An interval is None with fewer than two clusters, or if its value is NaN in more than half of the
+    resamples; other NaN are skipped.
     """
     if len(rows) < 2:
         return [None] * len(values_of)
@@ -91,7 +93,8 @@ def _ends(drawn: Floats, tail: float) -> Interval | None:
 class Agreement:
     """The agreement of two annotators on the `tasks` that both graded; `second` may be "consensus".
 
-    `same` and `within_1` are shares of the tasks. Undefined kappas and `intervals` (95 %) are None.
+    `same` and `within_1` are shares of the tasks. An undefined kappa and its 95 % interval are
+    None.
     """
 
     first: str
@@ -109,8 +112,8 @@ class Agreement:
         """The agreement of (query id, first grade, second grade) triples; needs at least one."""
         queries, ours, theirs = zip(*pairs, strict=True)
         differences = [abs(a - b) for a, b in zip(ours, theirs, strict=True)]
-        names, cluster = np.unique(queries, return_inverse=True)
-        tables, kinds = _tables(ours, theirs, cluster, len(names)), get_args(Weights)
+        query_ids, cluster = np.unique(queries, return_inverse=True)
+        tables, kinds = _tables(ours, theirs, cluster, len(query_ids)), get_args(Weights)
         intervals = intervals_of(tables, *(partial(_kappas, weights=weights) for weights in kinds))
         return cls(
             first, second, len(pairs),
@@ -123,7 +126,7 @@ class Agreement:
         )  # fmt: skip
 
     def line(self) -> str:
-        """One line of text."""
+        """The agreement in one line."""
         kappas: Mapping[Weights, float | None]
         kappas = {"none": self.kappa, "linear": self.linear, "quadratic": self.quadratic}
         values = ", ".join(
@@ -154,7 +157,7 @@ def graded_by_both(task_set: TaskSet, state: State) -> Iterator[tuple[str, str, 
 
 
 def with_consensus(judged: Judged) -> list[Agreement]:
-    """The agreement of each annotator with the final grades, which include the annotator's grades."""
+    """The agreement of each annotator with the final grades, which were computed from these, too."""
     final = {task.id: each.grade for task, each in judged.outcomes if each.grade is not None}
     return [
         Agreement.of(name, CONSENSUS, pairs)
@@ -195,7 +198,7 @@ def exam_results(task_set: TaskSet, state: State) -> Iterator[dict[str, Any]]:
 
 
 def raw_grades(judged: Judged) -> RawGrades | None:
-    """The grades behind the settled tasks, for figure 5 (a); None if no task has two grades."""
+    """The grades behind the settled tasks, for figure 5 (a) of paper 004; None if no task has two grades."""
     given = [judged.state.grades(task.id)[: final.annotators] for task, final in judged.outcomes]
     several = [grades for grades in given if len(grades) > 1]
     if not several:
@@ -206,7 +209,7 @@ def raw_grades(judged: Judged) -> RawGrades | None:
 
 
 def write_agreement(judged: Judged, folder: Path) -> list[Path]:
-    """Write agreement.svg, .png (figure 5) and grades.csv. Raises UsageError if nothing is settled."""
+    """Write agreement.svg, .png (figure 5 of paper 004) and grades.csv. Raises UsageError without grades."""
     if not len(judged.annotations.query):
         raise UsageError(f"{judged.task_set.folder}: nothing is agreed on yet, so there is nothing to draw")
     folder.mkdir(parents=True, exist_ok=True)

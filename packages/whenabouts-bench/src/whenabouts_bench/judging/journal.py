@@ -3,17 +3,17 @@
     journal = Journal.open(task_set)
     task = journal.next_task("ann")                                # Task or None; exam tasks first
     journal.append(Event("grade", "ann", task.id, grade=3))
-    journal.undo("ann")                                            # takes back the last grade or borders
+    journal.undo("ann")                                            # takes back the last step, no exam
     journal.state().answer("ann", task.id)                         # Answer(grade, start, end, ...) or None
 
-`append` returns after fsync, so acknowledged events survive kill -9. Any number of processes and threads may
-append: each holds the folder's lock while it writes, and first reads what others wrote.
+`append` returns after fsync, so acknowledged events survive a crash of the machine. Any number of processes
+and threads may append: each holds the folder's lock while it writes, and first reads what others wrote.
 
 A line of `journal.jsonl` has `seq` (1, 2, …), `time` (UTC, not decreasing) and `event` (grade, borders, skip,
-undo, exam, guideline or import) with its values. Events that are written together are one batch: each of
-their lines has the `seq` of the last one as `last`. Readers see a batch once its last line is there with its
-newline, which is written after all others are on the disk. So a batch of a writer that was killed, or whose
-disk was full, was never seen; the next writer moves it to `journal.torn`.
+undo, exam, guideline or import) with its values. Events written together form a batch: each of its lines has
+`last`, the `seq` of the batch's last line. Readers see a batch once its final newline is there, which is
+written last, after the rest is on the disk. If a writer is killed or the disk is full, readers never see its
+batch; the next writer moves it to `journal.torn`.
 
 Raises UsageError for invalid events (unknown task, grade off the scale, nothing to undo), and FormatError,
 with file and line, if the journal is damaged or belongs to another task set.
@@ -100,7 +100,7 @@ class Journal:
         torn = journal._read()
         if torn:
             journal._note(
-                f"{journal._path}: {_torn_lines(torn)} torn, to be set aside when the next one is written"
+                f"{journal._path}: {_torn_lines(torn)} incomplete; the next write moves it to {TORN}"
             )
         return journal
 
@@ -151,11 +151,11 @@ class Journal:
             return True
 
     def append_all(self, events: Sequence[Event]) -> list[Event]:
-        """Write some events, all or none; known ids are not written again. An undo must be alone."""
+        """Write some events, all or none; if all their ids are known, none. An undo must be alone."""
         return self.append_made(lambda _: events)
 
     def append_made(self, make: Callable[[State], Sequence[Event]]) -> list[Event]:
-        """As `append_all`, with the events that `make` returns for the state, which is locked meanwhile."""
+        """Like `append_all`, for the events that `make` computes from the state; the journal stays locked."""
         with self._guard, self._held():
             self._set_torn_aside(self._read())
             events = make(self._state)
@@ -167,8 +167,8 @@ class Journal:
 
     def _append(self, events: Sequence[Event]) -> list[Event]:
         self._set_torn_aside(self._read())
-        # Events without an id are not in `_by_id`.
         keys = [(event.annotator, event.id) for event in events]
+        # Events without an id are not in `_by_id`, so they are always written.
         written = [self._by_id[key] for key in keys if key in self._by_id]
         if events and len(written) == len(events):
             return written
@@ -186,7 +186,7 @@ class Journal:
             return
         task = self.task_set.task(event.task_id)
         if (task.id in self.task_set.exam_ids) != (event.kind == "exam"):
-            needed = "exam" if task.id in self.task_set.exam_ids else "grade or borders"
+            needed = "exam" if task.id in self.task_set.exam_ids else "grade, borders or skip"
             raise UsageError(f"task {task.id}: takes {needed}, not {event.kind}")
         if event.kind in ("grade", "exam"):
             grade = event.grade
@@ -198,17 +198,24 @@ class Journal:
             _check_borders(event, task)
 
     def _numbered(self, events: Sequence[Event]) -> list[Event]:
-        """The events with the journal's fields set. Raises UsageError if there is nothing to undo."""
+        """The events with `seq`, `time`, `clock`, `undone`, `tasks` and `last` filled in.
+
+        Raises UsageError if there is nothing to undo.
+        """
         now = iso(self._clock())
-        moment = max(now, self._state.time)
-        clock = "" if moment == now else now
+        event_time = max(now, self._state.time)
+        clock = "" if event_time == now else now
         if clock:
-            self._note(f"the clock says {now}, before the last event ({moment}): events keep that time")
+            self._note(
+                f"the clock says {now}, before the last event; new events get that event's time, {event_time}"
+            )
         last, tasks = len(self._events), self.task_set.fingerprint
         undone = [self._state.to_undo(e.annotator) if e.kind == "undo" else None for e in events]
         end = last + len(events) if len(events) > 1 else None
         return [
-            replace(e, seq=last + n, time=moment, clock=clock, undone=undone[n - 1], tasks=tasks, last=end)
+            replace(
+                e, seq=last + n, time=event_time, clock=clock, undone=undone[n - 1], tasks=tasks, last=end
+            )
             for n, e in enumerate(events, 1)
         ]
 
@@ -240,12 +247,12 @@ class Journal:
             with open_regular(self._path) as stream:
                 size = os.fstat(stream.fileno()).st_size
                 if size < self._size:
-                    raise FormatError(self._path, "was shortened while it was read; restore it")
+                    raise FormatError(self._path, "was shortened since it was last read; restore it")
                 stream.seek(self._size)
                 data = stream.read(size - self._size)
         except FileNotFoundError:
             if self._size:
-                raise FormatError(self._path, "was deleted while it was read; restore it") from None
+                raise FormatError(self._path, "was deleted since it was last read; restore it") from None
             return b""
         except OSError as error:
             raise FormatError(self._path, f"cannot be read: {error.strerror or error}") from None
@@ -264,9 +271,11 @@ class Journal:
         """Raise FormatError for an event that does not belong to the unfinished batch before it."""
         origin = Origin(self._path, event.seq, "last")
         if event.last is not None and event.last < event.seq:
-            raise origin.error("is before its own line:", event.last, f"{event.seq} or more")
+            raise origin.error("is smaller than its own seq:", event.last, f"{event.seq} or more")
         if batch and event.last != batch[0].last:
-            raise origin.error("is of another batch:", event.last, f"{batch[0].last}, as in the line before")
+            raise origin.error(
+                "belongs to another batch:", event.last, f"{batch[0].last}, as in the line before"
+            )
 
     def _take(self, batch: Sequence[Event], size: int) -> None:
         """Apply a whole batch of `size` bytes."""
@@ -292,7 +301,7 @@ class Journal:
             needed = (*needed, "start", "end")
         for name in needed:
             if getattr(line, name) is None:
-                raise origin.at(name).error("is missing", accepted=f"an event {line.event} with it")
+                raise origin.at(name).error("is missing", accepted=f"every {line.event} event has one")
         fields = {name: getattr(line, name) for name in line.__struct_fields__ if name != "event"}
         return Event(kind=line.event, **fields)
 
@@ -313,33 +322,35 @@ class Journal:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-            os.truncate(self._path, self._size)
         except OSError as error:
             where = self.task_set.folder / TORN
             raise FormatError(where, f"cannot be written: {error.strerror or error}") from None
-        self._note(f"{self._path}: {_torn_lines(torn)} torn, and set aside in {TORN} ({len(torn)} bytes)")
+        try:
+            os.truncate(self._path, self._size)
+        except OSError as error:
+            raise FormatError(self._path, f"cannot be written: {error.strerror or error}") from None
+        self._note(f"{self._path}: {_torn_lines(torn)} incomplete; moved to {TORN} ({len(torn)} bytes)")
 
     def _write(self, data: bytes) -> None:
-        """Append to the file and fsync; on failure the file is unchanged."""
+        """Append to the file and fsync; on failure no reader sees anything, except as `_commit` says."""
         try:
             is_new = not self._path.exists()
             descriptor = open_appending(self._path)
             try:
+                if is_new:
+                    _sync_folder(self._path.parent)
                 self._commit(descriptor, data)
             finally:
                 os.close(descriptor)
-            if is_new:
-                _sync_folder(self._path.parent)
         except OSError as error:
-            raise FormatError(
-                self._path, f"cannot be written: {error.strerror or error}; nothing was"
-            ) from None
+            problem = f"cannot be written: {error.strerror or error}; nothing was written"
+            raise FormatError(self._path, problem) from None
         self._read()
 
     def _commit(self, descriptor: int, data: bytes) -> None:
         """Write all but the last newline, then the newline, which shows the batch to readers.
 
-        What readers may have seen is never taken back.
+        What readers may have seen is never taken back: if only the last fsync fails, the batch stays.
         """
         try:
             _write_all(descriptor, data[:-1])
@@ -361,7 +372,7 @@ class Journal:
 
 
 def read_journal(path: Path, task_set: TaskSet) -> Sequence[Event]:
-    """The events of a copy's journal. Raises as `Journal.open` does."""
+    """The events in the journal of a copy of this task set. Raises as `Journal.open` does."""
     return Journal(task_set, lambda: datetime.now(UTC), path).events()
 
 
@@ -402,14 +413,14 @@ def _check_name(annotator: str) -> None:
     if not is_name(annotator):
         raise UsageError(
             f"annotator {annotator[: LONGEST_NAME + 20]!r}: give a name of 1 to {LONGEST_NAME} printable "
-            "letters, without blanks around it"
+            "characters, without a space at either end"
         )
 
 
 def _check_borders(event: Event, task: Task) -> None:
     if event.start is None or event.end is None:
         raise UsageError(f"task {task.id}: borders need start and end")
-    # As `judgements --out` writes them, to the millisecond: what is empty then is refused now.
+    # `judgements --out` rounds to milliseconds, so borders are refused that rounding makes empty.
     moment = Moment(task.moment.video_id, round(event.start, 3), round(event.end, 3))
     if task.duration is not None and moment.end > max(task.duration, task.moment.end):
         raise UsageError(f"task {task.id}: {moment.end:g} s is after the video's end, {task.duration:g} s")

@@ -152,7 +152,7 @@ def _annotator(origin: Origin, value: Any) -> str:
     name = str(value).strip()
     if not is_name(name):
         raise origin.error(
-            "is not a name of an annotator:", name, f"at most {LONGEST_NAME} printable letters"
+            "is not a name of an annotator:", name, f"at most {LONGEST_NAME} printable characters"
         )
     return name
 

@@ -1,4 +1,4 @@
-"""Cut transcripts into passages and rank these for queries: shared by the systems that search words."""
+"""Cut transcripts into passages and rank them. Shared by the systems that search words."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Passage:
 
 
 def passages_of(videos: Iterable[BenchVideo], seconds: float = PASSAGE_SECONDS) -> tuple[Passage, ...]:
-    """Lines joined until they last `seconds`; a line without length joins the next one.
+    """Lines joined as long as they last at most `seconds` together; a line without length never stands alone.
 
-    Raises UsageError if no video has a transcript.
+    Raises UsageError if no line of any video has a length.
     """
     passages = tuple(passage for video in videos for passage in _of_video(video, seconds))
     if not passages:
@@ -56,14 +56,22 @@ def _of_video(video: BenchVideo, seconds: float) -> Iterable[Passage]:
 
 
 def number_setting(name: str, value: str | float) -> float:
-    """A setting above 0. Raises UsageError."""
+    """The value of `--set NAME=VALUE`. Raises UsageError unless it is finite and above 0."""
     try:
         number = float(value)
     except ValueError:
         number = 0.0
     if not 0 < number < float("inf"):
-        raise UsageError(f"--set {name}={value}: accepted: a number above 0")
+        raise UsageError(f"--set {name}={value}: give a number above 0")
     return number
+
+
+def whole_setting(name: str, value: str | float) -> int:
+    """Like `number_setting`, for whole numbers."""
+    number = number_setting(name, value)
+    if not number.is_integer():
+        raise UsageError(f"--set {name}={value}: give a whole number above 0")
+    return int(number)
 
 
 class PassageRanking:
@@ -78,9 +86,9 @@ class PassageRanking:
     def best(
         self, query: BenchQuery, scores: NDArray[np.floating], k: int, least: float = -np.inf
     ) -> PassageRows:
-        """The k best passages of the query's videos with a score above `least`; equal scores in order.
+        """The k best passages of the query's videos with a score above `least`; ties keep their order.
 
-        `scores` is (N,), one of each passage.
+        `scores` is (N,), one per passage.
         """
         fits = scores > least
         if query.videos:

@@ -16,7 +16,7 @@ from msgspec import Meta
 from whenabouts.intake.chat import Chat, ChatError, ChatUnreachable, Endpoint, text_part
 from whenabouts_bench.harness.system import BenchQuery, BenchVideo, Line
 from whenabouts_bench.systems import bm25
-from whenabouts_bench.systems._passages import PassageRows, number_setting
+from whenabouts_bench.systems._passages import PassageRows, number_setting, whole_setting
 
 NAME = "chat"
 SUMMARY = "BM25 retrieves, a chat endpoint grounds; --set endpoint=ADDRESS#MODEL, places=3, around=60"
@@ -106,4 +106,4 @@ class Grounder:
 def make(endpoint: str, places: str | int = 3, around: str | float = 60.0) -> Grounder:
     """The system. Raises UsageError for an invalid address."""
     chat = Chat(Endpoint.parse(endpoint))
-    return Grounder(chat, int(number_setting("places", places)), number_setting("around", around))
+    return Grounder(chat, whole_setting("places", places), number_setting("around", around))

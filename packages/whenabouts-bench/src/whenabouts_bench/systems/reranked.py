@@ -10,7 +10,7 @@ from whenabouts.encoders.plain_text import plain_texts, special_tokens
 from whenabouts.encoders.protocol import EncoderSettings
 from whenabouts_bench.harness.system import BenchQuery, BenchVideo
 from whenabouts_bench.systems import bm25
-from whenabouts_bench.systems._passages import PassageRows, number_setting
+from whenabouts_bench.systems._passages import PassageRows, whole_setting
 
 NAME = "reranked"
 SUMMARY = "BM25, ranked again; --set model=NAME of any CrossEncoder of sentence-transformers, depth=100"
@@ -50,6 +50,7 @@ class Reranked:
 
 def make(model: str, depth: str | int = 100, device: str | None = None) -> Reranked:
     """The system, with a model by hub name or folder. Raises EncoderUnavailable."""
+    first = whole_setting("depth", depth)
     weight_files.require(model, ("sentence_transformers",), _EXTRA)
     folder = weight_files.locate(model)
     with weight_files.loading(model, _EXTRA):
@@ -63,4 +64,4 @@ def make(model: str, depth: str | int = 100, device: str | None = None) -> Reran
                 trust_remote_code=False,
                 model_kwargs={"use_safetensors": True},
             )
-    return Reranked(folder.name, loaded, int(number_setting("depth", depth)))
+    return Reranked(folder.name, loaded, first)

@@ -1,4 +1,4 @@
-"""LongVALE (evaluation set): events told by pictures, sound and speech together, in the given video.
+"""LongVALE (evaluation set): events in picture, sound and speech, in the given video and among all videos.
 
 `longvale-annotations-eval.json` is an object, video id -> {"duration", "timestamps", "sentences"} in seconds.
 """
@@ -25,14 +25,14 @@ TASKS = (
         title="LongVALE",
         split="eval",
         revision="longvale-annotations-eval.json of ttgeng233/LongVALE",
-        licence="As the card of its data set says; the videos are on YouTube, under their owners' terms.",
+        licence="See the card on the Hugging Face hub; the videos are on YouTube, under their owners' terms.",
         how=_HOW,
         read=_read,
         metrics=("SVMR R@1,IoU=0.3", "SVMR mIoU"),
         headline=("SVMR R@1,IoU=0.5", "SVMR R@1,IoU=0.7", "SVMR mIoU", "R@1,IoU=0.5", "VR R@10"),
         holds=Statistics(videos=1_171, queries=13_867, judgements=13_867),
         notes=(
-            "The authors' program rounds answers to hundredths of the video's length; here they are seconds.",
+            "The authors' program rounds times to hundredths of the video's length; here they are exact.",
         ),
     ),
 )

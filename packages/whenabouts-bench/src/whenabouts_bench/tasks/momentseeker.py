@@ -1,4 +1,4 @@
-"""MomentSeeker (queries of text alone): moments in the given long video.
+"""MomentSeeker, its text-only queries: moments in the given long video, and among all videos.
 
 `t2v.json` is a list of `{"qry_text", "src_video_path", "answering_time_interval": [[start, end], …]}`.
 """
@@ -43,8 +43,8 @@ TASKS = (
         metrics=("SVMR R@1,IoU=0.3", "SVMR R@5,IoU=0.3", "SVMR mAP@5,IoU=0.3", "SVMR mIoU"),
         headline=("SVMR R@1,IoU=0.3", "SVMR mAP@5,IoU=0.3", "SVMR R@5,IoU=0.3", "SVMR mIoU"),
         notes=(
-            "The authors rank chunks of 10 s. Their paper says mAP@5 with one-to-one matching at IoU 0.3, "
-            "which is measured here; their program adds up IoUs with the hull of all moments.",
+            "The authors rank chunks of 10 s. Their paper defines mAP@5 by one-to-one matching at IoU "
+            "0.3, as measured here. Their program sums the answers' IoUs with the hull of all right moments.",
         ),
     ),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -10,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from whenabouts.types import Moment, Query, UsageError
+from whenabouts.types import Moment, Query, UsageError, did_you_mean
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.formats.runs import RunBlock
 from whenabouts_bench.relevance.units import comparable
@@ -28,9 +27,9 @@ _BEFORE_NMS = 2000
 
 @dataclass(frozen=True, eq=False)
 class InSplit:
-    """A system with its features of a split; `name` is shown to users.
+    """A system and the split that it reads; `name` is shown to users.
 
-    `retriever`, if given, chooses the videos for it.
+    `retriever`, if given, chooses the videos that this system searches.
     """
 
     name: str
@@ -49,7 +48,7 @@ def query_row(split: Split, query_id: str | None, text: str | None) -> int:
         rows = [row for row, query in enumerate(queries) if query.id == query_id]
         if not rows:
             names = [query.id for query in queries]
-            like = _like(query_id, names) or (
+            like = did_you_mean(query_id, names) or (
                 f"; it has {len(names):,}, such as {names[0]!r}" if names else ""
             )
             raise UsageError(f"{split.name} has no query {query_id!r}{like}")
@@ -65,7 +64,7 @@ def query_row(split: Split, query_id: str | None, text: str | None) -> int:
     if not rows:
         raise UsageError(
             f"{split.name} has no query with the words {text!r}, and there are features only for its queries"
-            + _like(text, [query.text for query in queries])
+            + did_you_mean(text, [query.text for query in queries])
         )
     if len(rows) > 1:
         ids = ", ".join(queries[row].id for row in rows[:5])
@@ -74,7 +73,7 @@ def query_row(split: Split, query_id: str | None, text: str | None) -> int:
 
 
 def truth_of(annotations: Annotations, row: int) -> tuple[Moment, ...]:
-    """The moments that are judged right for a query, in the order of the file."""
+    """The moments of a query with a relevance above 0 and a length, in the order of the file."""
     right = (annotations.query == row) & (annotations.relevance > 0) & (annotations.start < annotations.end)
     columns = zip(
         annotations.video[right].tolist(),
@@ -96,8 +95,9 @@ def explain(
 ) -> Explanation:
     """Explain the systems' answers to a query of a split; all systems must read the same annotations.
 
-    Borders are shown along `video_id`, by default the right video, or else that of the best answer. Raises
-    UsageError for an unknown query or video.
+    Borders are shown for `video_id`: by default the first right video, or without one the video of the first
+    answer. A system that cannot choose videos searches only this video. Raises UsageError for an unknown
+    query or video, without a query, and for an id whose query has other words.
     """
     if k < 1:
         raise UsageError(f"k is {k}; ask for one moment or more")
@@ -133,8 +133,8 @@ class _QuerySystem:
         split, model = system.split, system.trained.model
         if row >= len(split.queries) or split.queries[row] != query:
             raise UsageError(
-                f"{system.name} was trained with other annotations: query {query.id!r} is not number {row} "
-                f"of its {split.name}; both systems must read the same"
+                f"{system.name} reads other annotations: its {split.name} does not have query {query.id!r} "
+                f"at position {row + 1}; all systems must read the same"
             )
         with evaluating(model):
             encoded: QueryEncoding = model.encode_queries(
@@ -150,7 +150,11 @@ class _QuerySystem:
         return seconds if np.isfinite(seconds) else None
 
     def moments(self, k: int, truth: Sequence[Moment], given: str | None) -> list[Ranked]:
-        """The k best moments: in all videos if the system chooses videos, else in the `given` video."""
+        """The k best moments in all videos, or in `given` if the system cannot choose videos.
+
+        For a system without moments, the k best videos. Overlapping moments are suppressed even where the
+        system's decoding does not, because neighbours of the first answer explain nothing new.
+        """
         decoding = self.system.trained.decoding
         if decoding.nms is None:
             before = max(_BEFORE_NMS, k)
@@ -185,7 +189,7 @@ class _QuerySystem:
         return ranked
 
     def _length(self, video_id: str) -> float:
-        """The seconds of a video, or of its clips if its duration is unknown."""
+        """A video's duration in seconds; if unknown, the length of its clips together."""
         row = int(self.corpus.rows_of([video_id])[0])
         clips = int(self.corpus.take([row]).mask.sum())
         return self.duration(video_id) or clips * float(self.corpus.clip_seconds[row])
@@ -208,8 +212,3 @@ class _QuerySystem:
         return token_weights(
             trained, self.encoded, text, pieces_for(trained, text, trained.inputs.query.encoder)
         )
-
-
-def _like(name: str, names: Sequence[str]) -> str:
-    similar = difflib.get_close_matches(name, names, 3, 0.6)
-    return f"; near to it: {', '.join(map(repr, similar))}" if similar else ""

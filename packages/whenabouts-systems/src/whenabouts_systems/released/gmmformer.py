@@ -1,6 +1,7 @@
 """Import GMMFormer's checkpoints, and reproduce its program's departures from the paper.
 
-The windows (0.5, 1, 5 and none) are constants in its code.
+Checkpoints do not store the widths of the attention windows (0.5, 1, 5, and one attention without a window):
+they are constants in the program.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ TITLE = "GMMFormer, imported from a checkpoint of the authors' program"
 
 def settings(released: Released) -> Settings:
     """Settings from the checkpoint's tensors and options."""
-    return settings_of(released, "GMMFormer")
+    return settings_of(released, "GMMFormer", Config())
 
 
 class _PaddedAttention(GaussianAttention):
-    """Windows over padded rows: the window of row t has its centre at t / T, but row k is at k / (T - 1)."""
+    """Windows over the padded length T: row k lies at k / (T - 1), but its window's centre at k / T."""
 
     def near(self, lengths: Tensor, steps: int) -> Tensor:
         """(B, T, T): the same window for every sequence."""
@@ -32,7 +33,13 @@ class _PaddedAttention(GaussianAttention):
 
 
 class AsReleased(Model):
-    """GMMFormer as its program computes it: padding takes part, and a query's other answers are negatives."""
+    """GMMFormer as its program computes it, with four departures.
+
+    - Layers compute padding as if it were real rows.
+    - Windows are scaled to the padded length and off their centres (`_PaddedAttention`).
+    - A video's last row is left out unless its segment has no other (`held_borders`).
+    - Other videos that answer a query count as its negatives.
+    """
 
     attention = _PaddedAttention
     borders = staticmethod(held_borders)

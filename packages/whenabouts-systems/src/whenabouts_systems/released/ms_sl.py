@@ -29,11 +29,11 @@ _MOST_ROWS = 1024
 
 def settings(released: Released) -> Settings:
     """Settings from the checkpoint's tensors and options."""
-    return settings_of(released, "MS-SL")
+    return settings_of(released, "MS-SL", _PRESET)
 
 
-def settings_of(released: Released, program: str) -> Settings:
-    """The settings for MS-SL or GMMFormer; `program` is the name in messages."""
+def settings_of(released: Released, program: str, preset: BranchSettings) -> Settings:
+    """The settings for MS-SL or GMMFormer; `program` is the name in messages, `preset` the defaults."""
     hidden, query_width, tokens = released.sizes("hidden_size", "query_input_size", "max_desc_l")
     stream, width = STREAMS[0], released.size("clip_input_proj.net.1.weight", 1)
     clips = min(released.setting("map_size", _PRESET.clips), released.size(_CLIP_PLACES, 0))
@@ -45,7 +45,7 @@ def settings_of(released: Released, program: str) -> Settings:
         "frames": released.size(_FRAME_PLACES, 0),
         "clips": clips,
         "max_tokens": tokens,
-        **released.options(_PRESET, OF_LOSSES),
+        **released.options(preset, OF_LOSSES),
         "as_released": True,
         **_shares(released),
     }

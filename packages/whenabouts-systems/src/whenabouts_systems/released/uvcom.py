@@ -1,4 +1,7 @@
-"""Import UVCOM's checkpoints from lighthouse, and reproduce its program's departures from the paper."""
+"""Import the checkpoints of UVCOM that the library lighthouse publishes, and reproduce its departures.
+
+An imported checkpoint is the paper's model with lighthouse's walk; `as_released` adds the other departures.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _UNUSED = "global_rep_token"
 
 
 def settings(released: Released) -> Settings:
-    """Settings from the checkpoint's tensors and options; the walk is lighthouse's."""
+    """Settings from the checkpoint's tensors and options; the random walk is set to lighthouse's."""
     released.refuse_others("cross_fusion", False)
     released.guessed.append(
         "the random walk is lighthouse's; for a checkpoint of the authors' program, set whole_walk to true "
@@ -44,11 +47,12 @@ def settings(released: Released) -> Settings:
 class AsReleased(_detr.PairsInBatch, Model):
     """UVCOM as lighthouse computes it: `PairsInBatch`, and three more departures.
 
-    - The walk uses a matrix in place of its inverse.
+    - The random walk multiplies by a matrix instead of its inverse, whatever `whole_walk` says.
     - Padding takes part in the clusters, the means, the convolutions, the walk and the slots.
-    - The loss of clips uses only the first of several windows, in whole clips, and includes padding.
+    - The similarity of the sentence with clips uses only the first window, with borders rounded down to whole
+      clips; its softmax and mean include padding.
 
-    A video's own sentence may be chosen as its wrong one, if it is the least similar.
+    With `unlike_from_epoch`, a video's wrong sentence may be its own, because `PairsInBatch` excludes none.
     """
 
     counts_padding = True
@@ -63,7 +67,7 @@ class AsReleased(_detr.PairsInBatch, Model):
 
 
 def _first_window(windows: Tensor, clips: Tensor, mask: Tensor) -> Tensor:
-    """(Q, T) bool: the clips in the first of windows (Q, W, 2), whose borders are rounded down."""
+    """(Q, T) bool: the clips inside each query's first window of (Q, W, 2), with borders rounded down."""
     borders = (borders_of(windows[:, 0]) * clips[:, None]).long()
     place = torch.arange(mask.shape[1], device=mask.device)
     return (place >= borders[:, :1]) & (place < borders[:, 1:]) & mask

@@ -40,7 +40,7 @@ def counting_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def wants_json(options: argparse.Namespace) -> bool:
-    """Whether to print JSON: by option, else if standard output is not a terminal."""
+    """Whether to print JSON: --json and --table decide; without them, if standard output is no terminal."""
     return bool(options.json) or not (options.table or sys.stdout.isatty())
 
 
@@ -55,15 +55,18 @@ def print_either(
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document; text that is not valid Unicode is escaped."""
+    """Print one JSON document; invalid Unicode is escaped, on a terminal also what `for_terminal` escapes."""
     # JSON must itself escape what the output cannot encode, or the document is invalid.
     in_ascii = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
-    text = json.dumps(value, ensure_ascii=in_ascii, indent=2 if sys.stdout.isatty() else None)
+    is_terminal = sys.stdout.isatty()
+    text = json.dumps(value, ensure_ascii=in_ascii, indent=2 if is_terminal else None)
+    if is_terminal:
+        text = "".join(json.dumps(letter)[1:-1] if _is_unsafe(letter) else letter for letter in text)
     sys.stdout.write(text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n")
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines, with control characters escaped."""
+    """Print lines as `for_terminal` shows them."""
     for line in lines:
         print(for_terminal(line))
 
@@ -76,7 +79,7 @@ def print_notes(notes: Iterable[str]) -> None:
 
 
 def for_terminal(text: str) -> str:
-    """Text on one line, with characters that show nothing escaped: names and subtitles come from anywhere.
+    """Text on one line, with invisible characters escaped, because names and subtitles are untrusted.
 
     >>> for_terminal("two\\nlines \\x1b[31mred")
     'two\\\\nlines \\\\x1b[31mred'
@@ -84,16 +87,19 @@ def for_terminal(text: str) -> str:
     if text.isprintable():
         return text
     shown = text.encode("utf-8", "backslashreplace").decode()
-    return "".join(
-        repr(letter)[1:-1] if is_unseen(letter) or letter in "\u2028\u2029" else letter for letter in shown
-    )
+    return "".join(repr(letter)[1:-1] if letter < " " or _is_unsafe(letter) else letter for letter in shown)
+
+
+def _is_unsafe(letter: str) -> bool:
+    """Whether a letter is invisible or breaks the line; ASCII's control characters below 32 are not asked."""
+    return letter > "~" and (is_unseen(letter) or letter in "\u2028\u2029")
 
 
 def open_outputs() -> None:
-    """Redirect closed output streams to nowhere; Python sets them to None, which cannot be written to."""
+    """Replace closed output streams, which Python sets to None, by `os.devnull`."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 (for good)
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 (open until exit)
 
 
 def encode_anything() -> None:
@@ -104,7 +110,7 @@ def encode_anything() -> None:
 
 
 def drop_output() -> None:
-    """Discard all further output."""
+    """Discard all further standard output."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -114,7 +120,8 @@ def drop_output() -> None:
 def console(stream: TextIO | None = None) -> Console:
     """A console for tables; None is standard output.
 
-    Unlike rich, it leaves a closed pipe to `main`, because rich exits with the code of "no match".
+    On a closed pipe rich would exit with 1, which means "no match" here. This console raises
+    BrokenPipeError, which `main` handles.
     """
     from rich.console import Console
 

@@ -1,9 +1,9 @@
 """Builds a BERT sentence encoder as an ONNX graph.
 
-Every parameter is an external initializer with its name in the safetensors file; the caller supplies views of
-the mapped file.
+Every parameter is an external initializer, whose array the caller supplies: float parameters by their names
+in Hugging Face's BERT, integer ones by those of `integer_parameters`.
 
-Measured choices (see benchmarks/encoders.py): Gemm with transB takes PyTorch's (out, in) weights as stored;
+Choices: Gemm with transB takes PyTorch's (out, in) weights as stored;
 Add + LayerNormalization is faster on CPU than the fused SkipLayerNormalization;
 com.microsoft.MultiHeadAttention needs no packed copy of the three projections.
 """
@@ -17,7 +17,7 @@ from whenabouts.encoders._onnx_graph import CONTRIB, FLOAT, INT32, INT64, Graph,
 from whenabouts.encoders._quantised_graph import QuantisedGraph
 
 WORD_TABLE = "words.table"
-"""The input for rows of the word table, if they are passed with each batch."""
+"""The name of the input that holds rows of the word table, for graphs with `words_given`."""
 
 Pooling = Literal["mean", "cls"]
 
@@ -39,8 +39,8 @@ def bert_graph(shape: BertShape, *, words_given: bool = False, quantised: bool =
     (B, width) float32, and `tokens` (B, L, width) float32, the last hidden state.
 
     Rows of `ids` are padded on the right; `lengths` counts the real tokens of a row, after which `tokens` are
-    undefined. With `words_given`, `ids` are rows of the input WORD_TABLE (N, width). `quantised` computes the
-    layers in 8-bit integers.
+    undefined. With `words_given`, `ids` index the rows of the input WORD_TABLE (N, width). `quantised`
+    computes the layers in 8-bit integers.
     """
     graph = QuantisedGraph() if quantised else Graph()
     hidden = _embeddings(graph, shape, WORD_TABLE if words_given else "embeddings.word_embeddings.weight")

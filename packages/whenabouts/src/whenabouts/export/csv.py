@@ -1,4 +1,4 @@
-"""CSV (RFC 4180): one row per moment, for spreadsheets and scripts. A format of `export`, loaded by name."""
+"""CSV (RFC 4180): one row per moment, for spreadsheets and scripts. A format of `export`, chosen by name."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """CMX 3600: the edit decision list that every editor reads. Each event has one source and an exclusive end.
 
-A format of `export`, loaded by name.
+A format of `export`, chosen by name.
 """
 
 from __future__ import annotations

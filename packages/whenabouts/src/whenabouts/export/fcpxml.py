@@ -1,6 +1,6 @@
 """FCPXML 1.10: the format of Final Cut Pro, which DaVinci Resolve reads too.
 
-Times are fractions of seconds, on whole frames (1001/30000s). A format of `export`, loaded by name.
+Times are fractions of seconds, on whole frames (1001/30000s). A format of `export`, chosen by name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A list for FFmpeg's concat demuxer, which joins the moments; `whenabouts.export` loads this by name.
+"""A list for FFmpeg's concat demuxer, which joins the moments; a format of `export`, chosen by name.
 
 The demuxer alone begins each moment at the key frame before it. The command in the list's second line drops
 the frames outside of [inpoint, outpoint). If a file stores sound later than its pictures, the sound ends

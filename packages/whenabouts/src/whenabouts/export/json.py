@@ -1,6 +1,6 @@
 """JSON: moments as printed by `search --json`, with frame numbers; `--from` reads them back.
 
-A format of `export`, loaded by name.
+A format of `export`, chosen by name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An M3U list for players: VLC starts and stops at the moments. A format of `export`, loaded by name."""
+"""An M3U list for players: VLC starts and stops at the moments. A format of `export`, chosen by name."""
 
 from __future__ import annotations
 

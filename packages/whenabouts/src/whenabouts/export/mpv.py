@@ -1,4 +1,4 @@
-"""A list for mpv (EDL), which plays the moments as one film. A format of `export`, loaded by name."""
+"""A list for mpv (EDL), which plays the moments as one film. A format of `export`, chosen by name."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """OpenTimelineIO: the interchange format of editors, as JSON. Times are rational, at each source's rate.
 
-A format of `export`, loaded by name. Schema versions are those that OpenTimelineIO has read since 0.15 (its
+A format of `export`, chosen by name. Schema versions are those that OpenTimelineIO has read since 0.15 (its
 documentation: "Serialized schema"); the package itself is not needed.
 """
 

@@ -1,11 +1,11 @@
 """Markers for Adobe Premiere Pro, as the table that its menu item File > Export > Markers writes.
 
-`whenabouts.export` loads this module by name. The table has six columns, separated by tabs: Marker Name,
-Description, In, Out (In plus Duration), Duration, Marker Type. Drop-frame time codes have semicolons
-throughout (`00;01;00;02`). Source: comments and samples in the import function of Markerbox, a panel (2021).
+A format of `export`, chosen by name. The table has six columns, separated by tabs: Marker Name, Description,
+In, Out (In plus Duration), Duration, Marker Type. Drop-frame time codes have semicolons throughout
+(`00;01;00;02`). Source: comments and samples in the import function of Markerbox, a panel (2021).
 
-Premiere could not import such a table in 2020 (README of the panel twitch-markers), but Markerbox can. It
-loses letters such as ü from Premiere's UTF-16, as a comment in it says, so this module writes UTF-8.
+Premiere could not import such a table in 2020 (README of the panel twitch-markers), but Markerbox can. As a
+comment in its code says, it loses letters such as ü when it reads UTF-16, so this module writes UTF-8.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ NAME = "premiere"
 SUFFIXES = (".tsv",)
 MEDIA_TYPE = "text/tab-separated-values; charset=utf-8"
 COLUMNS = ("Marker Name", "Description", "In", "Out", "Duration", "Marker Type")
-_SEVERAL = (
-    "the moments are in several videos: the times count in a sequence that joins them, which an EDL of the "
-    "same moments makes"
+_JOINED = (
+    "the moments are in several videos, so the times are those of a sequence of all moments; export the same "
+    "moments as EDL to make that sequence"
 )
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-    """Write the column names and a comment marker for each moment; the result is notes for the user.
+    """Write the column names and a comment marker for each moment; returns notes for the user.
 
-    If all moments are in one video, their times are frames of it; else, of a sequence of all moments. Time
-    codes begin at zero, as in Premiere, unless a start is given. Raises UsageError as `make_timeline`.
+    If all moments are in one video, In and Out count its frames. Otherwise they count the frames of a
+    sequence in which the moments follow one another. Counting begins at zero, as in Premiere, or at
+    `start_timecode`. Raises what `make_timeline` raises.
     """
     timeline = make_timeline(moments, options, rates="one")
     is_one = len({moment.path for moment in moments}) == 1
@@ -51,9 +52,9 @@ def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> li
         times = (code(first), code(first + event.length), code(event.length))
         rows.append((_cell(marker_name(event.moment)), _cell(note), *times, "Comment"))
     out.write("".join("\t".join(row) + "\r\n" for row in rows).encode("utf-8", "backslashreplace"))
-    return [*timeline.notes, *([] if is_one else [_SEVERAL])]
+    return [*timeline.notes, *([] if is_one else [_JOINED])]
 
 
 def _cell(text: str) -> str:
-    """Text of a cell, with ' for ": only some readers take quotation marks as the borders of a cell."""
+    """Text of a cell with formulas defused, and ' in place of ", which some readers treat as a delimiter."""
     return defused(text).replace('"', "'")

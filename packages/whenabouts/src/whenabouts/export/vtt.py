@@ -1,4 +1,4 @@
-"""WebVTT: a cue per moment, as chapters; scores are in notes. A format of `export`, loaded by name."""
+"""WebVTT: a cue per moment, as chapters; scores are in notes. A format of `export`, chosen by name."""
 
 from __future__ import annotations
 

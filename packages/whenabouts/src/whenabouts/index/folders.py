@@ -1,4 +1,4 @@
-"""Stores the folders and files that were given to `index`; a server serves these by default."""
+"""Stores the folders and files that were indexed or given to `relocate`; by default a server serves them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def indexed_folders(store: Store) -> list[str]:
 
 
 def remember_folders(store: Store, searched: Iterable[Path]) -> None:
-    """Add places to the list of indexed ones; a place below another one on the list is left out."""
+    """Add folders and files, with links resolved. One that lies below another is left out."""
     before = indexed_folders(store)
     paths = {source_path(place) for place in before} | {source_path(real_place(place)) for place in searched}
     top = sorted(str(path) for path in paths if not any(above in paths for above in path.parents))

@@ -1,8 +1,8 @@
-"""Finds moments of speech: the peaks of a fused curve, each with its neighbours of nearly the same height.
+"""Finds the peaks of a smooth curve, each with its neighbours of nearly the same height.
 
-A passage's score already includes the minute around it (its context and its blended vector). So the curve of
-speech is smooth, and its peaks locate the moments. A segment above a threshold, which suits pictures
-(`zero_shot.py`), can absorb neighbouring topics.
+Speech has such curves: the score of a passage already includes the minute around it, because its full-text
+index holds the neighbouring words and its vector is blended with theirs. A segment above a threshold, which
+suits pictures (`zero_shot.py`), can absorb neighbouring topics.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Config:
     - `reach_seconds`: largest distance of a moment's border from the middle of its peak.
     - `max_gap_seconds`: a moment ends before a longer silence.
     - `apart_seconds`: least distance between the middles of two peaks of one video, because a second peak
-      nearby is of the same topic. With 0, 45, 90 and 180 s, the moment of 76.8, 78.0, 78.7 and 77.4 % of the
-      titles is among the first five (`benchmarks/results/spoken_choices.json`).
-    - `apart_share`: largest such distance as a share of the video's length, for short videos.
+      nearby is of the same topic. With 0, 45, 90 and 180 s, 76.8, 78.0, 78.7 and 77.4 % of the titles have
+      their moment among the first five (`benchmarks/results/spoken_choices.json`).
+    - `apart_share`: upper limit of that distance, as a share of the video's length.
     - `count`: greatest number of moments over all videos.
     """
 
@@ -69,9 +69,9 @@ def find_peaks(
 ) -> Peaks:
     """At most `config.count` moments of V videos with N clips together, highest peak first; ties by row.
 
-    `score`, `start`, `end` (N,): fused curves and seconds, video after video, each in order of start; video v
-    has the clips `offsets[v]` to `offsets[v + 1]` (V + 1,). Moments of a video share no clip. Raises
-    UsageError for arrays that do not fit together and non-finite scores.
+    `score`, `start`, `end` (N,): the curve and the seconds of its clips, video after video, each in order of
+    start; video v has the clips `offsets[v]` to `offsets[v + 1]` (V + 1,). Moments of a video share no clip.
+    Raises UsageError for arrays that do not fit together or are not finite.
     """
     line = _Line.of(score, start, end, offsets, config or Config())
     moments: list[tuple[int, int, int]] = []
@@ -91,7 +91,8 @@ class _Line:
     """The state of a search for peaks.
 
     `left` (N,): scores of clips that may still be peaks, else -inf. `free` (N,): clips not yet in a moment.
-    `middle` (N,): middles of the clips. `least_distance`: between two peaks of a video, by its first row.
+    `middle` (N,): middles of the clips. `least_distance`: first row of a video -> least
+    seconds between its peaks, filled when first needed.
     """
 
     score: Floats
@@ -111,7 +112,7 @@ class _Line:
         columns = [np.asarray(column, np.float64) for column in (score, start, end)]
         count = len(columns[0])
         if {column.shape for column in columns} != {(count,)} or not np.isfinite(columns).all():
-            raise UsageError("scores, starts and ends must be one finite number per clip each")
+            raise UsageError("scores, starts and ends: give one finite number of each per clip")
         borders: list[int] = checked_offsets(offsets, count, "clips").tolist()
         free, middle = np.ones(count, np.bool_), (columns[1] + columns[2]) / 2
         return cls(columns[0], columns[1], columns[2], borders, config, columns[0].copy(), free, middle, {})
@@ -122,7 +123,7 @@ class _Line:
         return self.offsets[video], self.offsets[video + 1]
 
     def stretch(self, peak: int) -> tuple[int, int]:
-        """First and last row of the moment around a peak, within the limits of `config`, of free clips."""
+        """First and last row of the moment around a peak; it joins free neighbours as `config` allows."""
         low, high = self.video_of(peak)
         config, middle = self.config, self.middle[peak]
         reach = config.reach_seconds

@@ -1,7 +1,7 @@
 """The six steps of a query: understand, candidates, curves, moments, rank, answer.
 
-The command line, Python, the server and the evaluation on a corpus all search with `Searcher.search`. Each
-step has a file of its name and keeps its own caches.
+`Corpus` searches with `Searcher.search`; other modules use its single steps. Each step has a file of its name
+and keeps its own caches.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ _MORE_OF_MODEL = 10
 class Searcher:
     """Answers queries on one store; changes nothing.
 
-    `encoders` and `broken` are those of `Understanding`. `calibration` holds the measurements of the streams;
-    without it moments are ordered but have no confidence.
+    For `encoders` and `broken` see `Understanding`. `calibration` holds the measurements of the streams;
+    without it moments are ordered but have no confidence. `probability`: the default is the general curves,
+    adjusted by the calibration.
     """
 
     def __init__(
@@ -88,11 +89,12 @@ class Searcher:
         like: Example | None = None,
         encoded: EncodedTexts = NOT_ENCODED,
     ) -> SearchResult:
-        """At most `k` moments for a sentence, an example or both, best first; found by `model` if given.
+        """At most `k` moments for a sentence, an example or both, best first.
 
-        `encoded` holds vectors of queries that were encoded in one batch; it need not contain this one.
-        With `like`, `model` and `encoded` are ignored. Raises UsageError for an empty query, an invalid `k`,
-        an unknown stream, and if no stream can search for the query.
+        With `model`, that trained system finds them, and `streams` and `encoded` are ignored; with `like`,
+        `model` and `encoded` are. `encoded` holds vectors of queries that were encoded in one batch; it need
+        not contain this one. Raises UsageError for an empty query, an invalid `k` or `min_confidence`, an
+        unknown stream, and if no stream can search for the query.
         """
         if like is not None:
             return self._search_like(text, like, k, filter, streams, min_confidence)
@@ -113,11 +115,7 @@ class Searcher:
             withheld = self.ranking.withheld(ranked)
             answer, doubt = judged(words, probable, answers, interval, withheld)
             notes += self.understanding.notes_on_languages(words, self.calibration)
-            if not streams:
-                notes += [
-                    f"stream {name} was not searched: {error}"
-                    for name, error in self.understanding.broken.items()
-                ]
+            notes += self._notes_on_broken(streams)
         kept = [scored for scored in ranked if (scored.confidence or 0.0) >= min_confidence][:k]
         kept = kept if model is not None else self.answering.with_snippets(words, kept, answers)
         if min_confidence and ranked and not kept and ranked[0].confidence is None:
@@ -137,7 +135,7 @@ class Searcher:
 
     def nothing(self, text: str, streams: Sequence[str] = ()) -> SearchResult:
         """The result if no video is allowed to answer."""
-        note = "no video of this corpus fits the question as understood"
+        note = "no video of this corpus matches the conditions read from the question"
         coverage = self.answering.coverage([], streams)
         return SearchResult(unambiguous(text), "no_match", (), notes=(note,), coverage=coverage)
 
@@ -149,7 +147,7 @@ class Searcher:
         encoded: EncodedTexts = NOT_ENCODED,
         count: int | None = None,
     ) -> tuple[list[StreamAnswer], ProbableMoments]:
-        """Each stream's answer, and the best `count` moments of all (None: all) with probabilities."""
+        """Each stream's answer, and the best `count` moments of all (None: every one) with probabilities."""
         answers = self.stream_answers(self.understanding.query_for(words, streams, encoded=encoded), allowed)
         return answers, self.ranking.with_probabilities(words, self.rank(words, answers), answers, count)
 
@@ -198,6 +196,7 @@ class Searcher:
                 for answer in answers
                 if not query.streams[answer.stream].is_alike
             ]
+        notes += self._notes_on_broken(streams)
         ranked = rank(answers, unmeasured)
         if not words:
             ranked = alike_probabilities(ranked, answers, self._curves_alike())
@@ -219,8 +218,12 @@ class Searcher:
             like=unambiguous(like.name),
         )
 
+    def _notes_on_broken(self, streams: Sequence[str]) -> list[str]:
+        broken = {} if streams else self.understanding.broken
+        return [f"stream {name} was not searched: {error}" for name, error in broken.items()]
+
     def _curves_alike(self) -> dict[str, Alike]:
-        """Stream -> learned curve from cosine to probability, for streams whose network has one."""
+        """Stream -> learned curve from cosine to probability, for streams whose encoder has one."""
         learned = curves_alike()
         encoders = {name: info.encoder for name, info in self.store.streams.items()}
         return {name: learned[encoder] for name, encoder in encoders.items() if encoder in learned}

@@ -1,7 +1,7 @@
-"""Decides which files may be served: those in folders that the server's owner chose.
+"""Decides which files may be served: those in the folders that were named, or else indexed.
 
-The ledger says where a video lies, but anyone who can write to a corpus can write any path there. So the file
-is opened, and its real path, with links resolved, decides.
+The ledger has the path of each video, but anyone who can write to the corpus can write any path there. So the
+file is opened first, and its real path, with links resolved, decides; for an object, its address.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ServedFolders:
     def of(
         cls, corpus: Corpus, named: Iterable[Path] = (), added: frozenset[str] = frozenset()
     ) -> ServedFolders:
-        """The named places; if none are named, those that were indexed into a corpus, and `added`.
+        """The named places. If none are named: the places that were indexed, and `added`.
 
         A corpus of an earlier version does not record what was indexed; then the folders of its files
         are used. Raises UsageError for a named place that does not exist.
@@ -54,12 +54,12 @@ class ServedFolders:
 
     @property
     def there(self) -> tuple[Path, ...]:
-        """The places that exist now; places on object stores are assumed to."""
+        """The places that exist now; places on object stores are assumed to exist."""
         places = map(source_path, sorted(self.places))
         return tuple(place for place in places if isinstance(place, ObjectPath) or place.exists())
 
     def hold(self, path: str) -> bool:
-        """Whether a path without links is one of the places or below one."""
+        """Whether a path, with links already resolved, is one of the places or below one."""
         above = source_path(path)
         return any(str(place) in self.places for place in (above, *above.parents))
 
@@ -96,8 +96,8 @@ class ServedFolders:
     def held(self, record: VideoRecord) -> Iterator[Path]:
         """The path of a video's file, for callers that must open it by name, after the checks of `open`.
 
-        Raises ServerError 409 at the end if another file has taken the path; discard what was made
-        from it.
+        At the end the file is checked again: raises ServerError as `open` does, and 409 if another file has
+        taken the path. Then discard what was made from it.
         """
         opened = self.open(record)
         try:
@@ -119,7 +119,7 @@ class ServedFolders:
                 403,
                 "not_served",
                 f"the file of {record.video_id} is outside the folders served here; "
-                "`whenabouts serve --files` names more",
+                "name every folder to serve with `whenabouts serve --files`",
             )
 
 
@@ -132,7 +132,7 @@ def _changed(record: VideoRecord) -> ServerError:
 
 
 def _linked_since(record: VideoRecord) -> bool:
-    """Whether the path is a link made after the video was indexed, in place of its file."""
+    """Whether the path is now a link made after the video was indexed, or has vanished."""
     try:
         status = Path(record.path).lstat()
     except OSError:

@@ -67,7 +67,10 @@ async def relocate(
         place = source_path(body.path)
         if not service.folders.hold(real_place(place)):
             problem = f"{body.path[:200]!r} is outside the folders served here; "
-            remedy = "`whenabouts serve --files` names more, and `whenabouts index` finds it anywhere"
+            remedy = (
+                "name every folder to serve with `whenabouts serve --files`; `whenabouts index` finds files "
+                "anywhere"
+            )
             raise ServerError(403, "not_served", problem + remedy, field="path")
         with corpus.store.holding(video_id).writing(wait=_WAIT_SECONDS):
             corpus.relocate(video_id, place)

@@ -1,6 +1,7 @@
 """The stream of visual similarity: one frame per clip, encoded by an ImageNet network without a download.
 
-A picture or a moment can search it, a sentence cannot. Loaded by name in `streams/__init__.py`.
+A picture or a moment can search it, a sentence cannot.
+`streams/__init__.py` imports every module of this folder and takes its `STREAM`.
 """
 
 from __future__ import annotations

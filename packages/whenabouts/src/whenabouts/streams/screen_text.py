@@ -1,6 +1,7 @@
-"""The stream of text on the screen: reads changed frames and joins lines to texts with time and place.
+"""The stream of text on the screen.
 
-Loaded by name in `streams/__init__.py`.
+Reads the frames whose picture changed, and joins their lines into texts, each with a time range and a box.
+`streams/__init__.py` imports every module of this folder and takes its `STREAM`.
 """
 
 from __future__ import annotations
@@ -31,21 +32,24 @@ from whenabouts.types import Evidence
 from whenabouts.video.text_reader import TextLine, TextReader, TextReaderUnavailableError
 
 DEFAULT_SECONDS = 2.0
-"""Seconds between frames. Captions are shown for two seconds or more, so hardly any is missed."""
+"""Seconds between frames. Most captions are shown for at least two seconds, so few are missed."""
 
 _FRAME_SIZE = 720
 # Measured on one core (benchmarks/screen_text.py): most films take 320 to 520 s an hour.
 _SECONDS_PER_FRAME = 0.25
 _BYTES_PER_HOUR = 2e6
-# Moments of a query, over all videos; non-maximum suppression at this overlap.
+# Most moments of a query, over all videos.
 _MOST_MOMENTS = 60
+# A text is suppressed if it overlaps a better one by more than this IoU.
 _SAME_TIME = 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Kept:
-    """The state after a batch: the frames `read` in it with their lines, the lines at its end, the number of
-    its last frame, and the cells' means at the last reading.
+    """The state after a batch.
+
+    `read`: the frames read in it, each with its picture's lines. `lines`: those at its end. `last`: the
+    number of its last frame. `cells`: the means of the picture's cells, for the next comparison.
     """
 
     read: tuple[tuple[int, tuple[TextLine, ...]], ...]
@@ -72,8 +76,8 @@ class ScreenTextStream(Stream):
         ),
     )
     remedy = "index with --screen-text"
-    absent = "no text is on the screen there, or none that could be read"
-    letters_only = "install a sentence encoder (see above) and index again"
+    absent = "no text was read on the screen there"
+    letters_only = "install a sentence encoder (`whenabouts doctor` lists them) and index again"
     evidence_label = "on the screen"
 
     def setup(self, setup: Setup) -> StreamRun | None:
@@ -83,7 +87,7 @@ class ScreenTextStream(Stream):
             setting="frame_seconds",
             default=DEFAULT_SECONDS,
             least=0.1,
-            done="text on the screen was looked for",
+            done="text on the screen is looked for",
             switch="--screen-text",
         )
         if setup.info is None and not setup.options.get("screen_text"):
@@ -109,7 +113,7 @@ class ScreenTextStream(Stream):
             raise EncoderUnavailable(str(error)) from error
 
     def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> _Kept:
-        """The lines of the changed frames; the last of `kept` has the lines and cells before them."""
+        """Read the frames that changed. The last of `kept` is the state before this batch."""
         assert isinstance(batch, FrameBatch)
         cells = kept[-1].cells if kept else None
         lines: tuple[TextLine, ...] = kept[-1].lines if kept else ()
@@ -128,7 +132,7 @@ class ScreenTextStream(Stream):
         return _Kept(tuple(frames), lines, batch.clips[-1], cells)
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
-        """A clip per text, from half a step before its first frame to half a step after its last."""
+        """A clip per text, from half of `frame_seconds` before its first frame to half after its last."""
         seconds = float(run.info.settings["frame_seconds"])
         read = [frame for batch in batches for frame in batch.read]
         if not read:
@@ -164,7 +168,7 @@ class ScreenTextStream(Stream):
 
 
 def _vectors(texts: Sequence[ScreenText], encoder: Any) -> NDArray[np.float32]:
-    """(N, D) unit vectors: the sum of the vectors of each text alone and with the texts around it."""
+    """(N, D): for each text, the normalised sum of the vectors of it alone and with the texts around it."""
     alone = encode_passages(encoder, [text.text for text in texts])
     summed = alone + encode_passages(encoder, [f"{text.text}\n{text.around}".strip() for text in texts])
     return unit_length(summed)

@@ -1,6 +1,6 @@
 """The stream of sounds: encodes each clip with the sound around it by a CLAP model; silence has no clips.
 
-Loaded by name in `streams/__init__.py`.
+`streams/__init__.py` imports every module of this folder and takes its `STREAM`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from whenabouts.types import UsageError
 
 DEFAULT_CLIP_SECONDS = 2.0
 # A clip is encoded with half its length on either side, so that a sound at a border is whole in one window.
-_WINDOWS_A_CLIP = 2.0
+_CLIPS_PER_WINDOW = 2.0
 # A clip that never rises above -60 dB of full scale is silent.
 _SILENT_PEAK = 1e-3
 # Longest gap between consecutive pieces of sound; a longer one is silence that was not stored.
@@ -91,7 +91,7 @@ class SoundStream(Stream):
             setting="clip_seconds",
             default=DEFAULT_CLIP_SECONDS,
             least=0.25,
-            done="sound was heard in clips",
+            done="clips of sound were made",
         )
         if (encoder := own_encoder(setup, "sound", open_sound_encoder)) is None:
             if setup.options.get("sound_seconds") is not None:
@@ -101,9 +101,10 @@ class SoundStream(Stream):
             return None
         if seconds > encoder.longest_seconds:
             raise UsageError(
-                f"--sound-seconds {seconds:g}: {encoder.name} hears {encoder.longest_seconds:g} s at most"
+                f"--sound-seconds {seconds:g}: {encoder.name} takes at most "
+                f"{encoder.longest_seconds:g} s of sound"
             )
-        window = min(_WINDOWS_A_CLIP * seconds, float(encoder.longest_seconds))
+        window = min(_CLIPS_PER_WINDOW * seconds, float(encoder.longest_seconds))
         settings = {"clip_seconds": seconds, "window_seconds": window}
         clips = 3600 / seconds
         return StreamRun(
@@ -122,12 +123,12 @@ class SoundStream(Stream):
         last: _SoundState | None = kept[-1] if kept else None
         if last is not None and abs(batch.start - last.end) <= _JOINT_SECONDS:
             samples = np.concatenate([last.samples, batch.samples])
-            return _advanced(replace(last, samples=samples, clips=()), run, is_whole=False)
-        before = _advanced(last, run, is_whole=True) if last is not None else None
+            return _advanced(replace(last, samples=samples, clips=()), run, is_last=False)
+        before = _advanced(last, run, is_last=True) if last is not None else None
         first = _SoundState(
             (), _no_vectors(run), batch.samples, batch.start, before.next if before else 0, rate
         )
-        now = _advanced(first, run, is_whole=False)
+        now = _advanced(first, run, is_last=False)
         if before is None:
             return now
         vectors = np.concatenate([before.vectors, now.vectors])
@@ -135,13 +136,14 @@ class SoundStream(Stream):
 
     def settled(self, kept: _SoundState) -> _SoundState:
         """The state without the samples, which the next batch has taken over."""
-        return replace(kept, samples=kept.samples[:0])
+        # A slice would keep the whole array alive.
+        return replace(kept, samples=np.zeros(0, np.float32))
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
         """One row per clip that is not silent."""
         if not batches:
             return ClipColumns(np.zeros(0), np.zeros(0), [], None)
-        states = [*batches, _advanced(batches[-1], run, is_whole=True)]
+        states = [*batches, _advanced(batches[-1], run, is_last=True)]
         clips = np.array([clip for each in states for clip in each.clips], np.float64)
         seconds = float(run.info.settings["clip_seconds"])
         start = clips * seconds
@@ -157,26 +159,28 @@ def _no_vectors(run: StreamRun) -> NDArray[np.float32]:
     return np.zeros((0, run.encoder.dimension), np.float32)
 
 
-def _advanced(now: _SoundState, run: StreamRun, *, is_whole: bool) -> _SoundState:
-    """Encode the complete clips of `now`; `is_whole`: no more samples follow, so all are complete."""
+def _advanced(state: _SoundState, run: StreamRun, *, is_last: bool) -> _SoundState:
+    """Encode the complete clips of `state`; `is_last`: no samples follow, so the rest is encoded too."""
     seconds = float(run.info.settings["clip_seconds"])
     beside = (float(run.info.settings["window_seconds"]) - seconds) / 2
-    grid = ClipGrid(seconds, max(now.end, seconds))
-    first = max(now.next, grid.index_at(now.start))
+    grid = ClipGrid(seconds, max(state.end, seconds))
+    first = max(state.next, grid.index_at(state.start))
     clips: list[int] = []
     windows: list[NDArray[np.float32]] = []
     clip = first
-    while clip < len(grid) and grid.bounds(clip)[0] < now.end:
+    while clip < len(grid) and grid.bounds(clip)[0] < state.end:
         start = grid.bounds(clip)[0]
-        if not is_whole and start + seconds + beside > now.end:
+        if not is_last and start + seconds + beside > state.end:
             break
-        if len(samples := _cut(now, start, start + seconds)) and np.abs(samples).max() > _SILENT_PEAK:
+        if len(samples := _cut(state, start, start + seconds)) and np.abs(samples).max() > _SILENT_PEAK:
             clips.append(clip)
-            windows.append(_cut(now, start - beside, start + seconds + beside))
+            windows.append(_cut(state, start - beside, start + seconds + beside))
         clip += 1
     vectors = run.encoder.encode_sounds(windows) if windows else _no_vectors(run)
-    kept = _cut(now, clip * seconds - beside, now.end)
-    return _SoundState(tuple(clips), vectors, kept.copy(), now.end - len(kept) / now.rate, clip, now.rate)
+    kept = _cut(state, clip * seconds - beside, state.end)
+    return _SoundState(
+        tuple(clips), vectors, kept.copy(), state.end - len(kept) / state.rate, clip, state.rate
+    )
 
 
 def _cut(state: _SoundState, start: float, end: float) -> NDArray[np.float32]:

@@ -1,6 +1,7 @@
 """The stream of speakers: turns named in subtitles, or voices that a model distinguishes.
 
-A clip's text is the speaker's label. Loaded by name in `streams/__init__.py`.
+A clip's text is the speaker's label.
+`streams/__init__.py` imports every module of this folder and takes its `STREAM`.
 """
 
 from __future__ import annotations

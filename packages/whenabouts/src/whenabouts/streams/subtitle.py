@@ -1,6 +1,6 @@
 """The stream of words: subtitles, or else recognised speech, as passages with the minute around them.
 
-Loaded by name in `streams/__init__.py`.
+`streams/__init__.py` imports every module of this folder and takes its `STREAM`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Subtitle(Stream):
     )
     remedy = "index files that have subtitles, or with --transcribe for speech"
     absent = "no words are said there"
-    letters_only = "install a sentence encoder (see above) and index again"
+    letters_only = "install a sentence encoder (`whenabouts doctor` lists them) and index again"
 
     def setup(self, setup: Setup) -> StreamRun:
         """Every corpus has this stream; without a sentence encoder it is searched by letter only."""

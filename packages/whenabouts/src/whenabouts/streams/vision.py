@@ -1,6 +1,6 @@
 """The stream of pictures: encodes the middle frame of each clip (CLIP, SigLIP), or each clip as video.
 
-Loaded by name in `streams/__init__.py`.
+`streams/__init__.py` imports every module of this folder and takes its `STREAM`.
 """
 
 from __future__ import annotations

@@ -19,8 +19,9 @@ from whenabouts.types import UsageError
 FILE = "workplace.sqlite"
 # How long to wait for another writer; a change takes milliseconds.
 _WAIT_SECONDS = 10.0
-# Most bytes of a stored text.
+# Most bytes of a text or a row.
 _LONGEST = 1 << 20
+# `_version` compares these statements with the file's letter by letter: never edit one, add a version.
 _COLLECTIONS = (
     "CREATE TABLE collections (id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, note TEXT NOT NULL, "
     "changed REAL NOT NULL) STRICT",
@@ -43,7 +44,10 @@ JOBS_VERSION = 2
 
 
 class Database:
-    """The workplace file of the corpus in a folder. The first change creates it. Raises UsageError."""
+    """The workplace file of the corpus in a folder. The first change creates it.
+
+    Raises UsageError if the corpus is not one local folder.
+    """
 
     def __init__(self, place: str) -> None:
         if is_remote(place):
@@ -61,7 +65,7 @@ class Database:
     def reading(self, version: int = 1) -> Iterator[sqlite3.Connection | None]:
         """A connection that sees one state. Raises StoreError.
 
-        None if nothing is stored yet, or the file's version lacks the tables of `version`.
+        None if nothing is stored yet, or the file is older than `version`.
         """
         if not self.path.exists():
             yield None
@@ -116,7 +120,7 @@ class Database:
         present = {row["sql"] for row in rows}
         if present != {statement for tables in _SCHEMAS[: max(version, 0)] for statement in tables}:
             raise StoreError(
-                f"{self.path} is not a file of collections; move it away, and a new one is created"
+                f"{self.path} is not a file of collections and jobs; move it away, and a new one is created"
             )
         return max(version, 0)
 
@@ -134,6 +138,8 @@ class Database:
                 "another process is changing it; try again" if busy else "check the disk and its permissions"
             )
             raise StoreError(f"{self.path} cannot be used ({error}); {hint}") from error
+        except sqlite3.DataError as error:
+            raise StoreError(f"{self.path}: {error}: over {_LONGEST:,} bytes; store less at once") from error
         except sqlite3.DatabaseError as error:
             raise StoreError(
                 f"{self.path} is damaged ({error}); restore it from a copy, or remove it"

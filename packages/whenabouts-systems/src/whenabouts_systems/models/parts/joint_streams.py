@@ -1,6 +1,6 @@
-"""Encode the clips of all streams of a video together: each attends to the others, of either stream.
+"""Encode the clips of a video's streams in one transformer: every clip attends to the clips of every stream.
 
-The "multi-modal transformer" of CONQUER and of PREM. Shapes: V videos, T clips, S streams, D width.
+The "multi-modal transformer" of CONQUER, SQuiDNet and PREM. Shapes: V videos, T clips, S streams, D width.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from whenabouts_systems.models.protocol import ClipBatch
 
 
 class JointStreams(nn.Module):
-    """Projects each stream to D, adds learned vectors for place and kind of stream, and runs `encoder`.
+    """Projects each stream to D, adds learned embeddings of position and stream, and runs `encoder`.
 
-    `encoder` takes padded rows (V, T * S, D) with their mask. There are one or two streams.
+    `encoder` takes padded rows (V, T * S, D) with their mask. There are at most two
+    streams, because `TypedPositions` has two types.
     """
 
     def __init__(
@@ -32,16 +33,16 @@ class JointStreams(nn.Module):
         self.encoder = encoder
 
     def forward(self, videos: ClipBatch) -> dict[str, Tensor]:
-        """The encoded clips of each stream, (V, T, D), by the stream's name; zeros after a video's end.
+        """The encoded clips of each stream, (V, T, D), by name; zero in the padding unless it is computed.
 
-        Raises UsageError for videos of more clips than there are places.
+        Raises UsageError if the batch's padded length exceeds `places`.
         """
         projected = [
             projection(videos.streams[name], videos.mask) for name, projection in self.projections.items()
         ]
         together = torch.stack(projected, dim=2)
         count = len(projected)
-        # A clip's streams stand next to each other: what is real then comes before what is not.
+        # Interleaved clip by clip, so that all real rows come before the padding.
         mask = videos.mask.repeat_interleave(count, dim=1)
         placed = self.positions(together.flatten(1, 2), mask, each=count)
         encoded = self.encoder(placed, mask).view(together.shape)

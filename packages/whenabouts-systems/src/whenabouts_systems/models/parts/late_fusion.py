@@ -1,6 +1,6 @@
 """Base class of XML and ReLoCLNet: each query has a vector for each stream ("late fusion").
 
-Only dot products compare queries and videos. Shapes as in `protocol`; S streams.
+A video's score uses only dot products of query and clips. Shapes as in `protocol`; S streams.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from whenabouts_systems.models.settings import (
 
 @dataclass(frozen=True)
 class FusionSettings(ProgramSetting):
-    """Settings that both systems have; the defaults are the released ones of XML, except `span_start`."""
+    """Settings of both systems; defaults are XML's released ones, but for `span_start` and PREM's loss."""
 
     streams: UpToTwoStreams = field(default_factory=lambda: {"video": 3072, "sub": 768})
     """Name and width of one or two streams, temporal endpoint features included: pictures, then subtitles."""
@@ -57,9 +57,12 @@ class FusionSettings(ProgramSetting):
     ranking: Kind = "hinge"
     margin: float = 0.1
     first_pool: Size | None = None
-    """The number of highest-scored negatives to draw from at first (None: all). Maeoki et al. take 1."""
+    """Before epoch `pool_from_epoch`, a negative is one of this many with the highest scores (None: of all).
+
+    Maeoki et al. take 1.
+    """
     pool: Size | None = 20
-    """The same from epoch `pool_from_epoch` (counted from 0) on, for "hard negatives"."""
+    """The same from epoch `pool_from_epoch` on, counted from 0 ("hard negatives")."""
     pool_from_epoch: int = 20
     weight_negative_videos: float = 1.0
     weight_negative_queries: float = 1.0
@@ -71,11 +74,11 @@ class FusionModel(PaperModel):
     """A retriever and localizer (see `protocol`) whose queries have a vector for each stream."""
 
     counts_padding = False
-    """Whether padding affects real clips and borders start random, as in the released programs."""
+    """True in subclasses that follow the released programs: padding counts, and borders start random."""
 
     config: Any
     streams: Any
-    """A module whose children have, for each stream in order, the linear map `query` for the borders."""
+    """One child module per stream, in order; its linear map `query` makes the vector for the borders."""
 
     @property
     def video_weight(self) -> float:
@@ -83,9 +86,10 @@ class FusionModel(PaperModel):
         return float(self.config.alpha)
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
-        """Unit vectors by stream to search with; parts `span/<stream>` (Q, D), `words/<stream>` (Q, L).
+        """`search` has a unit vector for each stream.
 
-        `words` are the weights of the words in the stream's vector.
+        `parts` has `span/<stream>` (Q, D), the vector for borders, and `words/<stream>` (Q, L), the weight of
+        each word in the stream's vector.
         """
         pooled = self._pooled(queries)
         spans, search, parts = self._for_spans(pooled), {}, {}
@@ -113,11 +117,12 @@ class FusionModel(PaperModel):
         return [stream.query(vector) for stream, vector in zip(self.streams.children(), vectors, strict=True)]
 
     def _begin(self) -> None:
-        """After fresh weights are drawn: compute padding, or set the borders' convolutions to edges."""
+        """Call after the weights are drawn: computes padding, or sets the borders' convolutions to edges."""
         if self.counts_padding:
             compute_padding(self)
         elif self.config.span_start == "edges":
             begin_at_edges(self)
 
     def _ranking_weight(self, batch: Batch) -> Tensor | None:
+        """The weight of each query in the ranking loss; the released programs ignore it."""
         return batch.weight

@@ -3,7 +3,8 @@
 Sources: Wang et al., "Negative Sample Matters" (MMN), equations 3 to 6; paper 001 (CroCs), equations 4 to 6;
 Li et al., "G2L" (ICCV 2023) for weights of negatives.
 
-- `Keep` restricts the negatives: CroCs' first stage excludes similar pairs, its second keeps chosen pairs.
+- `Keep` restricts the negatives: MMN and CroCs' first stage exclude videos that may answer the sentence,
+  CroCs' second stage keeps only the drawn hard negatives.
 - `Positives.share` weights the negatives in a sentence's own video (G2L).
 
 Shapes: S sentences with a true moment, A >= S sentences in all (those after the first S are negatives only),
@@ -46,8 +47,8 @@ class Rule:
     - `positives` is K: the K cells of the highest IoU are a sentence's positives.
     - `margin` is subtracted from the cosine of a positive pair. Cosines are divided by `moment_temperature`
       where moments look for their sentence, by `sentence_temperature` the other way round.
-    - A cell of the same video is a negative if its IoU is below `negative_iou` and it is not positive. (For a
-      short moment even the best cell may have a lower IoU.)
+    - A cell of the same video is a negative if its IoU is below `negative_iou`. Positive cells are never
+      negatives, even with a lower IoU, as happens for short moments.
     - A sentence of the same video is a negative if the IoU of the two moments is below `same_iou`.
     """
 
@@ -59,7 +60,10 @@ class Rule:
     same_iou: float = 0.5
 
     def logits_inside(self, logits: Tensor, truth: Truth, positives: Positives) -> Tensor:
-        """(S, 1 or K, P): logits (S, P) of the own video's cells, `ABSENT` where they are not negatives."""
+        """(S, 1 or K, P): logits (S, P) of the cells of each sentence's video, with the logarithm of `share`.
+
+        `ABSENT` for cells that are not negatives.
+        """
         weighed = logits[:, None]
         if positives.share is not None:
             weighed = weighed + _log_share(positives.share)
@@ -68,7 +72,7 @@ class Rule:
     def log_of_negatives(self, inside: Tensor, outside: Tensor) -> Tensor:
         """(S, 1 or K): logsumexp of the logits of all negatives.
 
-        `inside` (S, 1 or K, P): logits of the own video; `outside` (S, 1): logsumexp over other videos.
+        `inside` (S, 1 or K, P): as from `logits_inside`; `outside` (S, 1): logsumexp over other videos.
         """
         return torch.logaddexp(inside.logsumexp(2), outside)
 
@@ -77,8 +81,8 @@ class Rule:
 class Keep:
     """The pairs that may be negatives; None: all. A sentence is always compared with its own moment.
 
-    `sentences` (S, A) bool: the sentences that moments of sentence s are compared with. `cells` (S, V)
-    bool: the videos whose cells sentence s is compared with.
+    `sentences` (S, A) bool: the sentences that moments of sentence s are compared with. `cells` (S, V) bool:
+    the other videos whose cells are negatives of sentence s; for its own video `Rule` decides.
     """
 
     sentences: Tensor | None = None
@@ -86,7 +90,7 @@ class Keep:
 
     @classmethod
     def of_pairs(cls, pairs: Tensor, video_of: Tensor) -> Keep:
-        """From `pairs` (A, V) bool of a sentence and a video; a sentence always keeps its own video.
+        """From `pairs` (A, V) bool: whether a sentence and a video may be a negative pair.
 
         Moments of sentence s are compared with sentence t if the pair (t, video of s) is true, and sentence s
         with the cells of video v if (s, v) is true.
@@ -175,7 +179,7 @@ def allowed_sentences(truth: Truth, rule: Rule, keep: Keep, count: int) -> Tenso
 
 
 def own_sentence(matched: Tensor) -> Tensor:
-    """(S, K) from (S, K, A): the cosine of each moment with its own sentence."""
+    """(S, K) from (S, K, A): the entry of each moment for its own sentence."""
     at = torch.arange(len(matched), device=matched.device)
     return matched[at, :, at]
 
