@@ -405,3 +405,16 @@ def _free_port() -> int:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         return int(listening.getsockname()[1])
+
+
+def test_replicas_get_absolute_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "runs" / "xml").mkdir(parents=True)
+    given = ["--corpus", "~/my.corpus", "--files", "Videos", "--files", "s3://films/a"]
+    models = ["--model", "runs/xml", "--model", "owner/name"]
+    assert main(["deploy", "ray", *given, *models, "--write", "serve.yaml"]) == 0
+    [served] = yaml.safe_load((tmp_path / "serve.yaml").read_text(encoding="utf-8"))["applications"]
+    assert served["args"]["corpus"] == str(tmp_path / "my.corpus")
+    assert served["args"]["files"] == [str(tmp_path / "Videos"), "s3://films/a"]
+    assert served["args"]["models"] == [str(tmp_path / "runs/xml"), "owner/name"]

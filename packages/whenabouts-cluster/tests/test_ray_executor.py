@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import psutil
 import pytest
@@ -28,7 +28,8 @@ from whenabouts.index.reading import ReadTask
 from whenabouts.index.workers import Failed
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.speech_models import PACKAGED, why_unavailable
-from whenabouts_cluster.ray_executor import ClusterError, RayExecutor, _Job, _Worker, check_address
+from whenabouts_cluster import ray_executor
+from whenabouts_cluster.ray_executor import ClusterError, RayExecutor, _Job, _Worker, check_address, connected
 from whenabouts_cluster.ray_workers import ReadingWorker, ShippedRun
 
 NAMES = ("flower.webm", "frog.webm", "nasa_13013.mp4", "friday.mp4")
@@ -55,6 +56,18 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ClusterError, match=r"pip install 'whenabouts\[cluster\]'"):
         check_address("local")
+
+
+def test_a_cluster_that_this_machine_is_not_part_of_is_named_in_the_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def init(**options: Any) -> NoReturn:
+        raise ConnectionError("no running instance")
+
+    ray = SimpleNamespace(is_initialized=lambda: False, init=init)
+    monkeypatch.setattr(ray_executor, "_ray", lambda: ray)
+    with pytest.raises(ClusterError, match="`ray start --address=HOST:PORT` here"), connected("auto"):
+        pass
 
 
 @pytest.mark.parametrize("is_reader", [False, True])

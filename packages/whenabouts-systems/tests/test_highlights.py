@@ -175,6 +175,7 @@ def test_a_curve_ends_with_the_time_that_it_may_take(place: Path) -> None:
         (("--within", "friday.mp4"), "give --within VIDEO --model RUN"),
         (("--model", "m"), "give --within VIDEO --model RUN"),
         (("--model", "m", "--within", "a", "--all", "--where", "b=c"), "take no --all, --where"),
+        (("--model", "m", "--within", "a", "--literal", "--rerank", "r"), "take no --literal, --rerank"),
         (("--model", "m", "--within", "a", "--out", "curve.json"), "curve.json: the curve is written as CSV"),
     ],
 )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import av
 import numpy as np
 import pytest
 
-from whenabouts import Corpus
+from whenabouts import Corpus, choices
 from whenabouts.choices import choices_of
 from whenabouts.indexing import plan_index
 from whenabouts.types import UsageError
@@ -150,7 +152,7 @@ def test_a_file_that_is_gone_is_said_before_and_after_the_next_run(folder: Path,
     assert any("gone" in line for line in corpus.show("film").lines())
     assert any("missing files" in note for note in corpus.search("bottle").notes)
     assert corpus.add(folder, processes=1).gone == [folder / "film.mp4"]
-    assert any("1 files are gone" in line for line in corpus.stats().lines())
+    assert any("1 file is gone" in line for line in corpus.stats().lines())
 
 
 @pytest.mark.skipif(why_unavailable(PACKAGED) is not None, reason="the speech model is not installed")
@@ -168,3 +170,10 @@ def test_videos_are_named_in_any_unicode_form_and_letter_case(tmp_path: Path) ->
     corpus.add(tmp_path / "U\u0308ber.srt", processes=1)
     for name in ("\u00dcber", "\u00fcber.SRT", "u\u0308ber"):
         assert corpus.search("about this", within=[name]).moments
+
+
+@pytest.mark.parametrize("given", ["de", 7, None])
+def test_metadata_of_the_user_in_place_of_the_sound_track_do_no_harm(given: object) -> None:
+    metadata = {"sound_tracks": ["en", "de"], "sound_track": given}
+    film: Any = SimpleNamespace(metadata=metadata, file_name="film.mkv")
+    assert "en heard, de not heard (such as film.mkv: number 1)" in choices._sound([film])

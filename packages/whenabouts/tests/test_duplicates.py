@@ -27,7 +27,8 @@ def corpus(
     folder = tmp_path_factory.mktemp("copies")
     recompressed(samples / "frog.webm", folder / "toad.avi", start=2.0)
     corpus = Corpus(shutil.copytree(likeness_corpus, folder / "a.corpus"))
-    corpus.add(folder / "toad.avi", likeness=True, processes=1)
+    (folder / "notes.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:04.000\nA frog by the pond.\n")
+    corpus.add(folder / "toad.avi", folder / "notes.vtt", likeness=True, processes=1)
     return corpus
 
 
@@ -41,12 +42,16 @@ def test_a_copy_is_found_with_its_place_in_the_original(corpus: Corpus) -> None:
     one = duplicates(corpus, ["toad.avi"])
     assert {(repeat.moment.video_id, repeat.again.video_id) for repeat in one} == {(toad, frog)}
     assert duplicates(corpus, ["friday.mp4"]) == []
+    with pytest.raises(UsageError, match=r"notes-\w+ has no frames in the stream likeness"):
+        duplicates(corpus, ["friday.mp4", "notes.vtt"])
 
 
 def test_the_command_prints_the_repeats(corpus: Corpus, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["duplicates", "toad.avi", "--corpus", corpus.location, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed == {"repeats": [repeat.to_json() for repeat in duplicates(corpus, ["toad.avi"])]}
+    assert main(["duplicates", "toad.avi", "--corpus", corpus.location, "--table"]) == 0
+    assert f"  is seen in  {corpus.resolve('frog.webm').video_id}@" in capsys.readouterr().out
     assert main(["duplicates", "friday.mp4", "--corpus", corpus.location, "--table"]) == 1
     assert "nothing is seen again" in capsys.readouterr().out
     assert main(["duplicates", "toad.avi", "--corpus", corpus.location, "--least", "1", "--json"]) == 1

@@ -123,7 +123,7 @@ def test_time_and_faults_leave_the_other_moments_where_they_are(
     assert any("scripted read 4 of 12 moments within 1e-09 s" in note for note in result.notes)
     result = corpus.search(QUERY, k=40, rerank=Scripted(lambda words: -len(words), fails_after=4))
     assert [s.moment for s in result[4:]] == plain[4:]
-    assert "moments from rank 5 on keep it: scripted cannot score" in result.notes
+    assert "moments from rank 5 on keep their order: scripted cannot score" in result.notes
     result = corpus.search(QUERY, k=40, rerank=Scripted(len, fails_after=0))
     assert [s.moment for s in result] == plain and result.rerank is not None
     assert "the moments keep their order: scripted cannot score" in result.notes

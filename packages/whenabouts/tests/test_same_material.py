@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import av
 import numpy as np
@@ -189,3 +191,16 @@ def test_a_film_without_words_that_is_compressed_anew_is_told_by_its_pictures(
     object.__setattr__(record, "duration", frog.duration)
     corpus.store.put_records([record])
     assert told(corpus) == [("toad.avi", "shows", "frog.webm")]
+
+
+def test_the_videos_with_words_are_not_all_read_for_each_pair() -> None:
+    class Looked(dict[str, Any]):
+        def __iter__(self) -> NoReturn:
+            raise AssertionError("all videos were read")
+
+    films: list[Any] = [
+        SimpleNamespace(video_id=name, duration=9.0, kind="media", has_picture=True, indexed_at=float(at))
+        for at, name in enumerate("abc")
+    ]
+    pairs = same_material._as_long(films, Looked(a={}, b={}))
+    assert [(first.video_id, second.video_id) for first, second in pairs] == [("a", "c"), ("b", "c")]

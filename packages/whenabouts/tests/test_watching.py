@@ -18,7 +18,6 @@ import pytest
 
 pytest.importorskip("watchfiles", reason="the extra watch is not installed")
 
-from whenabouts import watching
 from whenabouts.corpus import Corpus
 from whenabouts.types import UsageError
 from whenabouts.watching import watch
@@ -141,7 +140,7 @@ def test_a_folder_that_may_not_be_read_for_a_moment_or_is_away_loses_nothing(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus, real = Corpus(tmp_path / "c.corpus", create=True), os.scandir
-    assert watching._indexed(corpus, [folder], {"processes": 1}).added == 1
+    assert corpus.add(folder, prune=True, processes=1).added == 1
 
     def refused(path: Any = ".") -> Any:
         if Path(path) == folder:
@@ -150,9 +149,9 @@ def test_a_folder_that_may_not_be_read_for_a_moment_or_is_away_loses_nothing(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "scandir", refused)
-        assert watching._indexed(corpus, [folder], {"processes": 1}).pruned == []
+        assert corpus.add(folder, prune=True, processes=1).pruned == []
     folder.rename(tmp_path / "away")
-    assert watching._indexed(corpus, [folder], {"processes": 1}).pruned == []
+    assert corpus.add(folder, prune=True, processes=1).pruned == []
     assert len(corpus.videos()) == 1
 
 
@@ -188,3 +187,20 @@ def test_the_verb_says_what_came_and_ends_with_ctrl_c(
             assert ran.wait(30) == 0
         finally:
             ran.kill()
+
+
+@pytest.mark.slow
+def test_a_corpus_inside_its_folder_does_not_start_the_next_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, stop, add = list[Any](), threading.Event(), Corpus.add
+
+    def counted(corpus: Corpus, *paths: Path, **options: Any) -> Any:
+        runs.append(add(corpus, *paths, **options))
+        threading.Timer(2.0, stop.set).start()
+        return runs[-1]
+
+    monkeypatch.setattr(Corpus, "add", counted)
+    corpus = Corpus(folder / "c.corpus", create=True)
+    assert [summary.added for summary in watch(corpus, [folder], stop=stop, settled=0.2, processes=1)] == [1]
+    assert len(runs) == 1

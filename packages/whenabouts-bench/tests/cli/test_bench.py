@@ -118,6 +118,11 @@ def test_an_outside_system_of_fifty_lines_runs_on_two_tasks(elsewhere: Path) -> 
     assert untruth.metrics["SVMR R@1,IoU=0.5"].mean == 0.0
 
 
+def test_the_form_may_be_chosen_before_the_inner_verb(elsewhere: Path, bare: Whenabouts) -> None:
+    chosen, default = (bare("bench", *words) for words in (("--table", "list"), ("list",)))
+    assert chosen.out.startswith("tasks\n") and default.out.startswith("{")
+
+
 def test_results_of_several_systems_become_a_leaderboard(elsewhere: Path, bare: Whenabouts) -> None:
     run = ("bench", "run", "--task", "charades-sta", "--data", "data/charades")
     for system in ("windows.py:make", "bm25"):

@@ -197,6 +197,15 @@ def test_what_cannot_be_built_is_refused_before_anything_is_written(
     assert not (tmp_path / "x.json").exists()
 
 
+def test_recordings_that_are_not_there_are_told_before_anything_is_written(
+    folder: Path, tmp_path: Path
+) -> None:
+    command = (*source(folder), "--no-visual", "--out", tmp_path / "p.json", "--report", tmp_path / "r")
+    with pytest.raises(UsageError, match="nowhere: is not a folder"):
+        run(*command, "--videos", tmp_path / "nowhere")
+    assert not (tmp_path / "p.json").exists()
+
+
 def test_a_target_that_no_query_has_is_refused(folder: Path, tmp_path: Path) -> None:
     command = (*source(folder), "--no-visual", "--out", tmp_path / "p.json", "--report", tmp_path / "r")
     with pytest.raises(UsageError, match="--target 'fly'"):
@@ -313,6 +322,8 @@ def test_tasks_and_their_interface_have_two_names(folder: Path, tmp_path: Path) 
     assert run(*source(folder), "--no-visual", "--out", out, "--json") == 0
     with pytest.raises(UsageError, match=r"ends in \.json"):
         run("tasks", "--pools", out, "--out", tmp_path / "tasks.xml")
+    with pytest.raises(FormatError, match=r"\.: is not a regular file"):
+        run("tasks", "--pools", out, "--out", ".")
     assert not (tmp_path / "tasks.xml").exists()
 
 

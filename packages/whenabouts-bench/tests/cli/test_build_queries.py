@@ -11,6 +11,7 @@ import pytest
 from tests.chat_server import Reply, chat_server, says
 from tests.cli.test_build import run
 
+from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError
 from whenabouts_bench.formats import read_annotations
 from whenabouts_bench.relevance.imprecise.protocol import RewriterUnavailable
@@ -109,6 +110,11 @@ def test_a_chat_model_rewrites_and_what_it_refuses_goes_to_a_person_and_comes_ba
         lines[0]["caption"] = "A woman reads a letter."
         (tmp_path / "mine.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         assert run(*arguments, "--reviewed", tmp_path / "mine.jsonl") == 0
+        filled = (tmp_path / "mine.jsonl").rename(out / "review.jsonl")
+        before = filled.read_bytes()
+        with pytest.raises(FormatError, match="would be overwritten"):
+            run(*arguments, "--reviewed", filled)
+        assert filled.read_bytes() == before
         assert len(server.requests) == asked
     report = told(capsys)
     assert (report["rewritten by a person"], report["for a person"]) == (1, 1)
@@ -124,6 +130,16 @@ def test_a_server_that_is_gone_is_told_and_leaves_no_sets(releases: list[Path], 
     with chat_server(Reply(b'{"error": "no"}', status=401)) as server, pytest.raises(RewriterUnavailable):
         run("queries", *sources(releases), "--rewriter", server.address, "--out", tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} <= {"journal.jsonl", "writer.lock"}
+
+
+def test_files_of_one_name_keep_their_queries_apart(releases: list[Path], tmp_path: Path) -> None:
+    files = [tmp_path / part / "release.jsonl" for part in "ab"]
+    for file in files:
+        file.parent.mkdir()
+        file.write_bytes(releases[0].read_bytes())
+    assert run("queries", *sources([*files, files[0]]), "--out", tmp_path / "out", "--json") == 0
+    queries = read_annotations(tmp_path / "out" / "all").queries
+    assert [query.id for query in queries] == [f"{file}/{n}" for file in files for n in range(len(SAID))]
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,23 @@ def test_a_query_without_words_is_named_with_its_file(kind: str, judgements: Pat
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("option", ["--leave-out", "--asked-in"])
+def test_queries_to_leave_out_need_words_too(option: str, judgements: Path, tmp_path: Path) -> None:
+    test = tmp_path / "test.jsonl"
+    test.write_text('{"query_id": "5", "video_id": "v5", "start": 1, "end": 2}\n')
+    with pytest.raises(FormatError, match=r"test\.jsonl: query '5' has no words; accepted: a file with"):
+        run("ranked", "--queries", judgements, option, test, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", ["pairs", "ranked"])
+def test_judgements_without_queries_are_refused(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "none.json").write_text('{"v": {"duration": 9.0, "timestamps": [], "sentences": []}}')
+    with pytest.raises(FormatError, match=r"none\.json: has no queries; accepted: at least one"):
+        run(kind, "--queries", tmp_path / "none.json", "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_judgements_are_not_overwritten(judgements: Path) -> None:
     before = judgements.read_bytes()
     for kind in ("pairs", "ranked"):

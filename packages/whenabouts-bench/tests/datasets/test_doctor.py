@@ -250,4 +250,8 @@ def test_side_files_are_missing_or_optional(release: Release, tmp_path: Path) ->
     assert found.state == "ok"
     (tmp_path / "tvr" / "data" / "tvr_video2dur_idx.json").unlink()
     [found] = of_kind(examine(tmp_path), "beside")
-    assert (found.state, found.path) == ("missing", "tvr_video2dur_idx.json")
+    assert (found.state, found.path, found.message) == ("missing", "tvr_video2dur_idx.json", "")
+    (tmp_path / "tvr_video2dur_idx.json").write_text("{}")
+    [found] = of_kind(examine(tmp_path), "beside")
+    assert found.state == "missing"
+    assert found.message.endswith("tvr_video2dur_idx.json is not read: it must lie beside the annotations")

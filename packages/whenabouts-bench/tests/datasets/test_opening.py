@@ -142,7 +142,9 @@ def test_a_folder_that_may_not_be_read_is_passed_over(release: Release, tmp_path
     assert open_dataset("didemo", tmp_path).splits == ("val",)
 
 
-def test_hero_s_queries_stand_in_for_didemo_s_files_by_their_folder(tmp_path: Path) -> None:
+def test_hero_s_queries_stand_in_for_didemo_s_files_by_their_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     line = {
         "vid_name": "7@N00_1.mov",
         "desc_id": 3,
@@ -157,3 +159,13 @@ def test_hero_s_queries_stand_in_for_didemo_s_files_by_their_folder(tmp_path: Pa
     assert dataset.splits == ("train",)
     train = dataset.annotations("train")
     assert (train.start.tolist(), train.end.tolist()) == ([5.0], [10.0])
+    monkeypatch.chdir(tmp_path / "txt_db" / "didemo_train.db")
+    assert open_dataset("didemo", ".").splits == ("train",)
+
+
+def test_a_folder_below_the_home_folder_is_searched(
+    release: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(release("tvr"), tmp_path / "tvr")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert "tvr_val_release.jsonl" in DatasetFolder(Path("~/tvr")).by_name

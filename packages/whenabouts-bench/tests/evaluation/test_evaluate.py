@@ -286,8 +286,16 @@ def test_videos_that_the_truth_does_not_name_are_counted_and_refused_when_strict
 
 def test_a_run_of_another_data_set_is_refused_with_both_kinds_of_ids() -> None:
     run = {f"x{n}": [ScoredMoment(Moment("v", 0.0, 1.0), 1.0)] for n in range(200)}
+    truth = {**ONE, **{f"q{n}": ONE["q"] for n in range(200)}}
     with pytest.raises(UsageError, match=r"another data set .*'x0'.*'q'"):
-        evaluate(ONE, {**run, **ANSWER}, ["R@1,IoU=0.5"])
+        evaluate(truth, {**run, **ANSWER}, ["R@1,IoU=0.5"])
+
+
+def test_a_small_part_of_a_runs_queries_may_be_judged() -> None:
+    run = {f"x{n}": [ScoredMoment(Moment("v", 0.0, 1.0), 1.0)] for n in range(200)}
+    result = evaluate(ONE, {**run, **ANSWER}, ["R@1,IoU=0.5"])
+    assert result.means() == evaluate(ONE, ANSWER, ["R@1,IoU=0.5"]).means()
+    assert result.unknown_queries == 200
 
 
 def test_a_run_without_answers_is_refused() -> None:

@@ -41,6 +41,7 @@ def test_a_name_that_is_parsed_is_written_the_same(name: str) -> None:
         ("Recall@10,IoU=.5", "R@10,IoU=0.5"),
         ("VMR R@5,IoU=0.7", "SVMR R@5,IoU=0.7"),
         ("vcmr NDCG@10 , IoU = 1", "nDCG@10,IoU=1.0"),
+        ("map, LENGTH=Short", "mAP,length=short"),
     ],
 )
 def test_case_blanks_and_other_names_of_the_same_thing_do_not_matter(written: str, meant: str) -> None:
@@ -66,6 +67,7 @@ def test_case_blanks_and_other_names_of_the_same_thing_do_not_matter(written: st
         ("mAP,length=huge", "one of short, middle, long"),
         ("nDCG@5,IoU=0.5,length=short", "nDCG of VCMR takes no length"),
         ("HL mAP", "saliency"),
+        ("HL mAP,saliency=2.7", "'2.7' must be a whole number above 0, at most 4"),
         ("mAP,saliency=3", "saliency"),
         ("HL R@1,IoU=0.5,saliency=3", "HL has HL mAP,saliency=4, HL Hit@1"),
         ("Hit@1", "Hit is a metric of HL"),

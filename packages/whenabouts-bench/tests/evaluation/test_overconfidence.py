@@ -100,6 +100,15 @@ def test_a_run_that_answers_only_queries_without_a_full_pool_is_refused() -> Non
     other = given({"d": [("d1", RIGHT)]}, "other.jsonl")
     with pytest.raises(UsageError, match=r"other\.jsonl: answers none of the 3 judged queries.*--task svmr"):
         drop_of(truth(), POOL, other)
+    with pytest.raises(UsageError, match="answers none of the 3 judged queries"):
+        drop_of(truth(), POOL, other, protocol="mvmr-as-released")
+
+
+def test_runs_of_different_queries_have_no_drop_where_unanswered_ones_are_left_out() -> None:
+    some = given({"a": [("a1", RIGHT)]}, "some.jsonl")
+    with pytest.raises(UsageError, match=r"some\.jsonl and runs/pool\.jsonl answer different queries"):
+        drop_of(truth(), POOL, some, protocol="mvmr-as-released")
+    assert drop_of(truth(), POOL, GIVEN, protocol="mvmr@1") == drop_of(truth(), POOL, GIVEN)
 
 
 def test_a_protocol_or_judgements_without_pools_are_refused() -> None:

@@ -62,7 +62,8 @@ def test_answers_stand_beside_the_truth_with_the_grade_that_each_takes() -> None
 
 def test_the_values_are_those_that_evaluate_says() -> None:
     metric = "nDCG@3,IoU=0.3"
-    shown = {case.query: case.value for case in cases_of(graded(), answers(), metric=metric, count=5)}
+    cases = cases_of(graded(), answers(), metric="ndcg@3, iou=.3", count=5)
+    shown = {case.query: case.value for case in cases}
     told = evaluate(graded(), answers(), [metric], protocol="rvmr")
     for name, value in zip(told.query_ids, told.column(metric), strict=True):
         assert shown[f"somebody and {name}"] == pytest.approx(value)

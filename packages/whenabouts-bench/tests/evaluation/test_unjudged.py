@@ -35,6 +35,7 @@ METRICS = [
     "R@2,IoU=0.5,length=short",
     "SVMR R@2,IoU=0.3",
     "VR R@2",
+    "VR nDCG@3",
     "nDCG@2,IoU=0.5",
     "nDCG@5,IoU=0.3",
     "SVMR nDCG@3,IoU=0.5",

@@ -369,6 +369,7 @@ def test_a_file_of_no_format_is_told_what_every_command_can_do_about_it(read: An
         ({"query_id": 1, "ts": [0, 1]}, "; it lacks 'video_id' to be jsonl;"),
         ([{"annotation_id": 1, "times": []}], "; it lacks 'description' to be didemo;"),
         ({"start": 1}, "); if it is in one"),
+        ({"query_id": 1, "ts": [0, 1], "notes": "x" * 70_000}, "; it lacks 'video_id' to be jsonl;"),
     ],
 )
 def test_the_key_that_a_file_lacks_is_named(line: Any, told: str, tmp_path: Path) -> None:

@@ -12,7 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whenabouts.intake.files import FileHead, FormatError, open_unpacked, read_json
+from whenabouts.intake.files import (
+    FileHead,
+    FormatError,
+    line_containing,
+    open_unpacked,
+    read_json,
+    write_atomically,
+)
 from whenabouts_bench import formats
 from whenabouts_bench.formats.annotations import AnnotationBuilder
 
@@ -123,3 +130,37 @@ def test_a_document_of_more_values_than_memory_is_filled_with_is_refused_before_
     monkeypatch.setattr("whenabouts.intake.files._LARGEST_DOCUMENT", 100)
     with pytest.raises(FormatError, match=r"larger than .*split it"):
         read_json(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize(("damage", "problem"), [(8, "is cut off"), (0, "is damaged")])
+def test_a_damaged_gzip_file_is_named_and_not_the_file_that_is_written_from_it(
+    tmp_path: Path, damage: int, problem: str
+) -> None:
+    packed = bytearray(gzip.compress(b"a line\n" * 1000))
+    packed[-8] ^= 1  # the checksum
+    path = tmp_path / "given.gz"
+    path.write_bytes(packed[: len(packed) - damage])
+    with (
+        pytest.raises(FormatError, match=rf"given\.gz: the gzip file {problem}"),
+        open_unpacked(path) as stream,
+        write_atomically(tmp_path / "made") as target,
+    ):
+        target.write(stream.read())
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_file_of_the_longest_name_is_written_and_of_a_longer_one_refused(tmp_path: Path) -> None:
+    longest = tmp_path / ("é" * 125 + ".json")  # 255 bytes
+    with write_atomically(longest) as target:
+        target.write(b"{}")
+    refused = pytest.raises(FormatError, match="cannot be written: File name too long")
+    with refused, write_atomically(tmp_path / ("é" * 126 + ".json")) as target:
+        target.write(b"{}")
+    assert list(tmp_path.iterdir()) == [longest]
+
+
+@pytest.mark.parametrize(("name", "line"), [("q1", 3), ("q10", 1), ("q", None), ("a.b", 4), ("é", 2)])
+def test_a_line_is_found_by_a_whole_id(tmp_path: Path, name: str, line: int | None) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_text('{"id": "q10"}\n{"id": "\\u00e9"}\n{"id": "q1"}\naxb a.b 1\n')
+    assert line_containing(path, name) == line

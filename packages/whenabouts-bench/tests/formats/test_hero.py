@@ -17,6 +17,7 @@ from tests.golden_folder import cases, golden_folder
 from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError
 from whenabouts_bench import formats
+from whenabouts_bench.formats.conversion import convert
 
 pytest.importorskip("lmdb")
 
@@ -56,11 +57,16 @@ def test_the_lists_of_the_authors_program_come_back_in_its_order(tmp_path: Path)
         }
 
 
-def test_a_folder_and_its_file_are_the_same_lists(tmp_path: Path) -> None:
+def test_a_folder_and_its_file_are_the_same_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "val_top100").mkdir()
     file = write_lists(tmp_path / "val_top100" / "data.mdb", {"7": [[4, 2.0], [9, 1.0]]})
     (file.parent / "tvr_video2dur_idx.json").rename(tmp_path / "tvr_video2dur_idx.json")
     assert read(file) == read(tmp_path / "val_top100") == {"7": [("a", 2.0), ("b", 1.0)]}
+    monkeypatch.chdir(file.parent)
+    assert read(Path()) == read(Path("data.mdb")) == read(file)
+    for named in (None, "hero"):
+        done = convert(file.parent, tmp_path / "out.jsonl", "jsonl", from_=named)
+        assert (done.kind, done.source, done.rows) == ("run", str(file.parent), 2)
 
 
 def test_videos_may_be_named_and_then_no_file_says_what_numbers_mean(tmp_path: Path) -> None:
@@ -107,9 +113,10 @@ def test_numbers_of_several_splits_are_read_by_the_name_of_the_lists(tmp_path: P
     numbers = {"train": {"a": [1.0, 0]}, "val": {"b": [1.0, 0]}, "test_public": {"c": [1.0, 0]}}
     for name, video in (("train_top2000", "a"), ("val_top100", "b"), ("tvr_test_top100", "c")):
         assert read(write_lists(tmp_path / name, {"7": [[0, 1.0]]}, numbers)) == {"7": [(video, 1.0)]}
-    path = write_lists(tmp_path / "lists", {"7": [[0, 1.0]]}, numbers)
-    with pytest.raises(FormatError, match="number 0 is 'a' and, in 'val', 'b'; accepted: numbers of one"):
-        formats.open_run(path)
+    for name in ("lists", "retrieval_top100"):  # which has the letters of "val"
+        path = write_lists(tmp_path / name, {"7": [[0, 1.0]]}, numbers)
+        with pytest.raises(FormatError, match="number 0 is 'a' and, in 'val', 'b'; accepted: numbers of one"):
+            formats.open_run(path)
 
 
 @pytest.mark.parametrize(

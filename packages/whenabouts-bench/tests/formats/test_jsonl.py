@@ -261,6 +261,11 @@ def test_a_run_without_times_is_one_of_videos(tmp_path: Path, rows: Rows) -> Non
     assert rows(source, "VR")["a"] == [("v", -1.0, -1.0, 2.0), ("w", -1.0, -1.0, 1.0)]
     with pytest.raises(UsageError, match="holds VR, not VCMR"):
         list(source.blocks())
+    path.write_text(path.read_text().replace("\n", "\n\n").rstrip())  # blank lines, and no end of line
+    assert formats.open_run(path).tasks == ("VR",)
+    nulls = {"start": None, "end": None}
+    path = written(tmp_path, {"query_id": "a", "moments": [{**video, **nulls} for video in videos]})
+    assert formats.open_run(path).tasks == ("VR",)
 
 
 def test_moments_in_the_own_video_of_each_query_say_so(tmp_path: Path, rows: Rows) -> None:

@@ -154,6 +154,9 @@ def test_ids_and_grades_that_cannot_be_kept_are_told(
         ({"retrieval_pool": [["A", 1.5], []]}, "A.retrieval_pool[0][1]: is not an id: 1.5"),
         ({"duration": -2}, "A.duration: is too small: -2"),
         ({"fps": 0}, "A.fps: is 0; accepted: a finite number above 0"),
+        ({"fps": 10.0}, "A: does not say its unit; accepted: "),
+        ({"fps": 10.0, "num_frames": 90}, "A: does not say its unit; accepted: "),
+        ({"duration": None, "num_frames": 90}, "A: does not say its unit; accepted: "),
     ],
 )
 def test_a_fault_is_named_with_field_and_value(changes: dict[str, Any], part: str, tmp_path: Path) -> None:

@@ -49,11 +49,16 @@ def test_other_formats_of_judgements_are_read(tmp_path: Path) -> None:
     assert texts(written(tmp_path / "tvr.jsonl", line)) == {"3": "a dog runs"}
 
 
+def test_the_text_of_charades_sta_is_judgements(tmp_path: Path) -> None:
+    (tmp_path / "charades_sta_test.txt").write_text("3MSZA 24.3 30.4##person turns a light on.\n")
+    assert texts(tmp_path / "charades_sta_test.txt") == {"3MSZA#0": "person turns a light on."}
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("q.txt", b"a dog\n\xff\xfe\n", r"q\.txt, line 2: is not UTF-8"),
-        ("q.txt", b"\n \n", r"q\.txt: has no queries; accepted: a query a line"),
+        ("q.txt", b"\n \n", r"q\.txt: has no queries; accepted: at least one query"),
         ("qrels.jsonl", b'{"query_id": "a", "video_id": "v"}\n', r"qrels\.jsonl: query 'a' has no words"),
         ("q.jsonl", b'{"query_id": "a", "text": "x"}\n{"query_id": "a", "text": "y"}\n', "comes again with"),
         ("q.jsonl", b'{"query_id": "a", "text": "x"}\n{"query_id": 2.5, "text": "y"}\n', r"line 2: query_id"),

@@ -112,6 +112,13 @@ def test_of_a_run_over_a_corpus_the_own_video_is_kept(
     assert "1 queries without a given video and without moments" in caplog.text
 
 
+def test_a_run_of_videos_has_no_windows_and_says_why(tmp_path: Path, caplog: Any) -> None:
+    (tmp_path / "vr.jsonl").write_text('{"query_id": "q", "moments": [{"video_id": "v", "score": 1}]}\n')
+    formats.write_run(formats.open_run(tmp_path / "vr.jsonl"), tmp_path / "out", "qvhighlights")
+    assert json.loads((tmp_path / "out").read_text())["pred_relevant_windows"] == []
+    assert "1 rows of another video, without times or reversed are left out" in caplog.text
+
+
 def test_without_judgements_moments_of_two_videos_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"'2579' has moments of 'abc_210.0_360.0' and 'x'"):
         formats.write_run(scattered(), tmp_path / "pred", "qvhighlights")

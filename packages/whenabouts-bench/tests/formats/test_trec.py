@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import random
 import time
@@ -224,11 +225,27 @@ def test_an_id_with_white_space_cannot_be_written(name: str, tmp_path: Path) -> 
     for run in ({"q": [ScoredMoment(Moment(name, 1, 2), 1)]}, {name: [ScoredMoment(Moment("v", 1, 2), 1)]}):
         with pytest.raises(UsageError, match="contains white space"):
             formats.write_run(MemoryRun.from_run(run), tmp_path / "run", "trec")
-    collector = AnnotationBuilder("test")
-    collector.add_query(name)
-    with pytest.raises(UsageError, match="contains white space"):
-        formats.write_annotations(collector.annotations(), tmp_path / "qrels", "trec")
+    for query, video in ((name, "v"), ("q", name)):
+        collector = AnnotationBuilder("test")
+        collector.add_query(query)
+        collector.judge(query, video, 1, 2)
+        with pytest.raises(UsageError, match="contains white space"):
+            formats.write_annotations(collector.annotations(), tmp_path / "qrels", "trec")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_id_that_is_not_written_may_have_white_space(tmp_path: Path) -> None:
+    collector = AnnotationBuilder("test")
+    for query in ("q", "not judged"):
+        collector.add_query(query)
+    collector.judge("q", "v", 1, 2)
+    collector.add_video("not judged")
+    formats.write_annotations(collector.annotations(), tmp_path / "qrels", "trec")
+    assert (tmp_path / "qrels").read_text() == "q 0 v@1.000-2.000 1\n"
+    answers = {"VCMR": [{"desc_id": "q", "predictions": [[0, 1, 2, 0.5]]}]}
+    (tmp_path / "run.json").write_text(json.dumps({"video2idx": {"v": 0, "not answered": 1}, **answers}))
+    formats.write_run(formats.open_run(tmp_path / "run.json"), tmp_path / "run", "trec")
+    assert (tmp_path / "run").read_text().startswith("q Q0 v@1.000-2.000 1 0.5 ")
 
 
 def block(**changes: Any) -> RunBlock:
@@ -321,6 +338,7 @@ def test_graded_qrels_come_back(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert again.start.tolist() == [0.125, 0.0, 10.0]
     assert again.end.tolist() == [3.0, 0.0, 11.0]
     assert again.relevance.tolist() == [2.0, 0.5, 0.0]
+    assert "1 grades have a fraction, which trec_eval drops" in caplog.text
     assert "3 texts of queries" in caplog.text and "1 judgements have times that are rounded" in caplog.text
 
 

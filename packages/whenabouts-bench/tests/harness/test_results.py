@@ -121,8 +121,9 @@ def test_names_of_systems_become_safe_folders(results: Results) -> None:
 
 def test_settings_in_results_name_no_host_and_no_place(tmp_path: Path) -> None:
     settings = {"endpoint": "http://10.0.0.7:8000/v1#qwen", "checkpoint": str(tmp_path), "seconds": "15"}
-    settings["service"] = "http://10.0.0.7:9000/"
+    settings |= {"service": "http://10.0.0.7:9000/", "cache": str(tmp_path / "not-yet"), "log": "~/jane/log"}
     named = {"endpoint": "qwen", "checkpoint": tmp_path.name, "seconds": "15", "service": ""}
+    named |= {"cache": "not-yet", "log": "log"}
     assert public(settings) == named
     assert facts_of(Guessing(), f"{tmp_path}/mine.py:make").factory == "mine.py:make"
     assert facts_of(Guessing(), "bm25").factory == "bm25"

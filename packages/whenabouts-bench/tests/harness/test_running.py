@@ -223,6 +223,22 @@ def test_rows_that_are_no_list_are_refused(tmp_path: Path) -> None:
         run_task(CHARADES, Nothing(), spoken_task(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [([], "returns 0 lists for 5 queries"), ([None] * 5, r"'s30-d21\.avi#0': returns None")],
+)
+def test_a_system_that_grounds_returns_a_list_for_each_video_of_a_pool(
+    answers: list[Any], said: str, tmp_path: Path
+) -> None:
+    class Faulty(Base):
+        def ground(self, queries: Sequence[BenchQuery], k: int) -> list[Any]:
+            return answers
+
+    FORMS["mvmr-tacos"](tmp_path)
+    with pytest.raises(UsageError, match=said):
+        run_task(POOLS, Faulty(), tmp_path)
+
+
 def test_no_more_rows_are_kept_than_the_task_asks(tmp_path: Path) -> None:
     results = run_task(replace(CHARADES, depth=1), Searching(), spoken_task(tmp_path))
     assert results.answers["VCMR"]["TLK03#0"] == [("TLK03", 20.0, 34.0, 2.0)]
@@ -264,10 +280,11 @@ def test_a_query_without_an_answer_is_drawn_with_its_given_video(
 
 
 def test_a_file_is_found_by_an_id_that_is_its_whole_name(tmp_path: Path) -> None:
-    for name in ("a.mp4", "b.vtt"):
+    for name in ("a.mp4", "a.srt", "b.vtt"):
         (tmp_path / name).touch()
     whole, bare = videos_in(tmp_path, [Video("a.mp4", None), Video("b", None)])
-    assert whole.path == tmp_path / "a.mp4" and bare.transcript == tmp_path / "b.vtt"
+    assert (whole.path, whole.transcript) == (tmp_path / "a.mp4", tmp_path / "a.srt")
+    assert bare.transcript == tmp_path / "b.vtt"
 
 
 def test_too_few_lists_are_refused(tmp_path: Path) -> None:

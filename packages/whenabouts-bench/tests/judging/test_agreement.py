@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError
 from whenabouts_bench.evaluation.ranked_figures import read_raw_grades
 from whenabouts_bench.evaluation.significance import tail_share
@@ -172,6 +173,13 @@ def test_figure_5_is_drawn_and_the_raw_grades_are_written(judged: Judged, tmp_pa
     read = read_raw_grades(tmp_path / "out" / "grades.csv")
     assert (read.workers, read.grades) == (4, 12)
     assert (read.cells == raw_grades(judged).cells).all()  # type: ignore[union-attr]
+
+
+def test_a_file_in_place_of_the_folder_is_named(judged: Judged, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="figures need matplotlib")
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(FormatError, match="cannot be written"):
+        write_agreement(judged, tmp_path / "out")
 
 
 def test_nothing_is_drawn_of_nothing(journal: Journal, tmp_path: Path) -> None:

@@ -89,12 +89,39 @@ def test_a_set_is_not_written_over_another(build: Build) -> None:
         (("--pass-mark", "2"), "--pass-mark 2: give a share from 0 to 1"),
         (("--exam", "none.jsonl"), "none.jsonl: cannot be read"),
         (("--random", 3), "--random goes with --captions"),
+        (("--seed", "-1"), "--seed -1: give 0 or more"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(build: Build, more: tuple[str, ...], message: str) -> None:
     done = build(*more)
     assert done.code == 2
     assert message in done.err
+
+
+def test_runs_that_name_queries_by_their_sentence_are_judged(tmp_path: Path) -> None:
+    (tmp_path / "truth.txt").write_text("frog 1.0 3.0##a frog sits.\nfrog 4.0 9.0##a frog jumps.\n")
+    lines = [
+        {
+            "index": number, "qid": number, "query": query, "gt_pos_doc_id": "frog", "gt_start": 1,
+            "gt_end": 3, "final_top1_doc_id": "frog", "final_answer": "matched", "final_pred_start": 1.0,
+            "final_pred_end": 3.0,
+        }
+        for number, query in enumerate(("a frog sits", "a frog jumps"))
+    ]  # fmt: skip
+    runs = [str(tmp_path / name) for name in ("one.jsonl", "two.jsonl")]
+    for path in runs:
+        Path(path).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    given, folder = ("--run", runs[0], "--run", runs[1]), tmp_path / "set"
+    queries = ("--queries", str(tmp_path / "truth.txt"))
+    assert run_here("build", "judging", *queries, *given, "--out", str(folder)).code == 0
+    tasks = TaskSet.open(folder).tasks
+    assert sorted(task.query_id for task in tasks) == ["frog#0", "frog#1"]
+    judge(folder, *((name, task.id, 3) for task in tasks for name in ("ann", "bea")))
+    truth = str(tmp_path / "truth")
+    done = run_here("judgements", str(folder), *given, "--pool", "--out", truth)
+    assert done.code == 0, done.err
+    done = run_here("relevance", "figures", "--truth", truth, "--answers", runs[0], "--out", truth)
+    assert done.code == 0, done.err
 
 
 def test_grades_become_judgements_now_and_as_they_were(build: Build, tmp_path: Path) -> None:
@@ -110,6 +137,9 @@ def test_grades_become_judgements_now_and_as_they_were(build: Build, tmp_path: P
     assert "queries judged in one and in two batches: 2, 0" in done.out
     assert "ann: 2 judged, 2 left" in done.out
     assert "ann and bea: 2 tasks, 50.0% the same, kappa 0.00" in done.out
+    (tmp_path / "old.json").write_text("{}")
+    taken = run_here("judgements", str(folder), "--out", str(tmp_path / "old.json"))
+    assert "old.json cannot be written: File exists; name another" in taken.err
     old = str(tmp_path / "old.jsonl")
     assert run_here("judgements", str(folder), "--at", "5", "--out", old).json["event"] == 5
     assert sorted(read_annotations(old).relevance.tolist()) == [0.0, 4.0]
@@ -139,7 +169,12 @@ def test_a_second_round_judges_what_is_new_and_joins_the_first(build: Build, tmp
     done = run_here("judgements", str(second.folder), "--with", truth, "--out", both)
     assert done.code == 0, done.err
     assert sorted(read_annotations(both).relevance.tolist()) == [2, 2, 2, 2, 4]
-    assert "is read here" in run_here("judgements", str(second.folder), "--with", both, "--out", both).err
+    inside = str(tmp_path / "truth" / "qrels.jsonl")
+    for earlier, out in ((both, both), (inside, truth), (truth, inside), (truth, truth)):
+        again = run_here("judgements", str(second.folder), "--with", earlier, "--out", out)
+        assert "is read here" in again.err, (earlier, out)
+    again = run_here("judgements", str(second.folder), "--run", run, "--out", run)
+    assert "is read here" in again.err
 
 
 def test_a_round_of_other_queries_is_refused(build: Build, tmp_path: Path) -> None:

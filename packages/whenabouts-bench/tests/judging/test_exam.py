@@ -10,7 +10,7 @@ from tests.judging.conftest import Clock, task
 
 from whenabouts.types import UsageError
 from whenabouts_bench.judging.agreement import exam_results
-from whenabouts_bench.judging.events import Event
+from whenabouts_bench.judging.events import Event, State
 from whenabouts_bench.judging.exam import Feedback, feedback, reference_exam, result_of
 from whenabouts_bench.judging.journal import Journal
 from whenabouts_bench.judging.tasks import ExamTask, Source, TaskSet
@@ -48,6 +48,12 @@ def test_a_lower_pass_mark_lets_wrong_answers_stand(make_set: Make, clock: Clock
     answer(journal, 0, 3, 1, 2)
     assert result_of(journal.task_set, journal.state(), "ann").passed
     assert journal.next_task("ann") == journal.task_set.tasks[0]
+
+
+def test_a_pass_mark_is_reached_in_decimals(make_set: Make) -> None:
+    exam = tuple(ExamTask(task(10 + number), 0) for number in range(100))
+    state = State(exam={"ann": {item.task.id: [0 if n < 55 else 4] for n, item in enumerate(exam)}})
+    assert result_of(make_set(exam=exam, pass_mark=0.55), state, "ann").passed
 
 
 def test_without_an_exam_everybody_has_passed(journal: Journal) -> None:

@@ -178,6 +178,12 @@ def test_an_import_says_what_changed_and_can_be_repeated(journal: Journal, tmp_p
     assert len(kinds) == 6
 
 
+def test_an_answer_to_a_skipped_task_is_new(journal: Journal, tmp_path: Path) -> None:
+    journal.append(Event("skip", "7", "t0"))
+    path = export(journal.task_set, tmp_path / "out.json", {"t0": [annotation("3")]})
+    assert import_answers(journal, path) == Imported(new=1, changed=0, same=0)
+
+
 def test_an_import_never_changes_what_was_answered_here(journal: Journal, tmp_path: Path) -> None:
     journal.append(Event("grade", "7", "t1", grade=0))
     answers = {"t0": [annotation("3")], "t1": [annotation("1")]}

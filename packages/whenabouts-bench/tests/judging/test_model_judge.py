@@ -185,7 +185,7 @@ def test_its_grades_are_no_judgements_unless_asked_and_it_orders_runs(
         ]  # fmt: skip
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         runs += ["--run", str(tmp_path / f"{name}.jsonl")]
-    metric = ("--metric", "nDCG@1,IoU=0.9")
+    metric = ("--metric", "ndcg@1, iou=.9")
     assert main(["judgements", folder, "--out", str(tmp_path / "truth"), *runs, *metric, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     (order,) = told["orders"]

@@ -153,6 +153,23 @@ def test_the_command_prints_it(pooled: Any, capsys: pytest.CaptureFixture[str]) 
     assert "--pool goes with --run" in capsys.readouterr().err
 
 
+def test_runs_are_known_by_the_names_of_their_files(pooled: Any) -> None:
+    """As `build judging` names them, and `judgements --run` without their endings."""
+    judged, files, _, _ = pooled
+    sources = {
+        task_id: Source({f"{name}.jsonl": rank for name, rank in source.ranks.items()})
+        for task_id, source in judged.task_set.sources().items()
+    }
+    (judged.task_set.folder / "judging.json").unlink()
+    judged.task_set.write(sources)
+    runs = {name: open_run(str(path)) for name, path in files.items()}
+    study = pool_study(judged, runs, METRIC)
+    assert [each.run for each in study.contributions] == ["good.jsonl", "fair.jsonl", "poor.jsonl"]
+    assert any(each.own for each in study.contributions)
+    with pytest.raises(UsageError, match="run 'again' gave no judged moment"):
+        pool_study(judged, {"good": runs["good"], "again": runs["good"]}, METRIC)
+
+
 def test_bias_and_drift_by_hand(make_set: Callable[..., TaskSet], clock: Clock) -> None:
     task_set = make_set()
     journal = Journal.open(task_set, clock)

@@ -19,7 +19,7 @@ from whenabouts_bench.judging.events import Event
 from whenabouts_bench.judging.journal import Journal
 from whenabouts_bench.judging.publish import annotator_numbers, publish
 from whenabouts_bench.judging.qrels import Judged
-from whenabouts_bench.judging.tasks import TaskSet
+from whenabouts_bench.judging.tasks import Source, TaskSet
 
 
 @pytest.fixture
@@ -56,6 +56,17 @@ def test_the_tables_hold_what_was_judged_and_no_names(judged: Judged, tmp_path: 
     written = b"".join(path.read_bytes() for path in out.rglob("*") if path.is_file())
     assert b"Lovelace" not in written and str(tmp_path).encode() not in written
     assert b"video.mp4" not in written
+
+
+def test_runs_that_are_known_by_their_paths_are_published_by_their_names(
+    judged: Judged, tmp_path: Path
+) -> None:
+    runs = {"/home/ada/xml/run.jsonl": 1, "/home/ada/new/run.jsonl": 2}
+    (judged.task_set.folder / "judging.json").unlink()
+    judged.task_set.write({"t0": Source(runs)})
+    publish(judged, tmp_path / "out", "CC-BY-4.0")
+    pool = pq.read_table(tmp_path / "out" / "data/pool.parquet").to_pylist()
+    assert [(row["run"], row["rank"]) for row in pool] == [("xml/run", 1), ("new/run", 2)]
 
 
 def test_the_card_and_the_croissant_file_describe_the_files(judged: Judged, tmp_path: Path) -> None:

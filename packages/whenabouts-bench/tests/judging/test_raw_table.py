@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 import json
 import random
@@ -45,6 +46,12 @@ def test_a_table_comes_to_counts_and_final_grades(tmp_path: Path, capsys: pytest
     assert out.read_text() == "pair_id,relevance\n0,4\n1,0\n"
     assert main(["judgements", "--raw", str(raw), "--table"]) == 0
     assert "2 settled (1 by four annotators), 1 discarded, 3 need more grades" in capsys.readouterr().out
+
+
+def test_ids_with_commas_and_quotes_are_kept(tmp_path: Path) -> None:
+    raw, out = table(tmp_path / "raw.csv", {'"q 1, ""v"""': (4, 3)}), tmp_path / "final.csv"
+    RawTable.read(raw).write(out)
+    assert list(csv.reader(out.read_text().splitlines())) == [["pair_id", "relevance"], ['q 1, "v"', "4"]]
 
 
 @pytest.mark.parametrize(

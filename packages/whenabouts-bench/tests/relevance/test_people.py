@@ -13,7 +13,7 @@ from tests.relevance.made_pools import household
 from whenabouts.confidence.rates import rate_of
 from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError
-from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts_bench.relevance.people import LABELLING, Answer, judge_answers, read_answers, write_tasks
 from whenabouts_bench.relevance.pools import PoolSettings, build_pools
 from whenabouts_bench.relevance.similarity import VectorSimilarity
@@ -219,7 +219,11 @@ def test_what_is_no_export_of_our_tasks_is_refused(tmp_path: Path, document: Any
 
 @pytest.mark.parametrize(
     ("options", "told"),
-    [({"url": "https://x/video.mp4"}, r"has no \{video_id\}"), ({"queries": 0}, "--queries 0")],
+    [
+        ({"url": "https://x/video.mp4"}, r"has no \{video_id\}"),
+        ({"queries": 0}, "--queries 0"),
+        ({"seed": -1}, "--seed -1: give 1 or more queries, a seed of 0 or more"),
+    ],
 )
 def test_tasks_that_cannot_be_are_refused(
     pools: Annotations, tmp_path: Path, options: dict[str, Any], told: str
@@ -227,6 +231,20 @@ def test_tasks_that_cannot_be_are_refused(
     with pytest.raises(UsageError, match=told):
         write_tasks(pools, tmp_path / "tasks.json", **options)
     assert not (tmp_path / "tasks.json").exists()
+
+
+def test_an_id_is_encoded_in_its_address_and_a_query_may_lack_judgements(tmp_path: Path) -> None:
+    builder = AnnotationBuilder("pools")
+    for query in ("judged", "unjudged"):
+        builder.add_query(query, "a dog runs")
+        builder.set_pool(query, ("own", "a b#1?.x"))
+    builder.judge("judged", "own", 0.0, 1.0)
+    tasks = tasks_of(builder.annotations(), tmp_path / "tasks.json", url="https://x/{video_id}.mp4")
+    addresses = [(task["data"]["query_id"], task["data"]["video"]) for task in tasks]
+    encoded = "https://x/a%20b%231%3F.x.mp4"
+    assert sorted(addresses) == [
+        ("judged", encoded), ("unjudged", encoded), ("unjudged", "https://x/own.mp4")
+    ]  # fmt: skip
 
 
 def test_judgements_without_pools_have_nothing_to_check(tmp_path: Path) -> None:

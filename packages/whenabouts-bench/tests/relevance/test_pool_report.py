@@ -15,7 +15,7 @@ from tests.relevance.test_pools import Brightness
 
 from whenabouts.encoders import open_text_encoder
 from whenabouts.intake.files import FormatError
-from whenabouts.types import UsageError
+from whenabouts.types import UsageError, Video
 from whenabouts_bench.formats import read_annotations
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.released.mvmr_pools import AsReleased
@@ -118,6 +118,12 @@ def test_the_share_of_positives_with_the_same_text_is_the_released_one(
     for told in (one for one in statistics if "charades" in one):
         want = told["charades"]["exact_same_text_positive_fraction"]
         assert want <= found < want + 0.02
+
+
+def test_a_length_that_nobody_knows_is_not_called_0_seconds() -> None:
+    source = household()
+    unknown = replace(source, videos=tuple(Video(video.id, None) for video in source.videos))
+    assert count_pools(unknown).cells()[2] == f"{count_pools(source).moment_seconds:.2f} / -"
 
 
 def test_the_table_has_the_data_set_and_its_pools() -> None:
@@ -381,6 +387,15 @@ def test_rated_pairs_are_read_in_the_ways_they_are_given_out(tmp_path: Path, lin
     assert pairs.rating == pytest.approx(np.array([4.2, 4.2]))
 
 
+@pytest.mark.parametrize("names", [("sts.tsv",), ("S.input.a.txt", "S.gs.a.txt")])
+def test_a_byte_order_mark_does_not_hide_the_first_pair(tmp_path: Path, names: tuple[str, ...]) -> None:
+    texts = ("5\ta\tb\n3\tc\td\n",) if len(names) == 1 else ("a\tb\nc\td\n", "5\n3\n")
+    for name, text in zip(names, texts, strict=True):
+        (tmp_path / name).write_text(text, encoding="utf-8-sig")
+    pairs = read_rated_pairs(tmp_path if len(names) > 1 else tmp_path / names[0])
+    assert (pairs.first, pairs.rating.tolist()) == (("a", "c"), [5, 3])
+
+
 def test_a_line_of_headings_and_unrated_pairs_are_passed_over(tmp_path: Path) -> None:
     file = tmp_path / "sts.tsv"
     file.write_text("score\tsentence1\tsentence2\n\ta\tb\n3\tc\td\n")
@@ -438,6 +453,8 @@ def test_the_bundled_encoder_orders_the_sample_of_rated_pairs_as_people_would() 
         ("4\ta\tb\nx\ta\tb\n", "line 2: is not a rating: 'x'"),
         ("7\ta\tb\n", "is not a rating: '7'; accepted: 0 to 5"),
         ('{"score": 3}\n', "line 1: is not a rated pair"),
+        ('{"score": 3, "sentence1": null, "sentence2": "a"}\n', "line 1: is not a rated pair"),
+        ("4\ta\tb\n4\ta\t \n", "line 2: is not a rated pair"),
     ],
 )
 def test_what_is_no_rated_pair_is_refused_with_its_line(tmp_path: Path, text: str, told: str) -> None:

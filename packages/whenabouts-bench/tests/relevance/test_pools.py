@@ -279,6 +279,12 @@ def test_a_data_set_none_of_whose_pools_can_be_filled_is_refused() -> None:
         built(annotated(alike))
 
 
+def test_a_split_without_judgements_is_told_what_it_lacks() -> None:
+    silent = household().where(np.zeros(len(household().query), bool))
+    with pytest.raises(UsageError, match=r"\(28 queries have no positive moment\); give judged moments"):
+        built(silent)
+
+
 def test_fewer_videos_than_a_pool_are_refused() -> None:
     with pytest.raises(
         UsageError, match=r"has 24 videos, too few for a pool of 30; give a --pool-size of 24"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,23 @@ def test_rows_without_spans_and_queries_without_answers_are_shown(made: Callable
     examples = _examples(annotations, run, positions=[0])
     assert [row.has_span for row in examples[0].answers[0].rows] == [False, True]
     assert examples[0].timelines[0].answers == ((),)
+
+
+def test_rows_of_a_run_of_videos_are_good_in_a_right_video(made: Callable[..., Any]) -> None:
+    truth = {"a": [("v", 2.0, 4.0, 1.0)]}
+    annotations, (run,) = made(truth, {"a": [("v", NAN, NAN), ("w", NAN, NAN)]})
+    (answer,) = _examples(annotations, run, positions=[0])[0].answers
+    assert answer.failure.key == "found"
+    assert [row.is_good for row in answer.rows] == [True, False]
+
+
+def test_only_rows_that_the_protocol_reads_are_counted(made: Callable[..., Any]) -> None:
+    truth = {"a": [("v", 2.0, 4.0, 1.0)]}
+    annotations, (run,) = made(truth, {"a": [("w", 0.0, 1.0), ("w", 1.0, 2.0), ("v", 2.0, 4.0)]})
+    short = replace(VCMR, list_depth=2)
+    judged = truth_of(annotations, short)
+    (example,) = examples_of(annotations, judged, short, [(run, diagnose(judged, run, short))], np.array([0]))
+    assert example.answers[0].description == "right video in none of 2 rows"
 
 
 def test_the_worst_are_failures_the_furthest_down_first(case: Callable[..., Any]) -> None:

@@ -18,10 +18,11 @@ from whenabouts.checkers import CheckerUnavailable
 from whenabouts.encoders.protocol import EncoderUnavailable
 from whenabouts.intake.chat import ChatUnreachable
 from whenabouts.types import UsageError
+from whenabouts.video.cues import read_cue_file
 from whenabouts_bench.harness.running import run_task
 from whenabouts_bench.harness.system import BenchQuery, BenchVideo, open_system, systems
 from whenabouts_bench.harness.task import task_named
-from whenabouts_bench.systems import bm25
+from whenabouts_bench.systems import bm25, whenabouts
 
 TASK = task_named("charades-sta")
 
@@ -52,6 +53,13 @@ def test_a_folder_without_words_is_refused(name: str, tmp_path: Path) -> None:
     system = open_system(name, {})
     with pytest.raises(UsageError, match="transcript"):
         system.index([BenchVideo("a", 10.0)])
+
+
+def test_whenabouts_indexes_words_between_angle_brackets(tmp_path: Path) -> None:
+    lines = ((0.0, 1.0, "if a <b and c> d"), (1.0, 2.0, "R&amp;B --> now"))
+    path = whenabouts.make()._source(tmp_path / "0", BenchVideo("a", 9.0, None, lines))
+    assert path is not None
+    assert [(cue.start, cue.end, cue.text) for cue in read_cue_file(path).cues] == list(lines)
 
 
 def test_every_shipped_system_says_what_it_is() -> None:

@@ -118,6 +118,13 @@ def test_moments_are_those_of_the_released_forms(folder_of: Any) -> None:
     assert first("untruth-charades-id") == ("test0@V0", "person does 0.", [("V0", 2.0, 9.5)])
 
 
+def test_the_folder_of_qv_m2_may_be_the_working_folder(
+    folder_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder_of("qv-m2") / "data" / "QV-M2")
+    assert task_named("qv-m2").read(Path()).annotations.queries
+
+
 def test_extreme_when_bench_is_read_from_a_list_as_well(folder_of: Any, tmp_path: Path) -> None:
     task = task_named("extreme-when-bench")
     lines = (folder_of(task.name) / "extreme-when-bench.jsonl").read_text().splitlines()

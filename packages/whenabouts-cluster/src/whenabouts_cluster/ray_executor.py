@@ -109,9 +109,10 @@ def connected(address: str) -> Iterator[Any]:
             warnings.filterwarnings("ignore", "lancedb fork support")
             ray.init(**options)
     except (ConnectionError, RuntimeError, ValueError) as error:
+        head = address if ":" in address else "HOST:PORT"
         raise ClusterError(
             f"--ray {address}: {' '.join(str(error).split())}. This machine must belong to the cluster: run "
-            f"`ray start --address={address}` here, with the same versions of Python and Ray"
+            f"`ray start --address={head}` here, with the same versions of Python and Ray"
         ) from error
     try:
         yield ray
@@ -207,16 +208,13 @@ class RayExecutor:
 
     def _start(self, *, is_reader: bool) -> None:
         options: dict[str, Any] = {"num_cpus": self._cores, "scheduling_strategy": "SPREAD"}
-        if is_reader:
-            actor = self._ray.remote(ReadingWorker).options(**options).remote(self._environment)
-        else:
+        kind: type[Any] = ReadingWorker
+        arguments: list[Any] = [self._environment]
+        if not is_reader:
             options |= {"num_gpus": self._gpus, "max_concurrency": 2 * self._files_per_encoder + 2}
             shipped = [ShippedRun.of(run) for run in self._streams]
-            actor = (
-                self._ray.remote(EncodingWorker)
-                .options(**options)
-                .remote(shipped, self._environment, self._speech)
-            )
+            kind, arguments = EncodingWorker, [shipped, self._environment, self._speech]
+        actor = self._ray.remote(kind).options(**options).remote(*arguments)
         self._starting[actor.about.remote()] = _Worker(actor, is_reader)
 
     def _welcome(self, reference: Any) -> None:

@@ -75,7 +75,8 @@ class Deployment:
             )
         given = dict(values)
         for name in ("models", "files"):
-            given[name] = tuple(given.get(name, ()))
+            named = given.get(name, ())
+            given[name] = (named,) if isinstance(named, str) else tuple(named)
         return cls(**given)
 
     def settings(self, token: str) -> Settings:
@@ -200,12 +201,7 @@ def configuration(deployment: Deployment) -> str:
         "proxy_location": "EveryNode",
         "http_options": {"host": deployment.host, "port": deployment.port},
         "applications": [
-            {
-                "name": NAME,
-                "route_prefix": "/",
-                "import_path": f"{__name__}:application",
-                "args": arguments,
-            }
+            {"name": NAME, "route_prefix": "/", "import_path": f"{__name__}:application", "args": arguments}
         ],
     }
     return str(yaml.safe_dump(file, sort_keys=False))

@@ -35,6 +35,7 @@ def test_settings_that_cannot_be_kept_are_refused() -> None:
         Deployment("a.corpus", least=4, most=2)
     with pytest.raises(UsageError, match=r"replica: not a setting of a deployment; accepted: .*replicas"):
         Deployment.of({"corpus": "a.corpus", "replica": 2})
+    assert Deployment.of({"corpus": "a.corpus", "models": "runs/xml"}).models == ("runs/xml",)
     with pytest.raises(UsageError, match="can be reached from other machines"):
         Deployment("a.corpus", host="0.0.0.0").settings("")
 

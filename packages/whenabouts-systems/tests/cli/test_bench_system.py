@@ -66,6 +66,13 @@ def test_a_query_with_videos_of_its_own_is_answered_in_them(trained: Any) -> Non
     assert [{row[0] for row in of_query} for of_query in rows] == [{"v0", "v3"}, {"v4"}]
 
 
+def test_a_query_is_answered_in_each_video_of_its_pool_that_it_is_asked_for(trained: Any) -> None:
+    system, features, _ = trained
+    system.index(task_on(features / "test.jsonl").read(features).annotations.videos)
+    rows = system.ground([BenchQuery("1", "s 1", (video,)) for video in ("v0", "v3")], 5)
+    assert [{row[0] for row in of_query} for of_query in rows] == [{"v0"}, {"v3"}]
+
+
 def test_a_query_that_the_features_do_not_have_is_refused(trained: Any) -> None:
     system, features, _ = trained
     videos = task_on(features / "test.jsonl").read(features).annotations.videos

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.test_run import QUERIES, saved, write_features, write_pools
 
 from whenabouts.cli.main import build_parser
-from whenabouts.types import UsageError
+from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_systems.models.staged import fingerprint_of
 from whenabouts_systems.models.trained import Trained
@@ -98,17 +98,22 @@ def test_without_pools_some_are_drawn_and_the_same_ones_for_a_seed(features: Pat
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("--features", "FEATURES"), "--features and --pools are for the calibration of a --checkpoint"),
+        (("--features", "FEATURES"), "--features is for the calibration of a --checkpoint"),
+        (("--pool-size", "5"), "--pool-size is for the calibration of a --checkpoint"),
         (("--checkpoint", "RUN"), "--checkpoint needs --features DIR"),
         (("--checkpoint", "gone", "--features", "FEATURES"), "--checkpoint gone: no such folder"),
         (("--checkpoint", "RUN", "--features", "FEATURES", "--iou", "1.5"), r"--iou 1\.5: accepted"),
-        (("--checkpoint", "RUN", "--features", "FEATURES", "--queries", "q"), "--queries are for a corpus"),
+        (
+            ("--checkpoint", "RUN", "--features", "FEATURES", "--queries", "q"),
+            "--queries and --check are for",
+        ),
+        (("--checkpoint", "RUN", "--features", "FEATURES", "--check", "m"), "--queries and --check are for"),
         (("--checkpoint", "RUN", "--features", "FEATURES", "--split", "val"), "--split 'val': accepted"),
         (("--checkpoint", "RUN", "--features", "FEATURES", "--pool-size", "1"), "a pool needs 2 or more"),
         (("--checkpoint", "RUN", "--features", "FEATURES", "--pool-size", "0"), "a pool needs 2 or more"),
         (
             ("--checkpoint", "RUN", "--features", "FEATURES", "--pools", "POOLS", "--pool-size", "3"),
-            "--pool-size is of pools that are drawn",
+            "--pool-size is for pools that are drawn",
         ),
     ],
 )
@@ -134,6 +139,18 @@ def test_pools_with_unknown_videos_leave_the_calibration_that_was_there(
     assert (checkpoint / "calibration.json").read_bytes() == before
 
 
+def test_a_calibration_is_kept_even_if_its_diagrams_cannot_be_written(
+    features: Path, checkpoint: Path, pools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "figures").touch()
+    asked = ("--checkpoint", "~/trained", "--features", features, "--pools", pools, "--iou", 0.01)
+    with pytest.raises(WhenaboutsError, match="figures"):
+        calibrated(*asked, "--out", tmp_path / "figures")
+    assert load_confidence("~/trained", Trained.from_pretrained(checkpoint).fingerprint) is not None
+    assert (checkpoint / "calibration.json").is_file()
+
+
 @pytest.mark.parametrize(("size", "told"), [(None, "50"), ("99999", "99,999"), ("5", "")])
 def test_pools_larger_than_the_split_are_told(
     features: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, size: str | None, told: str
@@ -147,7 +164,7 @@ def test_pools_larger_than_the_split_are_told(
     monkeypatch.setattr("whenabouts_systems.cli.work.calibrate.with_drawn_pools", drawn)
     asked = ("--checkpoint", checkpoint, "--features", features, "--iou", 0.01, "--json")
     notes = json.loads(calibrated(*asked, *(("--pool-size", size) if size else ())))["notes"]
-    expected = f"pools of {told} videos cannot be had: validation has 5; all of them were in each pool"
+    expected = f"pools of {told} videos are impossible: validation has 5, and each pool held all"
     assert notes == ([expected] if told else [])
 
 

@@ -161,6 +161,10 @@ def test_a_query_of_a_data_set_has_neither_frames_nor_words(of_split: Called, ca
         (["--checkpoint", "a", "--features", "b", "--moment", "v@1-2"], "--moment is for --model"),
         (["x", "--model", "a", "--query-id", "q"], "--query-id is for --checkpoint"),
         (["x", "--model", "a", "--other-features", "q"], "--other-features is for --checkpoint"),
+        (
+            ["--checkpoint", "a", "--features", "b", "--other-features", "c"],
+            "--other-features is for --other",
+        ),
         (["--model", "a", "--corpus", "c"], "--model needs a query"),
         (["--checkpoint", "/none", "--features", "b"], "no such folder"),
         (["--checkpoint", "a", "--features", "b", "--out", "why.gif"], ".png, .svg, .pdf"),

@@ -82,6 +82,7 @@ def test_what_the_file_does_not_tell_is_said_or_given(
         (["reloclnet", "{file}", "--clip-seconds", "-1"], "clip_seconds is -1.0"),
         (["reloclnet", "{file}", "--stream", "video=0"], "--stream 'video=0': give NAME=WIDTH"),
         (["reloclnet", "{file}", "--stream", "a=1", "--stream", "a=2"], "--stream: a is given twice"),
+        (["xml", "{file}", "--encoder", "sub=a", "--encoder", "sub=b"], "--encoder: sub is given twice"),
         (["reloclnet", "{file}", "--stream", "sub=5"], "the checkpoint's streams are video (6), sub (5)"),
         (
             ["hero", "{file}"],

@@ -294,6 +294,20 @@ def test_annotations_may_lie_elsewhere(ran: Any, features: Path, tmp_path: Path)
     assert str(moved / "test.jsonl") in told["evaluate"]
 
 
+def test_a_tilde_means_the_home_folder_wherever_it_stands(
+    features: Path, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    trained = checkpoint / "experiment.toml"
+    trained.write_text(trained.read_text().replace('folder = ""', 'folder = "~/features"'))
+    given = (Path("~/features"), Path("~/trained"))
+    assert called(*given, "--out", str(tmp_path / "a.jsonl"), "--json") == 0
+    assert f"--truth {features / 'test.jsonl'}" in json.loads(capsys.readouterr().out)["evaluate"]
+    for name in ("test.jsonl", "vision.h5"):
+        with pytest.raises(WhenaboutsError, match=f"{name}: is read here and would be overwritten"):
+            called(*given, "--out", str(features / name), "--force")
+
+
 def test_features_of_another_encoder_are_refused_naming_both(
     features: Path, checkpoint: Path, tmp_path: Path
 ) -> None:
@@ -342,7 +356,8 @@ def test_what_is_there_stays_where_a_run_fails(features: Path, checkpoint: Path,
     ("more", "told"),
     [
         (("--split", "train"), "names no judgements for train, only for validation, test"),
-        (("--max-clips", "many"), "--max-clips 'many': accepted: a number, or none"),
+        (("--max-clips", "2.5"), "--max-clips '2.5': accepted: a whole number, or none"),
+        (("--nms", "many"), "--nms 'many': accepted: a number, or none"),
         (("--min-clips", "0"), "min_clips is 0"),
         (("--device", "cuda:99"), "device 'cuda:99' is not available"),
         (("--format", "wav"), "--format 'wav': accepted: jsonl"),
@@ -616,6 +631,22 @@ def test_no_features_are_written_over(features: Path, checkpoint: Path, tmp_path
     assert (features / name).read_bytes() == (elsewhere / name).read_bytes() == before
 
 
+@pytest.mark.parametrize("key", ["vision", "sentences"])
+def test_no_file_of_a_split_is_written_over(features: Path, checkpoint: Path, key: str) -> None:
+    experiment, read = checkpoint / "experiment.toml", features / f"{key}.test"
+    if key == "vision":
+        (features / "vision.h5").rename(read)
+    text = experiment.read_text().replace('vision = "vision.h5"', 'vision = "vision.{split}"')
+    if key == "sentences":
+        read.write_text('{"video_id": "v0", "sentences": []}\n')
+        text = experiment.read_text().replace('sentences = ""', 'sentences = "sentences.{split}"')
+    experiment.write_text(text)
+    before = read.read_bytes()
+    with pytest.raises(WhenaboutsError, match=f"{key}.test: is read here and would be overwritten"):
+        called(features, checkpoint, "--out", str(read), "--force")
+    assert read.read_bytes() == before
+
+
 def test_segments_of_whole_clips_are_told(ran: Any, tmp_path: Path) -> None:
     assert ran(tmp_path / "a.jsonl", "--segments", "4.9")["segments"] == 4.0
     assert ran(tmp_path / "b.jsonl")["segments"] is None
@@ -642,7 +673,7 @@ def test_videos_of_which_nothing_is_read_are_not_found_and_told(
     assert len(found) == QUERIES
     assert {one["video_id"] for moments in found.values() for one in moments} == {"v0", "v2", "v4"}
     called(features, checkpoint, "--out", str(tmp_path / "svmr.jsonl"), "--task", "svmr", "--table")
-    assert "videos of which nothing is read, and which are not found: 2" in capsys.readouterr().out
+    assert "videos without features, which are never found: 2" in capsys.readouterr().out
     given = lines(tmp_path / "svmr.jsonl").values()
     assert {moments[0]["video_id"] for moments in given} == {f"v{at}" for at in range(VIDEOS)}
 

@@ -160,6 +160,14 @@ def test_what_is_wrong_is_one_line_before_anything_is_written(
     assert not (tmp_path / "run" / "experiment.toml").exists()
 
 
+def test_a_tilde_in_out_means_the_home_folder(
+    features: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(UsageError, match=f"^{tmp_path / 'run'}: there is no training here to resume"):
+        ran(features, "--out", "~/run", "--resume")
+
+
 @pytest.fixture()
 def staged(features: Path) -> Path:
     """XML, then CONQUER with negatives of XML's lists."""

@@ -15,6 +15,7 @@ from tests.small_split import save_run, write_split
 from whenabouts.types import Moment, UsageError
 from whenabouts_systems.explain.split import InSplit, explain, query_row, truth_of
 from whenabouts_systems.models.trained import Trained
+from whenabouts_systems.ranking.ranker import Ranker
 from whenabouts_systems.ranking.split import rank_split
 from whenabouts_systems.training.data import ExperimentData
 from whenabouts_systems.training.experiment import load_experiment
@@ -91,6 +92,24 @@ def test_the_moments_are_those_of_a_run_and_none_shares_half_with_a_better_one(o
 def test_a_systems_own_suppression_is_kept(opened: Open) -> None:
     loose = explain([opened(nms=0.9)], query_id="q0", k=8).systems[0].moments
     assert any(a.moment.iou(b.moment) > 0.5 for a in loose for b in loose if a is not b)
+
+
+def test_windows_after_the_end_of_their_video_are_left_out(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = [ranked.moment for ranked in explain([opened()], query_id="q1", k=3).systems[0].moments]
+    answers = Ranker.answers
+
+    def with_an_empty_one(self: Ranker, *given: Any, **more: Any) -> Iterator[Any]:
+        for lists in answers(self, *given, **more):
+            ends = {task: block.end.copy() for task, block in lists.items()}
+            for task, block in lists.items():
+                ends[task][0] = block.start[0]
+            yield {task: replace(block, end=ends[task]) for task, block in lists.items()}
+
+    monkeypatch.setattr(Ranker, "answers", with_an_empty_one)
+    moments = explain([opened()], query_id="q1", k=3).systems[0].moments
+    assert [(ranked.rank, ranked.moment) for ranked in moments] == [(1, expected[1]), (2, expected[2])]
 
 
 def test_two_systems_are_told_of_the_same_video(opened: Open) -> None:

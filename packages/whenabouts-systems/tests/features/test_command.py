@@ -175,6 +175,8 @@ def test_tokens_asks_whose_they_are(tmp_path: Path) -> None:
         run("tokens", "--out", tmp_path / "t")
     with pytest.raises(WhenaboutsError, match="give --folder"):
         run("tokens", "--dataset", "tvr", "--out", tmp_path / "t")
+    with pytest.raises(WhenaboutsError, match="--folder and --split are for --dataset"):
+        run("tokens", "--queries", tmp_path / "q.jsonl", "--split", "test", "--out", tmp_path / "t")
 
 
 def test_tokens_of_a_file_of_queries_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,6 +87,11 @@ def test_people_are_told_what_is_unknown() -> None:
         assert f"{name:16}unknown" in lines
 
 
+def test_a_fact_with_a_long_name_stands_apart_from_its_value() -> None:
+    lines = Fingerprint().with_facts({"frames_of_each_clip": 8, "model": "x"}, "f.h5").lines()
+    assert {"frames_of_each_clip 8", "model           x"} <= set(lines)
+
+
 def test_a_files_attributes_are_its_fingerprint_and_others_are_kept(tmp_path: Path) -> None:
     path = write_hdf5(
         tmp_path / "f.h5",

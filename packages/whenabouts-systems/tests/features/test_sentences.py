@@ -89,7 +89,10 @@ def test_both_forms_are_read_in_the_order_in_which_sentences_begin(tmp_path: Pat
             {"video_id": "a", "sentences": [{"start": 0, "end": "x", "text": ""}]},
             r"\[0\].end: is not a number",
         ),
-        ({"video_id": "a", "sentences": [{"start": 2, "end": 1, "text": ""}]}, "ends before it begins"),
+        (
+            {"video_id": "a", "sentences": [{"start": 2, "end": 1, "text": ""}]},
+            r"line 1: sentences\[0\]: ends before it begins",
+        ),
     ],
 )
 def test_what_is_no_sentence_is_named(line: Any, message: str, tmp_path: Path) -> None:

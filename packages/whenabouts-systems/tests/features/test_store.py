@@ -165,7 +165,7 @@ def test_a_narrower_item_fits_and_another_type_is_only_taken_when_asked(tmp_path
     assert written.dtype == "float16"
     with open_features(tmp_path / "narrow") as source:
         np.testing.assert_array_equal(source.get("a"), single.astype(np.float16), strict=True)
-    with pytest.raises(UsageError, match="numbers too large for float16; take float32"):
+    with pytest.raises(UsageError, match="numbers too large for float16; take a wider type"):
         write_store(tmp_path / "over", [("a", single * 1e6)], BARE, np.dtype(np.float16))
     with pytest.raises(UsageError, match="there are no items to write"):
         write_store(tmp_path / "none", [], BARE)
@@ -257,10 +257,13 @@ def test_rows_that_were_changed_are_found_out(tmp_path: Path) -> None:
         summarise(source)
 
 
+FACTS = {"frame_rate": 3.0, "note": "mine", "unknown": "yes"}  # the last is also a name in `Fingerprint`
+
+
 def test_converting_keeps_what_is_known_and_refuses_what_contradicts_it(tmp_path: Path) -> None:
     path = write_hdf5(tmp_path / "x_cl-1.5.h5", make_items(), encoder="i3d", simulated=True)
     with open_features(path) as source:
-        convert_to_store(source, tmp_path / "s", facts={"frame_rate": 3.0, "note": "mine", "encoder": "i3d"})
+        convert_to_store(source, tmp_path / "s", facts={**FACTS, "encoder": "i3d"})
         for facts in ({"encoder": "c3d"}, {"clip_seconds": 2.0}, {"simulated": "no"}):
             with pytest.raises(UsageError, match="leave it out"):
                 convert_to_store(source, tmp_path / "t", facts=facts)
@@ -270,7 +273,7 @@ def test_converting_keeps_what_is_known_and_refuses_what_contradicts_it(tmp_path
     with open_features(tmp_path / "s") as ours:
         told = ours.fingerprint
     assert (told.encoder, told.clip_seconds, told.frame_rate) == ("i3d", 1.5, 3.0)
-    assert dict(told.extra) == {"simulated": True, "note": "mine"}
+    assert dict(told.extra) == {"simulated": True, "note": "mine", "unknown": "yes"}
 
 
 def test_a_large_source_is_converted_with_little_memory(tmp_path: Path) -> None:

@@ -182,6 +182,7 @@ def test_drawn_pools_hold_the_judged_videos_and_others(toy: Callable[..., Any]) 
         assert pool[0] == JUDGED[name][0][0]
         assert len(pool) == len(set(pool)) == 6
         assert judged[name] <= set(pool)
+    assert {len(pool) for pool in with_drawn_pools(annotations, 2).pools.values()} == {2}
     assert drawn.pools == with_drawn_pools(annotations, 6, seed=1).pools
     assert drawn.pools != with_drawn_pools(annotations, 6, seed=2).pools
     one = system(toy)

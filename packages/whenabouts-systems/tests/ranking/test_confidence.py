@@ -223,8 +223,9 @@ def test_a_calibration_that_came_with_a_system_is_read_like_one_that_lies_beside
         UsageError, match=r"me/xml/calibration\.json: is the calibration of another checkpoint"
     ):
         confidence_of("me/xml", content, "fedcba9876543210")
-    with pytest.raises(FormatError, match=r"me/xml/calibration\.json"):
-        confidence_of("me/xml", content[:40], kept.fingerprint)
+    for damaged in (content[:40], b"[" * 100_000):
+        with pytest.raises(FormatError, match=r"me/xml/calibration\.json"):
+            confidence_of("me/xml", damaged, kept.fingerprint)
 
 
 def test_the_report_has_headings_over_its_numbers() -> None:

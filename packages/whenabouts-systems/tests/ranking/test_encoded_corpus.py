@@ -55,6 +55,17 @@ def test_videos_of_similar_length_are_encoded_together(toy: Callable[..., Any]) 
     assert max(map(len, seen)) == 4
 
 
+def test_a_batch_with_its_padding_has_no_more_clips_than_allowed(
+    toy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encoded_corpus, "_BATCH_CLIPS", 12)
+    one = toy()
+    one.corpus()
+    counts = np.split(np.sort(one.clips), np.cumsum(one.model.encoded)[:-1])
+    assert all(len(batch) == 1 or len(batch) * batch.max() <= 12 for batch in counts)
+    assert max(map(len, counts)) > 1
+
+
 def test_without_by_length_the_order_is_the_one_given_and_there_is_one_block(toy: Callable[..., Any]) -> None:
     one = toy()
     encoded = one.corpus(batch_videos=5, by_length=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -209,6 +210,48 @@ def test_a_cache_is_used_until_the_file_changes(place: Path, monkeypatch: pytest
     assert same(after, first_batch()) and len(made) == 4
 
 
+def test_another_process_may_make_the_same_cache_meanwhile(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def twice(path: Path, items: Any, fingerprint: Fingerprint) -> None:
+        rows = list(items)
+        write_store(path, rows, fingerprint)
+        write_store(path, rows, fingerprint)
+
+    monkeypatch.setattr(cache, "write_store", twice)
+    with ExperimentData.open(DATA, replace(FEATURES, cache="cache"), place) as material:
+        assert material.split("train")._streams["video"].cached.source.path.parent == place / "cache"
+
+
+def test_an_old_cache_that_cannot_be_removed_is_not_used(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = replace(FEATURES, cache="cache")
+    ExperimentData.open(DATA, settings, place).close()
+    os.utime(place / "video.h5", ns=(1, 1))
+    monkeypatch.setattr(cache.shutil, "rmtree", lambda *_, **__: None)
+    for _ in range(2):
+        with pytest.raises(UsageError, match=r"video\.h5-.*: is there already"):
+            ExperimentData.open(DATA, settings, place)
+
+
+def test_a_cache_lies_in_the_home_folder_where_it_is_named_so(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    with ExperimentData.open(DATA, replace(FEATURES, cache="~/cache"), place) as material:
+        assert len(material.split("train")) == len(QUERIES)
+    assert (tmp_path / "home" / "cache").is_dir() and not (place / "~").exists()
+
+
+def test_a_cache_of_tacos_features_keeps_both_names_of_videos(place: Path) -> None:
+    write_hdf5(place / "video.h5", {f"{name}.avi": rows for name, rows in video_rows().items()})
+    annotations = place / "train.jsonl"
+    annotations.write_text(re.sub(r'("vid_name": "\w)', r"\1.avi", annotations.read_text()))
+    with ExperimentData.open(DATA, replace(FEATURES, cache="cache"), place) as material:
+        assert len(material.split("train")) > 0
+
+
 def test_potentially_relevant_pairs_are_looked_up_by_query(place: Path) -> None:
     ids = [name for name, *_ in reversed(QUERIES)]
     captions = tuple(f"sentence of {name}" for name in ids)
@@ -228,6 +271,14 @@ def test_potentially_relevant_pairs_are_looked_up_by_query(place: Path) -> None:
     write_annotations(place / "train.jsonl", [*QUERIES, ("q7", "a", 0, 1)])
     write_hdf5(place / "query.h5", {**query_rows(), "q7": np.ones((1, 5))})
     refused(place, "query 'q7' is not among", data=replace(DATA, pairs="pairs.safetensors"))
+
+
+def test_pairs_are_needed_only_for_the_training(place: Path) -> None:
+    data = replace(DATA, test="train.jsonl", pairs="none.safetensors", positives="similar")
+    with ExperimentData.open(data, FEATURES, place, splits=("test",)) as material:
+        assert len(material.split("test")) == len(QUERIES)
+    with pytest.raises(FormatError, match=r"none\.safetensors"):
+        ExperimentData.open(data, FEATURES, place)
 
 
 def test_queries_of_the_same_words_can_share_their_positives(place: Path) -> None:

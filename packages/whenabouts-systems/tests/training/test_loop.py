@@ -277,6 +277,17 @@ def test_resuming_with_other_settings_names_the_first_that_differs(
         begun(tiny, tmp_path / "run", "model.margin=0.3", resume=True)
 
 
+def test_resuming_without_a_setting_of_the_training_is_refused(
+    tiny: Any, finished: Path, tmp_path: Path
+) -> None:
+    trained = (finished / "experiment.toml").read_text()
+    frozen = trained.replace("[training.frozen]", "[training.frozen]\nquery_encoder = 1")
+    (finished / "experiment.toml").write_text(frozen)
+    told = r"its training has training\.frozen\.query_encoder = 1, this one 'none'"
+    with pytest.raises(UsageError, match=told):
+        begun(tiny, finished, resume=True)
+
+
 def test_a_training_that_was_broken_off_before_anything_was_written_begins(tiny: Any, tmp_path: Path) -> None:
     settings = ("training.epochs=1",)
     with pytest.raises(Killed):
@@ -431,6 +442,16 @@ def test_bf16_trains_as_well(tiny: Any, tmp_path: Path) -> None:
     assert all(
         one.dtype == torch.float32 for one in load_file(tmp_path / "run" / "model.safetensors").values()
     )
+
+
+def test_a_used_folder_of_any_seed_is_refused_before_the_first_training(
+    tiny: Any, finished: Path, tmp_path: Path
+) -> None:
+    finished.rename(tmp_path / "seed-2")
+    experiment = load_experiment(tiny.experiment)
+    with pytest.raises(UsageError, match="seed-2: holds"):
+        launch_seeds(experiment, [1, 2], tiny.folder, tmp_path, open_device("cpu"))
+    assert not (tmp_path / "seed-1").exists()
 
 
 @pytest.mark.slow

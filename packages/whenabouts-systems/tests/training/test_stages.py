@@ -300,11 +300,21 @@ def test_what_is_wrong_with_a_later_stage_is_told_before_the_first(staged: Path,
         "second.model.heads=3": "heads = 3",
         "second.data.retrieved.lists=nowhere": "lists is 'nowhere'",
         "second.data.retrieved.lists=": "lists is missing",
+        "second.data.first_stage=nowhere second.data.retrieved.videos=0": "nowhere: no such folder",
         _break_features(staged.parent): r"some\.h5: has no features for 3 of the 5 videos",
     }
     for setting, message in wrong.items():
         with pytest.raises(WhenaboutsError, match=message):
-            trained(staged, tmp_path / "run", setting)
+            trained(staged, tmp_path / "run", *setting.split())
+        assert not (tmp_path / "run").exists()
+
+
+def test_places_of_each_seed_are_looked_for_before_the_first_step(staged: Path, tmp_path: Path) -> None:
+    lists = f"second.data.retrieved.lists={tmp_path / 'lists-{seed}'}"
+    for seed, problem in ((1, "lists-2"), (2, None)):
+        (tmp_path / f"lists-{seed}").mkdir()
+        with pytest.raises(UsageError if problem else Killed, match=problem):
+            trained(staged, tmp_path / "run", lists, seeds=[1, 2], log=dying_at("seed 1"))
         assert not (tmp_path / "run").exists()
 
 

@@ -60,7 +60,7 @@ def _sound(records: Sequence[VideoRecord]) -> str:
     several = [record for record in records if len(_sound_tracks(record)) > 1]
     if not several:
         return ""
-    chosen = [(_sound_tracks(record), int(record.metadata.get(SOUND_TRACK, 1))) for record in several]
+    chosen = [(_sound_tracks(record), _track_number(record)) for record in several]
     used = Counter(tracks[number - 1] or _NO_NAME for tracks, number in chosen)
     unused = Counter(
         track or _NO_NAME for tracks, number in chosen for at, track in enumerate(tracks, 1) if at != number
@@ -76,6 +76,12 @@ def _sound(records: Sequence[VideoRecord]) -> str:
 def _sound_tracks(record: VideoRecord) -> list[str]:
     tracks = record.metadata.get(SOUND_TRACKS)
     return tracks if isinstance(tracks, list) else []
+
+
+def _track_number(record: VideoRecord) -> int:
+    """The number of the sound track that is heard; 1 if the user's metadata (`--meta`) replaced it."""
+    number = record.metadata.get(SOUND_TRACK)
+    return number if isinstance(number, int) and 1 <= number <= len(_sound_tracks(record)) else 1
 
 
 def _gone(records: Sequence[VideoRecord]) -> str:

@@ -89,6 +89,8 @@ class Corpus:
         self.store = _opened(self.places, create, storage_options)
         self.encoders = EncoderRegistry(self.store, encoders)
         self.transcripts = Transcripts(self.places[0], storage_options)
+        self._storage_options = storage_options
+        self._sounds: sounds_alike.SoundsAlike | None = None
         self._searcher: tuple[int, Searcher] | None = None
         self._loaded: dict[str, dict[str, Any]] = {}
         self._models: dict[tuple[str, str], Any] = {}
@@ -108,7 +110,7 @@ class Corpus:
         twin = copy.copy(self)
         twin.store = self.store.beside()
         twin.encoders = self.encoders.beside(twin.store)
-        twin._searcher = twin._people = None
+        twin._searcher = twin._people = twin._sounds = None
         twin._finders = {}
         return twin
 
@@ -239,8 +241,10 @@ class Corpus:
                 "this model compares moments with words; describe in words what they should show"
             )
         checked_query(query, options.count, options.min_confidence)
-        by_sound = options.rewrite == sounds_alike.NAME
-        rewriter = self._model(self._open_sounds_alike if by_sound else open_rewriter, options.rewrite)
+        if options.rewrite == sounds_alike.NAME:
+            rewriter = self._sounds = self._sounds or sounds_alike.SoundsAlike(self.store)
+        else:
+            rewriter = self._model(open_rewriter, options.rewrite)
         reranker = self._model(open_reranker, options.rerank)
         checker = self._model(open_checker, options.check)
         is_reordered = rewriter is not None or reranker is not None
@@ -346,9 +350,6 @@ class Corpus:
         )
         return with_note_on_quotes(result) if has_quotes and (system or example) else result
 
-    def _open_sounds_alike(self, name: str) -> sounds_alike.SoundsAlike:
-        return sounds_alike.SoundsAlike(self.store)
-
     def _model(self, open_named: Callable[[str], Any], named: Any) -> Any:
         """A model of `checkers`, opened by its name once for all searches of this corpus; None for None."""
         if not isinstance(named, str):
@@ -369,9 +370,9 @@ class Corpus:
         """The answers to many queries as a run, for `whenabouts.evaluate`.
 
         `options` and `changes` are those of `search`, which answers each query when the run is read,
-        without the rules that interpret it; `show` is called with each answer. Videos get their names
-        in `queries` (`formats.queries.read_queries`) if those match our ids, paths or file names.
-        Raises UsageError if such a name matches several videos.
+        without the rules that interpret it; `show` is called with each answer. Videos get their names in
+        `queries` (`formats.queries.read_queries`) if those match our ids, paths or file names. Raises
+        UsageError if such a name matches several videos.
         """
         files = plugins.only("query_files", "a run over many queries", "bench")
 
@@ -395,10 +396,9 @@ class Corpus:
         """Encode new or changed videos with a trained system; returns how many videos are then encoded.
 
         The retriever (of a staged run, or the named one) encodes them too. With `segments` (seconds) the
-        videos are encoded as segments of this length, not whole. `progress`
-        is called with the number of videos done, and of all. Raises CorpusBusy while another indexer
-        works here, unless `wait`; EncoderMismatch if the streams were made by other encoders than the
-        system was trained with.
+        videos are encoded as segments of this length, not whole. `progress` is called with the number of
+        videos done, and of all. Raises CorpusBusy while another indexer works here, unless `wait`;
+        EncoderMismatch if the streams were made by other encoders than the system was trained with.
         """
         self.store.refresh()
         system = self.finder(model, retriever, segments)
@@ -615,7 +615,10 @@ class Corpus:
             moment = self.moment(what)
             record = self.resolve(moment.video_id)
         shown = show(self.store, record, moment)
-        return show_track(shown, self.transcripts.tracks(record.content_hash), language)
+        store, transcripts = self.store.holding(record.video_id), self.transcripts
+        if store is not self.store:  # one of several corpora side by side
+            transcripts = Transcripts(store.place, self._storage_options)
+        return show_track(shown, transcripts.tracks(record.content_hash), language)
 
     def export_features(self, stream: str, clip_seconds: float, path: str | os.PathLike[str]) -> Any:
         """Write a stream on an even grid as a feature store, for training on this corpus.

@@ -33,12 +33,11 @@ class Curve:
     chance_percentile: NDArray[np.float64] | None
 
     def to_json(self) -> dict[str, list[float]]:
-        chance_percentile = [] if self.chance_percentile is None else self.chance_percentile.tolist()
         return {
             "start": [round(value, 3) for value in self.start.tolist()],
             "end": [round(value, 3) for value in self.end.tolist()],
             "score": self.score.tolist(),
-            "chance_percentile": chance_percentile,
+            "chance_percentile": [] if self.chance_percentile is None else self.chance_percentile.tolist(),
         }
 
 
@@ -93,9 +92,5 @@ def curves_of(corpus: Corpus, query: str, video: str, streams: str | Sequence[st
 
 def _curve(searcher: Searcher, answer: StreamAnswer, video_id: str) -> Curve:
     chance = searcher.measured.chance(answer.stream, video_id)
-    chance_percentile = None
-    if chance is not None:
-        chance_percentile = np.array(
-            [chance.confidence(score) for score in answer.scores.tolist()], np.float64
-        )
-    return Curve(answer.block.start, answer.block.end, answer.scores, chance_percentile)
+    percentiles = None if chance is None else np.array(list(map(chance.confidence, answer.scores.tolist())))
+    return Curve(answer.block.start, answer.block.end, answer.scores, percentiles)

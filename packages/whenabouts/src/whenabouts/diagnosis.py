@@ -132,8 +132,7 @@ def _corpus(location: str) -> list[Finding]:
         return [Finding(f"corpus {location}", False, str(error))]
     findings = [Finding(f"corpus {location}", True, stats.summary)]
     if stats.coverage.videos:
-        line, is_whole = stats.coverage.line, stats.coverage.is_whole
-        findings.append(Finding("coverage", is_whole, line, needed=False))
+        findings.append(Finding("coverage", stats.coverage.is_whole, stats.coverage.line, needed=False))
     findings += [
         Finding(f"stream {check.name}", not check.problem, check.problem or check.made_by, check.remedy)
         for check in corpus.check_streams()

@@ -54,17 +54,18 @@ def duplicates(corpus: OpenedCorpus, videos: Sequence[str] = (), *, least: float
     """Time ranges of `videos` (empty: all) whose pictures appear again in another video, longest first.
 
     Every frame is compared with every frame of the other videos; from a cosine of `least` on they are equal.
-    Raises UsageError if `least` is not in (0, 1], and for a corpus without frames or an unknown video.
+    Raises UsageError if `least` is not in (0, 1], for an unknown video, and for one without frames.
     """
     if not 0 < least <= 1:
         raise UsageError(f"the least similarity is {least:g}; give a number above 0, and 1 at most")
     corpus.refresh()
     if (stream := frames_of(corpus)) is None:
         raise UsageError(f"{corpus.location} has no frames to compare; index with --likeness")
-    chosen = [record.video_id for record in corpus.resolve_all(videos)]
-    all_ids = [
-        record.video_id for record in corpus.store.ledger().listed if stream_named(stream).holds(record)
-    ]
+    records, holds = corpus.resolve_all(videos), stream_named(stream).holds
+    if without := [record.video_id for record in records if not holds(record)]:
+        raise UsageError(f"{without[0]} has no frames in the stream {stream}, so nothing can be compared")
+    chosen = list(dict.fromkeys(record.video_id for record in records))
+    all_ids = [record.video_id for record in corpus.store.ledger().listed if holds(record)]
     repeats: list[Repeat] = []
     for first in _blocks(chosen or all_ids):
         block = corpus.store.clips_of(stream, first)

@@ -61,7 +61,8 @@ def listed_models() -> list[ListedModel]:
 
 def resolved(name: str) -> ModelCard | None:
     """The known model with this name or alias; None for an unknown name."""
-    return next((model for model in _cards() if name in (model.name, model.alias)), None)
+    # The alias of a model without one is "".
+    return next((model for model in _cards() if name and name in (model.name, model.alias)), None)
 
 
 def _cards() -> list[ModelCard]:

@@ -67,7 +67,7 @@ def is_shared(folder: Path, mounts: Path = _MOUNTS) -> bool:
         lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return False
-    kind, longest = "", -1
+    kind, longest, folder = "", -1, folder.resolve()
     for line in lines:
         _, point, name, *_ = line.split(" ")
         top = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), point))

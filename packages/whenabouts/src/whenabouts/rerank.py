@@ -102,10 +102,8 @@ def _scores(
         try:
             scored = reranker.score(query, list(legible.values())) if legible else []
         except CheckerError as error:
-            kept = (
-                "the moments keep their order" if not scores else f"moments from rank {start + 1} on keep it"
-            )
-            return scores, [f"{kept}: {error}"]
+            which = f"moments from rank {start + 1} on" if scores else "the moments"
+            return scores, [f"{which} keep their order: {error}"]
         scores |= zip(legible, scored, strict=True)
     return scores, []
 

@@ -171,7 +171,7 @@ def _as_long(
         (video, other) if _age(video) < _age(other) else (other, video)
         for place, video in enumerate(in_order)
         for other in in_order[place + 1 : place + 1 + _NEIGHBOURS]
-        if _are_as_long(video, other) and not {video.video_id, other.video_id} <= set(passages)
+        if _are_as_long(video, other) and not (video.video_id in passages and other.video_id in passages)
     ]
 
 

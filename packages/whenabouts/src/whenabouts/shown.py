@@ -161,7 +161,7 @@ def _doubt(line: Line) -> str:
 def show_track(shown: Shown, tracks: Sequence[CueTrack], language: str | None = None) -> Shown:
     """`shown` with all subtitle tracks. If a `language` is given, the words are those of its track.
 
-    Raises UsageError if no track is in the language.
+    Raises UsageError if no track is in the language, or if there are not several tracks.
     """
     searched = shown.record.words
     listed = tuple(Track(track.language, track.source, track.source == searched) for track in tracks)
@@ -169,8 +169,12 @@ def show_track(shown: Shown, tracks: Sequence[CueTrack], language: str | None = 
         return replace(shown, tracks=listed)
     chosen = next((track for track in tracks if speaks(track, language)), None)
     if chosen is None:
-        existing = ", ".join(sorted({track.language or "?" for track in tracks})) or "only one track"
-        raise UsageError(f"{shown.record.video_id} has no subtitles in {language!r}; there is {existing}")
+        existing = ", ".join(sorted({track.language or "?" for track in tracks}))
+        raise UsageError(
+            f"{shown.record.video_id} has no subtitles in {language!r}; there is {existing}"
+            if tracks
+            else f"{shown.record.video_id} has one subtitle track at most; give no language ({language!r})"
+        )
     moment = shown.moment
     words = tuple(
         Line(cue.start, cue.end, cue.text)
@@ -330,7 +334,8 @@ class Stats:
             lines.append(f"  how well confidences hold was not measured: {self.not_measured}")
         lines += [f"  {line}" for kind, line in self.choices.items() if kind != "gone" or not self.gone]
         if self.gone:
-            lines.append(f"{len(self.gone)} files are gone (`whenabouts index PATH --prune` takes them out):")
+            which = number_of(len(self.gone), "file is", "files are")
+            lines.append(f"{which} gone (`whenabouts index PATH --prune` removes their videos):")
             lines += [f"  {unambiguous(r.path)}" for r in self.gone]
         if self.failed:
             lines.append(

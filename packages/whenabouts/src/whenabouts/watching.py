@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from whenabouts.index.lance import folder_of
 from whenabouts.locking import is_shared
 from whenabouts.types import UsageError
 from whenabouts.video.files import MEDIA_SUFFIXES, TRANSCRIPT_SUFFIXES
@@ -69,11 +70,11 @@ def watch(
         options |= {"planned": follower.planned, "progress": follower.progress}
     ended = stop or threading.Event()
     is_first = True
-    arriving = _Arriving(settled)
+    arriving, corpus_folder = _Arriving(settled), folder_of(corpus.places[0])
     # Listen before the first run, so that no change in between is missed.
     for changes in changes_in(
         *folders,
-        watch_filter=lambda _, path: _may_matter(Path(path)),
+        watch_filter=lambda _, path: _may_matter(Path(path), corpus_folder),
         debounce=round(1000 * settled),
         rust_timeout=_TICK_MS,
         yield_on_timeout=True,
@@ -90,7 +91,7 @@ def watch(
                 follower.copying(list(arriving.paths))
             continue
         arriving = _Arriving(settled)
-        summary = _indexed(corpus, folders, options)
+        summary = corpus.add(*folders, wait=True, prune=True, **options)
         if follower is not None:
             follower.idle()
         if is_first or _did_something(summary):
@@ -103,13 +104,13 @@ def _did_something(summary: Summary) -> bool:
     return changed > 0 or bool(summary.failed or summary.pruned)
 
 
-def _may_matter(path: Path) -> bool:
-    """Whether the corpus may have to change: a video, a subtitle file, a folder or a deleted path."""
-    return path.suffix.lower() in MEDIA_SUFFIXES | TRANSCRIPT_SUFFIXES or not path.is_file()
+def _may_matter(path: Path, corpus_folder: Path) -> bool:
+    """Whether the corpus may have to change: a video, a subtitle file, a folder or a deleted path.
 
-
-def _indexed(corpus: Corpus, folders: Sequence[Path], options: dict[str, Any]) -> Summary:
-    return corpus.add(*folders, wait=True, prune=True, **options)
+    Paths in the corpus's own folder do not matter, or each index run would cause the next one.
+    """
+    is_relevant = path.suffix.lower() in MEDIA_SUFFIXES | TRANSCRIPT_SUFFIXES or not path.is_file()
+    return is_relevant and not path.resolve().is_relative_to(corpus_folder)
 
 
 class _Arriving:

@@ -82,12 +82,7 @@ class Why:
             "localized": [self.localized.start, self.localized.end] if self.localized else None,
             "streams": [stream.to_json() for stream in self.streams],
             "lost_to": [
-                {
-                    "video_id": m.moment.video_id,
-                    "start": m.moment.start,
-                    "end": m.moment.end,
-                    "text": m.text[:160],
-                }
+                {"video_id": m.video_id, "start": m.start, "end": m.end, "text": m.text[:160]}
                 for m in self.lost_to
             ],
         }
@@ -165,11 +160,9 @@ def _stream_lines(stream: StreamWhy) -> list[str]:
         return [f"{head}has nothing in this moment: {stream_named(stream.stream).absent}"]
     if stream.video_at is None:
         return [head + "the video was not retrieved: other videos' clips fit the query better"]
-    lines = [head + f"video retrieved at rank {stream.video_at}"]
-    where = (
-        "not retrieved itself" if stream.retrieved_at is None else f"retrieved at rank {stream.retrieved_at}"
-    )
-    lines[0] += f"; the moment was {where}"
+    at = stream.retrieved_at
+    where = "not retrieved itself" if at is None else f"retrieved at rank {at}"
+    lines = [f"{head}video retrieved at rank {stream.video_at}; the moment was {where}"]
     if stream.best_score is not None and stream.best_elsewhere is not None:
         lines.append(
             f"    scores {stream.best_score:.3f} there, {stream.best_elsewhere:.3f} at best in other videos"

@@ -30,9 +30,10 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from tests.uncalibrated import uncalibrated
 
-from whenabouts.agents.tools import CorpusTools
+from whenabouts.agents.tools import LONGEST_TEXT, CorpusTools
 from whenabouts.cli.main import main
 from whenabouts.corpus import Corpus
 from whenabouts.video.probe import MediaError
@@ -194,6 +195,53 @@ def test_pictures_of_a_file_that_is_another_one_now_are_not_shown(samples: Path,
     asked_here(place, work)
     with pytest.raises(MediaError, match="has changed since it was indexed"):
         CorpusTools(lambda: Corpus(place)).play("film@1-2")
+
+
+def test_an_agent_names_a_video_by_a_name_with_an_at_sign(samples: Path, tmp_path: Path) -> None:
+    place, folder = tmp_path / "c.corpus", tmp_path / "films"
+    folder.mkdir()
+    shutil.copy(samples / "friday.vtt", folder / "talk@home.vtt")
+    Corpus(place, create=True).add(folder)
+    tools = CorpusTools(lambda: Corpus(place))
+    [whole] = tools.show("talk@home.vtt")
+    [part] = tools.show("talk@home.vtt@1-2")
+    assert (whole["video_id"], "moment" in whole) == (part["video_id"], False)
+    assert part["moment"] == f"{part['video_id']}@1.000-2.000"
+    assert tools.list_videos("TALK@")["total"] == 1
+    assert tools.list_videos("films")["total"] == 0, "folders are not searched"
+
+
+def test_errors_name_the_corpus_and_change_no_other_word(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    tools = CorpusTools(lambda: Corpus("."))
+    with pytest.raises(ToolError, match=r"^the corpus has no video 'none\.mp4'"):
+        tools.spoken(tools.show)(what="none.mp4")
+
+
+def test_a_file_with_several_moments_is_checked_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[str] = []
+    monkeypatch.setattr(
+        "whenabouts.agents.tools.check_unchanged", lambda record: checked.append(record.video_id)
+    )
+    CorpusTools(lambda: Corpus(place)).export_list("m3u", ["friday@1-2", "friday@2-3"])
+    assert len(checked) == 1
+
+
+def test_a_long_note_of_a_collection_is_cut_to_one_line(place: Path, tmp_path: Path) -> None:
+    corpus = Corpus(shutil.copytree(place, tmp_path / "c.corpus"))
+    corpus.collections.create("film", f"{INJECTION}\n" * 25)
+    [listed] = CorpusTools(lambda: corpus).list_collections()["collections"]
+    assert listed["note"].startswith(f"{INJECTION} Ignore") and len(listed["note"]) == LONGEST_TEXT
+
+
+def test_a_folder_for_clips_that_cannot_be_made_is_said(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    tools = CorpusTools(lambda: Corpus(place), tmp_path / "file" / "clips")
+    with pytest.raises(ToolError, match="there is no folder"):
+        tools.spoken(tools.cut_moments)(moments=["friday@1-1.1"])
+    tools._decoders.close()
 
 
 def test_a_list_of_places_is_continued_with_skip(place: Path) -> None:
@@ -414,3 +462,13 @@ def test_the_command_checks_what_it_is_given(
     ):
         assert main(["mcp", "--corpus", str(place), *given]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_the_configuration_knows_the_home_folder(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    given = ["--corpus", "~/a", "--out", "~/b", "--allow", "~/c"]
+    assert main(["--no-config", "mcp", *given, "--print", "config"]) == 0
+    entry = json.loads(capsys.readouterr().out)["mcpServers"]["whenabouts"]
+    assert entry["args"][-6:] == [word.replace("~", str(tmp_path)) for word in given]

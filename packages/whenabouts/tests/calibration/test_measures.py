@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.two_languages import NAME, PASSAGES, PICTURES, SEEN, OnlyEnglish, fill, video
 
-from whenabouts.calibration.banks import LEANING
+from whenabouts.calibration import measuring
+from whenabouts.calibration.banks import LEANING, Bank
 from whenabouts.calibration.measuring import Report, is_due, measure, results_with_and_without
 from whenabouts.calibration.questions import CalibrationQuestion, made_from
 from whenabouts.confidence.background import SENTENCES
@@ -76,6 +79,20 @@ def test_each_group_has_the_scale_of_its_own_clips(small: Small) -> None:
         assert (scale.level, scale.spread) == pytest.approx(
             (expected.level, widened * expected.spread), abs=1e-4
         )
+
+
+def test_sampled_videos_are_spread_over_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "_SAMPLED_VIDEOS", 2)
+    sampled: list[str] = []
+
+    class Recorder:
+        def clips_of(self, stream: str, ids: list[str]) -> Any:
+            sampled.extend(ids)
+            return SimpleNamespace(vectors=np.zeros((0, 4)))
+
+    store: Any = Recorder()
+    assert measuring._scale(store, "subtitle", ["a", "b", "c"], Bank(("a sentence",)), OnlyEnglish()) is None
+    assert sampled == ["a", "c"]
 
 
 @pytest.fixture(scope="module")

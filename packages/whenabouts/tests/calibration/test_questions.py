@@ -75,6 +75,27 @@ def test_words_without_spaces_between_are_cut(spoken: Corpus) -> None:
     assert all(len(word) <= 4 for known in made for word in query_words(known.text)[0])
 
 
+def test_words_with_spaces_between_are_not_cut_however_long(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "long.corpus", create=True)
+    store.add_stream(StreamInfo("subtitle", "letters", "a", 0))
+    words = [f"überwachungsanlage{letter}" for letter in "abcdefghijkl"]
+    video = VideoRecord("film", "/film.mp4", streams={"subtitle": "a"}, words="subtitles")
+    store.put_video(video, {"subtitle": ClipColumns(np.zeros(1), np.ones(1), [" ".join(words)])})
+    (made,) = made_from(store, 1)
+    assert set(made.text.split()) <= set(words)
+
+
+@pytest.mark.parametrize("query", ["a whale\u2028sings", "a whale\x85sings"])
+def test_a_file_with_a_byte_order_mark_and_rare_line_ends_in_a_query_is_read(
+    tmp_path: Path, query: str
+) -> None:
+    path = tmp_path / "known.jsonl"
+    lines = [json.dumps({**LINE, "query": text}, ensure_ascii=False) for text in (query, "wal")]
+    path.write_text("\r\n".join(lines), encoding="utf-8-sig", newline="")
+    read, _ = read_questions(path, lambda name: VideoRecord("id", name, duration=2.5))
+    assert [known.text for known in read] == [query, "wal"]
+
+
 def test_questions_are_read_from_json_lines(tmp_path: Path) -> None:
     path = tmp_path / "known.jsonl"
     path.write_text(json.dumps(LINE) + "\n\n" + json.dumps({**LINE, "query": "wal"}) + "\n", encoding="utf-8")

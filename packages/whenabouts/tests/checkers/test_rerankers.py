@@ -237,6 +237,8 @@ def test_the_same_words_are_scored_once() -> None:
 
 
 def test_scores_that_are_none_are_refused(cross_encoder_folder: Callable[..., Path]) -> None:
+    from jinja2 import TemplateError
+
     from whenabouts.checkers.cross_encoder import CrossEncoderReranker
 
     reranker = CrossEncoderReranker(str(cross_encoder_folder()))
@@ -250,6 +252,12 @@ def test_scores_that_are_none_are_refused(cross_encoder_folder: Callable[..., Pa
 
     with pytest.raises(CheckerUnavailable, match="give a smaller model"):
         reranker.scores_from(fails, 1)
+
+    def refuses() -> list[float]:
+        raise TemplateError("no system role")
+
+    with pytest.raises(CheckerError, match=r"cannot score \(no system role\)"):
+        reranker.scores_from(refuses, 1)
     assert os.sep not in reranker.name
 
 

@@ -114,3 +114,11 @@ def test_weights_that_are_missing_or_of_another_kind_are_refused(
 def test_a_model_without_a_chat_template_is_refused(vision_language_folder: Folder) -> None:
     with pytest.raises(CheckerUnavailable, match="no chat template"):
         open_checker(str(vision_language_folder(template=None)))
+
+
+def test_a_chat_template_that_refuses_the_question_is_an_error_of_the_model(
+    vision_language_folder: Folder,
+) -> None:
+    checker = open_checker(str(vision_language_folder(template="{{ raise_exception('no system role') }}")))
+    with pytest.raises(CheckerError, match=r"cannot answer \(no system role\)"):
+        checker.answer(INSTRUCTIONS, question_of("a door", _view(0)), 5.0)

@@ -88,6 +88,8 @@ def test_verbs_under_a_verb_and_options_that_are_required_come_from_files(writte
     assert options.cache == Path("~/cache").expanduser()
     assert options.port == 8765
     assert written("[export]\ndrop-frame = true\n", "export", "x", "--format", "edl").drop_frame is True
+    assert written("[export]\nnon-drop-frame = true\n", "export", "x").drop_frame is False
+    assert written('corpus = "x"\n', "export", "x").drop_frame is None  # the rate decides
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from whenabouts.cli import index
 
 Whenabouts = Callable[..., Any]
 
@@ -146,6 +150,20 @@ def test_a_folder_that_was_there_stays_where_there_was_nothing_to_index(
     for _ in range(2):
         assert bare("index", "nowhere.mp4", "--corpus", str(place)).code == 2
         assert place.is_dir()
+
+
+def test_a_new_corpus_in_the_home_folder_goes_where_there_was_nothing_to_index(
+    bare: Whenabouts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert bare("index", "nowhere.mp4", "--corpus", "~/a.corpus").code == 2
+    assert not (tmp_path / "a.corpus").exists()
+
+
+def test_an_empty_place_in_a_store_is_named_as_it_was_given(capsys: pytest.CaptureFixture[str]) -> None:
+    plan: Any = SimpleNamespace(files=0, gone=(), problems=())
+    assert index._nothing(plan, argparse.Namespace(paths=["s3://films/new"], retry=False)) == 2
+    assert "nothing to index in s3://films/new: there is no video" in capsys.readouterr().err
 
 
 def test_files_that_failed_are_told_each_time(bare: Whenabouts, tmp_path: Path) -> None:

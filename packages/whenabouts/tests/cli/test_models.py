@@ -127,8 +127,9 @@ def test_a_model_that_the_hub_renamed_is_named_as_it_is_now(bare: Whenabouts, se
 
 def test_a_packaged_model_and_a_name_that_is_none(bare: Whenabouts) -> None:
     assert bare("models", "get", "minilm").code == 0
-    done = bare("models", "get", "../etc")
-    assert (done.code, "not a model's name" in done.err) == (2, True)
+    for name in ("../etc", ""):
+        done = bare("models", "get", name)
+        assert (done.code, "not a model's name" in done.err) == (2, True)
 
 
 def test_doctor_and_the_list_open_no_connection(

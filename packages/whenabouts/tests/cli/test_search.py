@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -14,6 +17,7 @@ import pytest
 from rich.cells import cell_len
 from tests.uncalibrated import uncalibrated
 
+from whenabouts.cli import search
 from whenabouts.cli.terminal import console, print_json
 
 Whenabouts = Callable[..., Any]
@@ -396,3 +400,12 @@ def test_all_lists_every_place_in_order_of_time(whenabouts: Whenabouts) -> None:
     )
     listed = whenabouts("search", '"jewels crown"', "--all")
     assert (listed.code, listed.json["notes"]) == (1, ["nobody says “jewels crown”"])
+
+
+def test_a_run_over_several_corpora_names_them_all(capsys: pytest.CaptureFixture[str]) -> None:
+    options = argparse.Namespace(
+        json=False, table=True, corpora=["a", "b"], corpus="b", queries="q.jsonl", out="run.jsonl"
+    )
+    queries = SimpleNamespace(queries=["x"], query=[], videos=["v"])
+    search._tell(options, queries, {"answers": {}, "videos_named": 1}, Counter())
+    assert "1 of the 1 videos that q.jsonl names are in a and b" in capsys.readouterr().out

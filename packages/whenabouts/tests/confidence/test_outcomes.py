@@ -169,3 +169,7 @@ def test_charts_are_lines_of_text_that_fit_a_terminal_also_where_little_is_known
     for outcomes in (_simulated(0.5, 100), [_one("unrelated", 0.5)], []):
         assert all(len(line) <= 100 and line.isprintable() for line in charts(outcomes))
     assert sum("#" in line for line in charts(_simulated(0.5, 100))) >= 6
+
+
+def test_charts_of_one_video_do_not_say_that_half_of_the_questions_lack_it() -> None:
+    assert not any("half" in line for line in charts([_one("known", 0.9, right=True)]))

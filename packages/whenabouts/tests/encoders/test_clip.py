@@ -186,3 +186,4 @@ def test_tokens_equal_the_text_model_behind_its_last_norm(folder: Path) -> None:
         expected = model.text_model(**padded).last_hidden_state[0, : len(own)].detach().numpy()
         assert len(names) == len(own)
         np.testing.assert_allclose(rows, expected, atol=5e-6)
+        assert rows.flags.owndata  # a view would keep its whole batch

@@ -66,6 +66,20 @@ def test_pieces_of_sound_give_what_the_whole_recording_gives(
     np.testing.assert_array_equal(speaks, (logits[:2100] > 0).numpy())
 
 
+@pytest.mark.parametrize("step", [48_000, 21 * 16_000])
+def test_silence_that_is_not_stored_delays_the_speakers_after_it(
+    folder: Path, sound: NDArray[np.float32], step: int
+) -> None:
+    diarizer = opened(folder)
+    stretches = followed(diarizer, sound, step)
+    alone = np.concatenate([*(each.speaks for each in stretches), diarizer.rest(stretches[-1])])
+    after = diarizer.follow(sound, 121.0, stretches[-1])
+    speaks = np.concatenate([*(each.speaks for each in (*stretches, after)), diarizer.rest(after)])
+    assert len(speaks) == 14_200
+    np.testing.assert_array_equal(speaks[:2100], alone)
+    assert not speaks[2100:12_100].any() and speaks[12_100:].any()
+
+
 @pytest.mark.parametrize("length", [0, 10, 511, 512, 5000])
 def test_little_sound_is_no_fault(folder: Path, sound: NDArray[np.float32], length: int) -> None:
     diarizer = opened(folder)

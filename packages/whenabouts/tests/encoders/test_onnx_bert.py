@@ -115,6 +115,12 @@ def test_copies_in_two_folders_have_one_fingerprint(bert_folder: Callable[..., P
     )
 
 
+def test_half_of_a_surrogate_pair_is_read_as_a_question_mark(bert_folder: Callable[..., Path]) -> None:
+    encoder = open_text_encoder(str(bert_folder()))
+    broken, mended = encoder.encode_text(["a \ud83d dog", "a ? dog"])
+    np.testing.assert_array_equal(broken, mended)
+
+
 def test_other_weights_have_another_fingerprint(bert_folder: Callable[..., Path]) -> None:
     one, other = (open_text_encoder(str(bert_folder(seed=seed))).fingerprint for seed in (3, 4))
     assert one != other

@@ -41,6 +41,25 @@ def test_speech_has_windows_with_vectors_whatever_the_model_takes(
     assert len(encoder.voices(np.zeros(32_000, np.float32)).start) == 0
 
 
+def test_a_file_below_the_home_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert str(voice_model(tmp_path / "a.onnx")) == voice_encoder("~/a.onnx").name
+
+
+@pytest.mark.parametrize("change", ["length", "frames"])
+def test_a_model_that_cannot_run_on_a_window_is_refused(tmp_path: Path, change: str) -> None:
+    import onnx
+
+    model = onnx.load(bank_model(tmp_path / "a.onnx"))
+    if change == "length":  # Kaldi's banks with a length, which NeMo's models take
+        model.graph.input.append(onnx.helper.make_tensor_value_info("length", onnx.TensorProto.INT64, ["b"]))
+    else:
+        model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 200
+    onnx.save(model, tmp_path / "a.onnx")
+    with pytest.raises(EncoderUnavailable, match=r"a\.onnx: the model cannot be loaded"):
+        voice_encoder(str(tmp_path / "a.onnx"))
+
+
 def test_what_is_no_model_of_voices_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(EncoderUnavailable, match=r"none\.onnx: there is no such file"):
         voice_encoder(str(tmp_path / "none.onnx"))

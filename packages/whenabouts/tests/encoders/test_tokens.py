@@ -47,6 +47,7 @@ def test_both_ways_to_run_a_bert_agree(bert_folder: Callable[..., Path], pooling
     assert len(slow) == len(quick) == len(TEXTS)
     for ours, theirs in zip(quick, slow, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=5e-6)
+        assert ours.flags.owndata and theirs.flags.owndata  # a view would keep its whole batch
 
 
 def test_special_tokens_are_there_and_long_texts_are_cut(minilm_folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -187,7 +189,7 @@ def test_a_file_in_a_folder_names_what_is_left_out_below_it(videos: Path) -> Non
     (videos / "drafts" / ".whenaboutsignore").write_text("!glacier.vtt\n")
     assert found(videos) == {"beetles.vtt", "friday.mp4", "drafts/glacier.vtt"}
     assert found(videos, exclude=["/beetles.vtt"]) == {"friday.mp4", "drafts/glacier.vtt"}
-    (videos / ".whenaboutsignore").write_text("drafts/\n")
+    (videos / ".whenaboutsignore").write_text("drafts/\n", encoding="utf-8-sig")  # as Notepad saves it
     assert "drafts/glacier.vtt" not in found(videos)
 
 
@@ -267,6 +269,14 @@ def test_a_file_on_a_store_is_gone_only_where_an_index_run_missed_it(tmp_path: P
     assert VideoRecord("a", str(tmp_path / "none.mp4")).is_gone
     assert not there.is_gone
     assert replace(there, state="gone").is_gone
+
+
+def test_a_file_that_may_not_be_looked_at_does_not_count_as_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, **_: object) -> NoReturn:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    assert not VideoRecord("a", "/home/ada/a.mp4").is_gone
 
 
 def test_a_file_that_is_added_again_has_the_id_it_had(corpus: Corpus, videos: Path) -> None:

@@ -278,6 +278,20 @@ def test_a_kept_transcript_comes_back_as_it_was_and_can_be_forgotten(tmp_path: P
     assert "你好".encode() not in b"".join(p.read_bytes() for p in tmp_path.rglob("*") if p.is_file())
 
 
+def test_what_another_process_stores_or_removes_is_seen_by_an_open_reader(tmp_path: Path) -> None:
+    def tracks(*texts: str) -> list[CueTrack]:
+        return [CueTrack((Cue(0.0, 1.0, text),), f"file:{text}", "") for text in texts]
+
+    other, reader = Transcripts(str(tmp_path)), Transcripts(str(tmp_path))
+    other.keep_tracks("h1", tracks("one", "two"))
+    assert reader.tracks("h1") == tracks("one", "two")
+    other.keep_tracks("h2", tracks("three", "two"))
+    reader.keep_tracks("h2", ())
+    assert other.tracks("h2") == []
+    other.forget(["h1"])
+    assert reader.tracks("h1") == []
+
+
 def test_a_file_that_an_encoder_cannot_take_costs_only_itself(
     indexer: Indexer, take: Callable[..., Path]
 ) -> None:

@@ -63,6 +63,16 @@ def test_no_list_stands_while_a_corpus_is_written_and_a_new_one_after(tmp_path: 
     assert set(listed) == {name for name, _ in checksums.table_files(tmp_path)}
 
 
+def test_a_write_that_cannot_begin_gives_the_lock_back(tmp_path: Path) -> None:
+    store = corpus_at(tmp_path)
+    (tmp_path / CHECKSUMS_FILE).unlink()
+    (tmp_path / CHECKSUMS_FILE).mkdir()
+    with pytest.raises(StoreError, match="cannot write"), store.writing():
+        pass
+    (tmp_path / CHECKSUMS_FILE).rmdir()
+    assert Store.open(tmp_path).remove_videos(["v1"]) == 1
+
+
 def test_a_link_in_the_place_of_a_draft_is_not_written_through(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     store = corpus_at(tmp_path / "stranger")

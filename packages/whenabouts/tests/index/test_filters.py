@@ -3,6 +3,7 @@ from __future__ import annotations
 import glob
 import math
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta, tzinfo
 from types import MappingProxyType
 from typing import Any
 
@@ -62,6 +63,12 @@ def test_dates_come_from_the_metadata_or_else_from_the_file() -> None:
     assert make_filter(before="2024-01-01").choose(ROWS) == ["b", "c"]
     assert make_filter(after="2023-11-14", before="2023-12-01").choose(ROWS) == ["c"]
     assert make_filter(after="2024-05-01", before="2024-05-01").choose(ROWS) == []
+
+
+@pytest.mark.parametrize("zone", [None, UTC])
+def test_a_date_without_a_zone_is_in_utc(zone: tzinfo | None) -> None:
+    day = datetime(2024, 5, 1, tzinfo=zone)
+    assert make_filter(after=day, before=day + timedelta(seconds=1)).choose(ROWS) == ["a"]
 
 
 def test_all_conditions_must_hold_together() -> None:

@@ -81,7 +81,7 @@ def test_a_file_without_a_language_comes_first_and_one_track_alone_is_not_listed
         video.with_name(f"friday{ending}").unlink()
     assert corpus.add(video.parent, processes=1).updated == 1
     assert corpus.show("friday").tracks == ()
-    with pytest.raises(UsageError, match="there is only one track"):
+    with pytest.raises(UsageError, match="has one subtitle track at most"):
         corpus.show("friday", "de")
 
 
@@ -93,3 +93,15 @@ def test_kept_subtitles_are_not_taken_for_recognised_speech(corpus_dir: Path, vi
     assert corpus.transcripts.find(content) is None
     corpus.remove("friday")
     assert corpus.transcripts.tracks(content) == []
+
+
+@pytest.mark.slow
+def test_of_corpora_side_by_side_each_video_has_the_subtitles_of_its_own(
+    corpus_dir: Path, video: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "talk.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:04.000\nGood morning.\n")
+    Corpus(tmp_path / "talks", create=True).add(tmp_path / "talk.vtt", processes=1)
+    Corpus(corpus_dir, create=True).add(video.parent, processes=1)
+    both = Corpus([tmp_path / "talks", corpus_dir])
+    assert words(both, "de") == SAID[".de.vtt"]
+    assert len(both.show("friday").tracks) == 3

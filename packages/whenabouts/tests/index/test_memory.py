@@ -200,3 +200,16 @@ def test_a_row_that_an_index_makes_up_is_no_other_clip(store: Store, row: int) -
     with pytest.raises(StoreError, match="names clips that are not there"):
         whole.hits_at(np.array([row], np.uint64), score, 3)
     assert len(whole.hits_at(whole.runs[0][:1], score, 3)) == 1
+
+
+def test_a_stream_without_room_takes_none_from_others() -> None:
+    kept = memory.ClipMemory()
+    kept.most_bytes = 1 << 30
+    whole = memory.WholeStream.__new__(memory.WholeStream)
+
+    def last(name: str, size: memory.StreamSize) -> memory.WholeStream | None:
+        return [kept.searched(name, 1, lambda: size, lambda _: whole) for _ in range(size.searches + 1)][-1]
+
+    assert last("vision", memory.StreamSize(2_000_000, 512)) is None
+    assert last("subtitle", memory.StreamSize(60_000, 384)) is whole
+    assert last("sound", memory.StreamSize(780_000, 512)) is None, "there is room for it alone"

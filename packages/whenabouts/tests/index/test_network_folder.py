@@ -47,6 +47,8 @@ def test_folders_that_other_machines_may_mount_are_known_by_their_file_system(tm
     for place in (*shared, "/home/user", "/net/here/c", "/network", "/media/disk/c", "/container/c"):
         assert is_shared(Path(place), mounts) == (place in shared), place
     assert not is_shared(tmp_path, tmp_path / "none")
+    (tmp_path / "link").symlink_to("/net/films")
+    assert is_shared(tmp_path / "link", mounts)
 
 
 @pytest.fixture

@@ -23,6 +23,14 @@ def test_the_most_exact_name_wins(tmp_path: Path) -> None:
     assert settings.metadata_for(Path("other.mp4")) == {"speaker": "all", "room": "1"}
 
 
+@pytest.mark.parametrize("sign", ["\u2028", "\x85", "犬"])
+def test_signs_at_which_python_splits_lines_may_be_in_a_title(tmp_path: Path, sign: str) -> None:
+    file = tmp_path / "meta.jsonl"
+    lines = [json.dumps({"path": name, "title": f"a{sign}b"}, ensure_ascii=False) for name in ("x", "y")]
+    file.write_bytes("\r\n".join(lines).encode("utf-8-sig"))
+    assert read_metadata_file(file) == {name: {"title": f"a{sign}b"} for name in ("x", "y")}
+
+
 @pytest.mark.parametrize("line", ["{", '{"title": "no path"}', "[1]", '"x"', '{"path": 3}'])
 def test_a_line_that_names_no_file_is_refused_with_its_number(tmp_path: Path, line: str) -> None:
     file = tmp_path / "meta.jsonl"

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from whenabouts import Corpus, SearchResult
 from whenabouts.calibration import together
 from whenabouts.confidence.background import SENTENCES
-from whenabouts.index.records import EncoderMismatch
+from whenabouts.index.records import ClipColumns, EncoderMismatch, StreamInfo, VideoRecord
+from whenabouts.index.side_by_side import SideBySide
+from whenabouts.index.store import Store
 from whenabouts.types import UsageError
 
 QUERIES = (
@@ -279,3 +281,23 @@ def test_what_is_said_in_another_corpus_in_another_language_changes_no_score(
     )
     assert len(both) and both.video_ids == alone.video_ids
     assert both.score == pytest.approx(alone.score, rel=1e-5)
+
+
+def test_a_corpus_that_lost_its_words_is_searched_with_others(tmp_path: Path) -> None:
+    for name, languages in (("full", ("en", "de")), ("lost", ("en",))):
+        store = Store.open(tmp_path / name, create=True)
+        store.add_stream(StreamInfo("subtitle", "letters", "letters", 0))
+        for language in languages:
+            record = VideoRecord(
+                f"{name} {language}",
+                f"/{name} {language}.vtt",
+                content_hash=f"{name} {language}",
+                streams={"subtitle": "letters"},
+                words="file",
+                metadata={"language": language},
+            )
+            said = ClipColumns(np.zeros(1), np.ones(1), ["a house"])
+            store.put_video(record, {"subtitle": said})
+    store.remove_videos(["lost en"])
+    both = SideBySide([Store.open(tmp_path / "full"), Store.open(tmp_path / "lost")])
+    assert sorted(both.match_text("subtitle", "house", 5).video_ids) == ["full de", "full en"]

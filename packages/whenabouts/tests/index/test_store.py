@@ -208,6 +208,12 @@ def test_a_box_that_is_no_number_is_refused() -> None:
         replace(clips(1), box=np.zeros((2, 4)))
 
 
+@pytest.mark.parametrize(("start", "end"), [(1.0, 1.0), (2.0, 1.0), (-1.0, 1.0)])
+def test_a_clip_that_no_search_could_read_is_refused(start: float, end: float) -> None:
+    with pytest.raises(UsageError, match="clips need 0 <= start < end"):
+        replace(clips(1), start=np.array([start]), end=np.array([end]))
+
+
 def test_removing_takes_clips_and_ledger_row(store: Store) -> None:
     store.put_videos([(record(name), {"subtitle": clips(3)}) for name in "abc"])
     assert store.remove_videos(["a", "c", "never there"]) == 2

@@ -4,6 +4,7 @@ import importlib
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from whenabouts.index.workers import Failed, Finished, Message, Part, ReaderPool, Task
 
 READERS = """
-import os, signal, time
+import os, signal, threading, time
 from dataclasses import dataclass
 from whenabouts.intake.faults import DataFault
 
@@ -38,6 +39,9 @@ def read(job):
         os._exit(3)
     if job.what == "hang":
         time.sleep(60)
+    if job.what == "half":
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        yield bytes(8 << 20)
     for i in range(3):
         yield i
 """
@@ -96,6 +100,18 @@ def test_a_file_that_kills_its_reader_costs_only_itself(
         assert isinstance(last, Failed)
         assert cause in last.error
         assert last.again == again
+
+
+@pytest.mark.slow
+def test_a_reader_that_dies_in_the_middle_of_a_message_costs_only_its_file(readers: Readers) -> None:
+    ended = []
+    with ReaderPool(readers.read, 1) as pool:
+        for message in pool.run([readers.job(0, "half"), readers.job(1, "ok")]):
+            if message == Part(0, "start half"):
+                time.sleep(0.8)  # the message of 8 MB fills the pipe, and its reader is killed there
+            ended += [] if isinstance(message, Part) else [message]
+    assert isinstance(ended[0], Failed) and "SIGKILL" in ended[0].error and ended[0].again
+    assert ended[1] == Finished(1)
 
 
 @pytest.mark.slow

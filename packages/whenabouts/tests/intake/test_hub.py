@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import time
+from collections import namedtuple
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -81,6 +82,8 @@ def test_a_model_is_fetched_and_its_revision_pinned(server: Hub, monkeypatch: py
     assert not (folder / "pytorch_model.bin").exists()
     assert hub.is_fetched(pin)
     assert hub.pins() == [pin]
+    note = folder.parents[1] / "whenabouts.json"
+    assert note.stat().st_mode == (folder / "model.safetensors").stat().st_mode, "others may read both"
     server.asked.clear()
     server.commit = "b" * 40
     assert hub.folder_of("own/clip", _is_whole) == folder, "the name means what was fetched"
@@ -221,6 +224,13 @@ def test_the_key_is_for_the_hub_and_not_for_where_it_sends(
         assert set(other.keys) == {None}
 
 
+def test_a_key_that_no_request_can_carry_is_refused(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret…")
+    with pytest.raises(HubError, match="HF_TOKEN has characters that no token has") as caught:
+        hub.look_up("own/clip")
+    assert "secret" not in str(caught.value) and server.asked == []
+
+
 @pytest.mark.slow
 def test_a_download_that_broke_off_is_no_model(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "_PAUSE_SECONDS", 0.0)
@@ -255,9 +265,23 @@ def test_a_failed_change_of_revision_leaves_the_old_one(server: Hub, repository:
 
 def test_a_model_that_is_larger_than_the_disk_is_not_begun(server: Hub) -> None:
     server.told_size = 10**16
-    with pytest.raises(HubError, match=r"needs 10,000,000,000 MB, and .* MB free; make room"):
+    with pytest.raises(HubError, match=r"needs 10,000,000,067 MB more, and .* MB free; make room"):
         hub.fetch(hub.look_up("own/clip"))
     assert not [path for path in server.asked if "resolve" in path]
+
+
+@pytest.mark.parametrize("ending", [".whenabouts-part", ""])
+def test_room_is_needed_only_for_bytes_that_are_not_here(
+    server: Hub, own_cache: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    pin = hub.look_up("own/clip")
+    blobs = own_cache / "models--own--clip" / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / f"{pin.weights[0].sha256}{ending}").write_bytes(WEIGHTS)
+    free = namedtuple("free", "free")(len(WEIGHTS) // 2)
+    monkeypatch.setattr(hub, "_SPARE_BYTES", 0)
+    monkeypatch.setattr("shutil.disk_usage", lambda place: free)
+    assert (hub.fetch(pin) / "model.safetensors").read_bytes() == WEIGHTS
 
 
 def test_a_disk_that_fills_up_is_said(
@@ -430,8 +454,10 @@ def test_two_who_fetch_the_same_do_not_meet(server: Hub, own_cache: Path) -> Non
     place.mkdir(parents=True)
     held = locking.hold(place, ".whenabouts.lock")
     assert held is not None
+    (place / "whenabouts-begun.json").write_text("the other's")
     with pytest.raises(HubError, match="another command is fetching it"):
         hub.fetch(hub.look_up("own/clip"))
+    assert (place / "whenabouts-begun.json").read_text() == "the other's"
     held.release()
     hub.fetch(hub.look_up("own/clip"))
 

@@ -50,6 +50,15 @@ def test_the_cause_of_an_error_of_ours_counts() -> None:
     assert "ulimit -n" in (lack_of(error) or "")
 
 
+@pytest.mark.parametrize(("limit", "advised"), [(16, 1024), (1024, 4096), (20_000, 80_000)])
+def test_more_files_are_advised_than_are_allowed(
+    monkeypatch: pytest.MonkeyPatch, limit: int, advised: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (limit, limit))
+    lack = lack_of(OSError(errno.EMFILE, "Too many open files")) or ""
+    assert f"may open {limit} files" in lack and lack.endswith(f"`ulimit -n {advised}`")
+
+
 def test_room_is_checked_only_under_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lacks, "memory_limit", lambda: None)
     check_room(1 << 60)

@@ -31,11 +31,19 @@ def test_what_is_given_is_not_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cosine", "bm25"),
-    [(None, None), ([0.1], [1.0, 2.0]), ([np.nan], None), (None, [np.inf]), ([[0.1]], None)],
+    ("cosine", "bm25", "problem"),
+    [
+        (None, None, "nothing to fuse"),
+        ([0.1], [1.0, 2.0], "1 cosines and 2 BM25"),
+        ([0.0, np.nan], None, r"cosine\[1\] is nan"),
+        (None, [np.inf], r"bm25\[0\] is inf"),
+        ([[0.1]], None, r"cosine must be one row of numbers; its shape is \(1, 1\)"),
+    ],
 )
-def test_scores_that_do_not_fit_are_refused(cosine: list[float] | None, bm25: list[float] | None) -> None:
-    with pytest.raises(UsageError):
+def test_scores_that_do_not_fit_are_refused(
+    cosine: list[float] | None, bm25: list[float] | None, problem: str
+) -> None:
+    with pytest.raises(UsageError, match=problem):
         fuse(cosine, bm25)
 
 

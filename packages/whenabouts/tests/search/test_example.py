@@ -140,12 +140,15 @@ def test_a_stream_that_cannot_meet_a_picture_says_what_it_takes(corpus: Corpus, 
         ("friday.mp4@0:09", r"ends at 0:06\.\d+, so there is nothing at 0:09"),
         ("friday.mp4@9-12", "name an earlier time"),
         ("friday.mp4@soon", "is not a moment"),
+        (300 * "x", "too long for the name of a file"),
+        (f"{300 * 'x'}@3", "no video 'xxx"),
+        (Image.new("RGB", (4, 4)), r"an example is a picture \(file or array\) or a moment, not a Image"),
         ("friday.mp4", r"is a video; name a part of it"),
         ("flower.webm@3", r"flower\.webm@0:03\.000: this corpus has no words there"),
     ],
 )
-def test_what_is_no_example_is_refused_with_a_remedy(corpus: Corpus, like: str, problem: str) -> None:
-    streams = "subtitle" if like.startswith("flower") else ()
+def test_what_is_no_example_is_refused_with_a_remedy(corpus: Corpus, like: Any, problem: str) -> None:
+    streams = "subtitle" if str(like).startswith("flower") else ()
     with pytest.raises(UsageError, match=problem):
         corpus.search(like=like, streams=streams)
 

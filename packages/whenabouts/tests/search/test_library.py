@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ from whenabouts.index.filters import make_filter, recorded
 from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord, natural_key
 from whenabouts.index.store import Store
 from whenabouts.search.coverage import streams_with_clips
-from whenabouts.search.library import Library, Sort, corpus_names, remedy_of
+from whenabouts.search.library import Library, Sort, corpus_names, narrowed, remedy_of
 from whenabouts.types import UsageError
 from whenabouts.video.files import folded_name
 
@@ -126,6 +127,20 @@ def test_a_state_that_does_not_exist_is_refused_with_those_that_do(store: Store)
     with pytest.raises(UsageError, match="the states are fine, damaged, missing, unreadable"):
         listed(store, "video.state=done")
     assert listed(store, "video.state=MISS*") == ["gone"]
+
+
+def test_a_name_that_is_not_unicode_is_whole(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "old.corpus", create=True)
+    put(store, [VideoRecord("old", os.fsdecode(b"/no/caf\xe9.mp4"), words="file", streams={"subtitle": "a"})])
+    assert listed(store, "name=caf*") == ["old"] == make_filter(where=["name=caf*"]).choose(store.videos())
+    assert listed(store, "name=xe9*") == []
+
+
+def test_a_filter_is_resolved_in_the_library_of_one_version(store: Store, tmp_path: Path) -> None:
+    other = Store.open(tmp_path / "later.corpus", create=True)
+    versions = map(Library.of, (store, other))
+    chosen = narrowed(make_filter(where=["video.state=damaged"]), lambda: next(versions))
+    assert chosen.within == ("walk",)
 
 
 def test_dates_narrow_as_they_do_in_a_search(store: Store) -> None:

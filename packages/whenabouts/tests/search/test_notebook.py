@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from whenabouts import Corpus, SearchResult
+from whenabouts import Corpus, Moment, ScoredMoment, SearchResult
+from whenabouts.index.records import VideoRecord
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +106,18 @@ def test_a_notebook_shows_pictures_and_escapes_what_files_say(corpus: Corpus) ->
     assert "the &lt;i&gt;crown" in html
     (picture,) = re.findall(r'src="data:image/jpeg;base64,([^"]+)"', html)  # the transcript has none
     assert base64.b64decode(picture).startswith(b"\xff\xd8")
+
+
+def test_a_notebook_numbers_places_as_the_table_does(corpus: Corpus) -> None:
+    html = corpus.search("crown", all=True, skip=1)._repr_html_()
+    assert html.startswith("<div><p><b>1 moment for “crown”") and ">2</td>" in html
+
+
+def test_a_moment_on_an_object_store_has_its_address() -> None:
+    scored = ScoredMoment(Moment("film", 1.0, 2.5), 0.0)
+    record = VideoRecord("film", "s3://films/a b.mp4")
+    result = SearchResult("x", "match", (scored,), {"film": record})
+    assert result.link(scored) == "s3://films/a%20b.mp4#t=1.000,2.500"
 
 
 @pytest.mark.slow

@@ -162,6 +162,17 @@ def test_what_only_others_say_is_not_in_what_the_filters_leave(tmp_path: Path) -
     assert corpus.search("rivers long", all=True, where=anna).notes[0].startswith("nobody says long in")
 
 
+def test_a_place_has_only_words_of_what_the_filters_leave(tmp_path: Path) -> None:
+    lines = ("<v Anna>We discuss glaciers.", "<v Bert>The rivers are long.", "<v Anna>They grow.")
+    times = [f"{clock(5 * row)} --> {clock(5 * row + 4)}\n{line}\n" for row, line in enumerate(lines)]
+    (tmp_path / "talk.vtt").write_text("WEBVTT\n\n" + "\n".join(times))
+    corpus = Corpus(tmp_path / "corpus", create=True)
+    corpus.add(tmp_path / "talk.vtt", speakers=True, processes=1)
+    assert not corpus.search("glaciers long", all=True, where="speaker=Anna").moments
+    (both,) = corpus.search("glaciers grow", all=True, where="speaker=Anna")
+    assert "glaciers" in both.text and "grow" in both.text and "rivers" not in both.text
+
+
 @pytest.mark.parametrize("query", ['""', "!!!", "\U0001f600"])
 def test_a_query_without_words_has_no_places(talks: Corpus, query: str) -> None:
     with pytest.raises(UsageError, match="has no words, so it has no places"):

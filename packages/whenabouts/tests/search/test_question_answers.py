@@ -266,5 +266,10 @@ def test_without_a_calibration_no_order_is_claimed(tmp_path: Path) -> None:
     facts = written(tmp_path)
     with uncalibrated():
         Corpus(tmp_path / "corpus", create=True).add(tmp_path, metadata_file=facts, processes=1)
-    result = Corpus(tmp_path / "corpus").search("the first time the lighthouse bell rings")
+    corpus = Corpus(tmp_path / "corpus")
+    result = corpus.search("the first time the lighthouse bell rings")
     assert result.answer == "unsure" and result.doubt.startswith("no moment is surely one")
+    for query in ("the first time the lighthouse bell rings", '"lighthouse bell" rings'):
+        nothing = corpus.search(query, min_confidence=0.5)
+        assert nothing.answer == "no_match" and not nothing.moments
+        assert nothing.notes[-1].endswith("search without a minimum confidence")

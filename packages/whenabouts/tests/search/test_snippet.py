@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from whenabouts import Corpus
+from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
+from whenabouts.index.store import Store
 from whenabouts.search.answer import best_clip, from_answer, share_held, weights_of
 from whenabouts.search.word_units import Rarity
 
@@ -51,6 +53,17 @@ def test_what_is_shown_begins_with_the_sentence_that_answers() -> None:
     assert (
         from_answer(chinese, weights_of("氧气压力", Rarity.in_texts([chinese]))) == "… 氧气罐的压力正在下降。"
     )
+
+
+def test_a_text_on_the_screen_is_not_shown_for_another_at_the_same_time(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "screen.corpus", create=True)
+    store.add_stream(StreamInfo("screen_text", "words", "a", 0))
+    texts = ["quarterly budget review", "budget of the harbour", "nothing else"]
+    clips = ClipColumns(np.array([0.0, 10.0, 40.0]), np.array([30.0, 14.0, 50.0]), text=texts)
+    store.put_video(VideoRecord("film", "/film.mp4", streams={"screen_text": "a"}), {"screen_text": clips})
+    result = Corpus(store.place).search("quarterly budget")
+    shown = {(scored.start, scored.end): scored.evidence["screen_text"].text for scored in result}
+    assert (shown[0.0, 30.0], shown[10.0, 14.0]) == (texts[0], texts[1])
 
 
 @pytest.mark.slow

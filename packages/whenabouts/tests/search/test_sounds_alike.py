@@ -59,6 +59,17 @@ def test_known_words_and_those_like_nothing_are_left_alone(corpus: Corpus, query
         SoundsAlike(corpus.store).rewritten(query, 1.0)
 
 
+def test_words_of_two_videos_are_not_joined(tmp_path: Path) -> None:
+    pytest.importorskip("jellyfish", reason="the extra `sounds` is not installed")
+    for name, words in (("a", "You say mer"), ("b", "kit pie")):
+        text = f"WEBVTT\n\n00:00.000 --> 00:05.000\n{words}\n"
+        (tmp_path / f"{name}.vtt").write_text(text, encoding="utf-8")
+    corpus = Corpus(tmp_path / "corpus", create=True)
+    corpus.add(tmp_path, processes=1)
+    with pytest.raises(CheckerError, match="nothing in the corpus sounds like it"):
+        SoundsAlike(corpus.store).rewritten("Merkit", 1.0)
+
+
 def test_a_search_by_sound_finds_the_moment_and_says_how(corpus: Corpus) -> None:
     result = corpus.search("Rindell", rewrite="sound")
     assert result.rewrite is not None
@@ -98,3 +109,17 @@ def test_edits_are_those_of_the_plain_recurrence(seed: int) -> None:
             for at, other in enumerate(text, 1):
                 row.append(min(before[at] + 1, row[at - 1] + 1, before[at - 1] + int(sound != other)))
         assert edits_to_ends(query, text, anywhere=anywhere).tolist() == row
+
+
+@pytest.mark.slow
+def test_each_handle_listens_to_the_corpus_as_it_reads_it(tmp_path: Path) -> None:
+    pytest.importorskip("jellyfish", reason="the extra `sounds` is not installed")
+    (tmp_path / "talk.vtt").write_text(HEARD, encoding="utf-8")
+    corpus = Corpus(tmp_path / "corpus", create=True)
+    corpus.add(tmp_path / "talk.vtt", processes=1)
+    assert corpus.beside().search("Rindell", rewrite="sound").rewrite is not None
+    late = "WEBVTT\n\n00:00.000 --> 00:05.000\nProfessor Zimmermann explains it.\n"
+    (tmp_path / "late.vtt").write_text(late, encoding="utf-8")
+    Corpus(tmp_path / "corpus").add(tmp_path / "late.vtt", processes=1)
+    found = corpus.search("Simmerman", rewrite="sound")
+    assert found.rewrite is not None and "zimmermann" in found.rewrite.line

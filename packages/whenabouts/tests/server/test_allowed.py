@@ -105,7 +105,7 @@ def test_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_an_allowed_folder_must_be_there(films: Path) -> None:
-    for missing in (films / "none", films / "b.mp4"):
+    for missing in (films / "none", films / "b.mp4", Path("~nobody-of-this-name/films")):
         with pytest.raises(UsageError, match="there is no such folder"):
             Allowed([missing])
 

@@ -127,3 +127,8 @@ def test_keys_tell_apart_what_differs_anywhere() -> None:
     keys = [Cache.key("a", "bc"), Cache.key("ab", "c"), Cache.key("abc"), Cache.key("a", "b", "c")]
     assert len(set(keys)) == 4
     assert Cache.key("caf\udce9") != Cache.key("café")
+
+
+def test_a_folder_below_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Cache(Path("~/cache"), 1 << 20).folder == tmp_path / "cache"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import shutil
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,10 @@ import av
 import pytest
 from tests.server.conftest import Client, Open, error_of, id_of
 
+from whenabouts.server.decoding import Decoders
+from whenabouts.server.errors import ServerError, safe_errors
+from whenabouts.video.files import printable
+from whenabouts.video.probe import MediaError
 from whenabouts.workplace.database import FILE
 
 
@@ -93,6 +99,28 @@ def test_what_cannot_be_done_is_refused(desk: Client) -> None:
     assert (blank.status_code, "printable characters" in blank.text) == (400, True)
     assert len(desk.json(place)["items"]) == 1
     assert desk.json("/api/collections")["data"][0]["count"] == 1
+
+
+def test_a_film_that_fails_at_its_second_video_names_no_folder(
+    desk: Client, samples: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Decoders, parts: Sequence[tuple[Path, float, float]], out: Path) -> None:
+        raise MediaError(f"{printable(parts[1][0])}: is damaged")
+
+    monkeypatch.setattr(Decoders, "join", fail)
+    post(desk, "/api/collections", {"name": "film"})
+    moments = [f"{id_of(desk, name)}@1-2" for name in ("friday.mp4", "flower.webm")]
+    post(desk, "/api/collections/film/items", {"moments": moments})
+    answer = desk.get("/api/collections/film/film")
+    assert error_of(answer)[:2] == (409, "unreadable_video")
+    assert answer.json()["error"]["message"] == "flower.webm: is damaged"
+
+
+@pytest.mark.parametrize("name", ["a" * 120 + "/" + "b" * 120, os.fsdecode(b"caf\xe9")])
+def test_a_folder_is_hidden_however_a_message_writes_it(name: str) -> None:
+    path = Path("/secret", name, "a.mp4")
+    with pytest.raises(ServerError, match=r"^a\.mp4: is damaged$"), safe_errors(path, Path("out.mp4")):
+        raise MediaError(f"{printable(path)}: is damaged")
 
 
 def test_an_empty_collection_makes_no_film_and_no_list(desk: Client) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.server.conftest import Client, Live, Open, Serve, error_of, id_of, wait_until
 
 from whenabouts.server.errors import ServerError
-from whenabouts.server.files import byte_range, content_type
+from whenabouts.server.files import byte_range, content_type, open_regular
 from whenabouts.server.settings import Limits
 
 
@@ -257,3 +257,13 @@ def test_a_file_that_shrinks_while_it_is_sent_ends_the_connection(
             received += len(block)
     assert received < 64 << 20
     assert wait_until(lambda: running.application.service.downloads.open == 0)
+
+
+def test_a_file_that_nobody_takes_any_more_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "a.mp4").write_bytes(b"1")
+    opened = open_regular(tmp_path / "a.mp4")
+    descriptor = opened.descriptor
+    with pytest.warns(ResourceWarning):
+        del opened
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)

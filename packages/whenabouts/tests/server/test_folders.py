@@ -114,6 +114,15 @@ def test_a_corpus_that_does_not_say_what_was_indexed(copied: tuple[Path, Path]) 
     assert ServedFolders.of(Corpus(corpus)).places == {os.path.realpath(film.parent)}
 
 
+def test_a_named_place_may_lie_below_the_home_folder(
+    copied: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus, film = copied
+    monkeypatch.setenv("HOME", str(film.parent.parent))
+    served = ServedFolders.of(Corpus(corpus), [Path("~", film.parent.name)])
+    assert served.places == {os.path.realpath(film.parent)}
+
+
 def test_a_named_place_must_be_there(copied: tuple[Path, Path]) -> None:
     with pytest.raises(UsageError, match=r"--files /nowhere/at/all: there is no such folder"):
         ServedFolders.of(Corpus(copied[0]), [Path("/nowhere/at/all")])

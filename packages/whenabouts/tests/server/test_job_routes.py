@@ -128,6 +128,15 @@ def test_only_one_corpus_in_a_folder_can_be_added_to(opened: Open, place: Path, 
         Runner(Corpus([place, other.location]), [films])
 
 
+@pytest.mark.parametrize("spelled", ["~/{}", "file://{home}/{}"])
+def test_a_corpus_may_be_named_by_home_folder_or_address(
+    opened: Open, place: Path, films: Path, monkeypatch: pytest.MonkeyPatch, spelled: str
+) -> None:
+    monkeypatch.setenv("HOME", str(place.parent))
+    client = opened(spelled.format(place.name, home=place.parent), allow=(films,))
+    assert client.json("/api/jobs/offer")["free_bytes"] > 0
+
+
 @pytest.mark.slow
 def test_an_empty_corpus_is_filled_searched_and_emptied(
     opened: Open, films: Path, place: Path, samples: Path

@@ -12,7 +12,7 @@ from whenabouts import export
 from whenabouts.index.records import StoreError
 from whenabouts.index.store import Store
 from whenabouts.server.errors import of_whenabouts
-from whenabouts.server.paths import Paths
+from whenabouts.server.paths import Paths, without_location
 from whenabouts.server.settings import Settings
 
 
@@ -56,6 +56,26 @@ def test_a_message_names_files_of_known_folders_without_any_folder() -> None:
         ("1/2 of it", "1/2 of it"),
     ):
         assert paths.without_folders(text) == shown
+
+
+@pytest.mark.parametrize("place", [".", "./", "/"])
+def test_a_corpus_without_a_name_takes_no_letter_from_a_message(place: str) -> None:
+    text = "friday.mp4 has changed. 1/2 of it is read"
+    assert Paths(are_shown=False, places=[place]).without_folders(text) == text
+
+
+@pytest.mark.parametrize(
+    ("location", "text", "shown"),
+    [
+        (".", ". has no video 'x.mp4'. Or?", "it has no video 'x.mp4'. Or?"),
+        (".", "'x.mp4' matches 2 videos of .: a, b", "'x.mp4' matches 2 videos of it: a, b"),
+        ("films", "films has no video 'films.mp4' of my-films", "it has no video 'films.mp4' of my-films"),
+        ("/c/my.corpus/", "/c/my.corpus/videos.lance is cut off", "it/videos.lance is cut off"),
+        ("/c/my.corpus", "/c/my.corpus2: no; /c/my.corpus: no.", "/c/my.corpus2: no; it: no."),
+    ],
+)
+def test_only_the_corpus_itself_is_renamed_in_a_message(location: str, text: str, shown: str) -> None:
+    assert without_location(text, location, "it") == shown
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from tests.uncalibrated import uncalibrated
 from whenabouts.corpus import Corpus
 from whenabouts.index.records import StoreError
 from whenabouts.indexing import plan_index, run_index
-from whenabouts.server.service import Readers
+from whenabouts.server.service import Readers, RecentValues
 from whenabouts.server.settings import Limits
 
 
@@ -114,3 +114,15 @@ def test_searches_go_on_while_videos_come_change_and_go(
         stop.set()
         writer.join(120)
     assert wrong == []
+
+
+def test_values_are_not_cleared_while_one_is_looked_up() -> None:
+    values = RecentValues[int](2)
+    values.get_or_make(("a",), lambda: 1)
+    clearing = threading.Thread(target=values.clear)
+    with values._lock:
+        clearing.start()
+        clearing.join(0.1)
+        assert values.get(("a",)) == 1
+    clearing.join()
+    assert not values

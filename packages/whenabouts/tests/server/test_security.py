@@ -98,6 +98,13 @@ def test_other_names_that_resolve_here_are_refused(client: Client, host: str) ->
     assert error_of(client.get("/api/videos", headers={"Host": host}))[:2] == (403, "wrong_host")
 
 
+def test_a_server_at_another_loopback_address_answers_to_it(opened: Open, indexed: Path) -> None:
+    client = opened(indexed, host="127.0.0.2")
+    assert client.get("/api/health", headers={"Host": "127.0.0.2:8765"}).status_code == 200
+    other = client.get("/api/health", headers={"Host": "127.0.0.3:8765"})
+    assert error_of(other)[:2] == (403, "wrong_host")
+
+
 def test_two_host_headers_or_none_are_refused(running: Live) -> None:
     two = running.say(
         "GET /api/videos HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nConnection: close\r\n\r\n"

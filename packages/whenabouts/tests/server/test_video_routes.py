@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import re
+import threading
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import av
 import numpy as np
@@ -17,6 +19,7 @@ from whenabouts.corpus import Corpus
 from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
 from whenabouts.index.store import Store
 from whenabouts.server.decoding import Decoders
+from whenabouts.server.folders import ServedFolders
 from whenabouts.video.aside import write_error
 
 
@@ -42,6 +45,17 @@ def test_a_video_tells_its_length_streams_and_frame_rate(client: Client, friday:
     assert details["chapters"] == []
     assert details["streams"] == ["subtitle"]
     assert "path" not in details
+
+
+def test_a_disk_that_fails_once_is_asked_again(
+    opened: Open, indexed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = opened(indexed)
+    place = f"/api/videos/{id_of(client, 'friday.mp4')}"
+    with monkeypatch.context() as broken:
+        broken.setattr(Decoders, "probe", Mock(side_effect=OSError(5, "Input/output error")))
+        assert client.json(place)["width"] is None
+    assert client.json(place)["width"] == 640
 
 
 def test_cues_are_what_show_prints_and_may_be_narrowed(client: Client, indexed: Path, friday: str) -> None:
@@ -209,6 +223,22 @@ def test_a_clip_may_not_be_endless(client: Client, friday: str, monkeypatch: pyt
 
     monkeypatch.setattr(video_routes, "MOST_CLIP_SECONDS", 2.0)
     assert client.error(f"/api/videos/{friday}/clip", start=0, end=2.5) == (400, "clip_too_long", "end")
+
+
+@pytest.mark.parametrize("route", ["thumbnail?at=1", "clip?start=0&end=0.2"])
+def test_a_slow_disk_does_not_hold_up_other_requests(
+    client: Client, friday: str, monkeypatch: pytest.MonkeyPatch, route: str
+) -> None:
+    threads: list[str] = []
+    opened = ServedFolders.open
+
+    def noted(folders: ServedFolders, record: VideoRecord) -> Any:
+        threads.append(threading.current_thread().name)
+        return opened(folders, record)
+
+    monkeypatch.setattr(ServedFolders, "open", noted)
+    assert client.get(f"/api/videos/{friday}/{route}").status_code == 200
+    assert threads and all(name.startswith("whenabouts-") for name in threads)
 
 
 def leftovers(cache: Path) -> list[str]:

@@ -152,8 +152,9 @@ def test_a_model_of_single_frames_is_not_asked_to_watch(tmp_path: Path, films: l
     corpus = Corpus(tmp_path / "corpus", create=True)
     with pytest.raises(UsageError, match="shades looks at single frames; leave it out"):
         plan_index(corpus, films, vision=Shades(), clip_frames=8)
-    with pytest.raises(UsageError, match="from 1 to 64"):
-        plan_index(corpus, films, vision=Motion(), clip_frames=0)
+    for frames in (0, 65, 2.7):
+        with pytest.raises(UsageError, match="a whole number from 1 to 64"):
+            plan_index(corpus, films, vision=Motion(), clip_frames=frames)
 
 
 @pytest.mark.slow

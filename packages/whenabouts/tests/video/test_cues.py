@@ -208,6 +208,19 @@ def test_youtubes_own_format_is_read(tmp_path: Path) -> None:
     assert lines(read(tmp_path, text, "a.sbv")) == [(1, 3.5, "Hello, world second line"), (60, 62, "Bye")]
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.sbv", "0:00:01.000,0:00:02.000\nOpen File -> Save [Events]\n"),
+        ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\nOpen File -> Save [Events]\n"),
+    ],
+)
+def test_marks_of_another_format_in_spoken_lines_do_not_decide_the_format(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    assert lines(read(tmp_path, text, name)) == [(1, 2, "Open File -> Save [Events]")]
+
+
 def test_a_line_break_of_youtubes_own_format_ends_a_line_and_no_cue(tmp_path: Path) -> None:
     text = "0:00:01.000,0:00:03.500\nHello,[br][br]world[br]0:00:07.000,0:00:08.000\n"
     assert lines(read(tmp_path, text, "a.sbv")) == [(1, 3.5, "Hello, world 0:00:07.000,0:00:08.000")]

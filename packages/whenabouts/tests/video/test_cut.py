@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import struct
 import subprocess
 from collections.abc import Sequence
 from fractions import Fraction
@@ -16,14 +17,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from whenabouts.intake.remote_faults import StoreAway
 from whenabouts.types import UsageError, WhenaboutsError
+from whenabouts.video import copying, encoding, opened
 from whenabouts.video import cut as cutting
-from whenabouts.video import encoding
 from whenabouts.video.aside import WriteError
 from whenabouts.video.cut import cut, cut_name, join, suffix_for
 from whenabouts.video.frame_times import read_timing
 from whenabouts.video.frames import sample_frames
 from whenabouts.video.probe import MediaError, probe
+from whenabouts.video.sound import sound_pieces
 from whenabouts.video.spans import PictureSpan
 from whenabouts.video.timecode import FrameTimes
 
@@ -240,7 +243,9 @@ def test_a_moment_behind_the_end_is_refused(studio: Studio, tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.mp4"]
 
 
-@pytest.mark.parametrize(("start", "end"), [(1.0, 1.0), (2.0, 1.0), (-1.0, 1.0), (float("nan"), 1.0)])
+@pytest.mark.parametrize(
+    ("start", "end"), [(1.0, 1.0), (0.2, 0.2000001), (2.0, 1.0), (-1.0, 1.0), (float("nan"), 1.0)]
+)
 def test_what_is_no_span_is_refused(studio: Studio, tmp_path: Path, start: float, end: float) -> None:
     source = studio.video(tmp_path / "a.mp4", range(0, 400, 40))
     with pytest.raises(UsageError, match="not a span of time"):
@@ -324,6 +329,47 @@ def test_a_write_that_fails_at_the_end_is_told_and_nothing_is_left(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.mp4"]
 
 
+@pytest.mark.parametrize("copy", [False, True])
+def test_a_source_that_its_disk_stops_reading_is_named_and_nothing_is_left(
+    studio: Studio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copy: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    noise = {"picture": lambda _: rng.integers(0, 256, (96, 160, 3), np.uint8)}
+    source = studio.video(tmp_path / "a.mkv", range(0, 4000, 40), options={"g": "25"}, **noise)
+    read, size = opened._Bytes.read, source.stat().st_size
+
+    def failing(data: Any, count: int) -> bytes:
+        if size // 2 < data.tell() < size - size // 10:
+            opened.refusals.note("Input/output error")
+            raise av.error.FFmpegError(errno.EIO, "Input/output error")
+        return read(data, count)
+
+    monkeypatch.setattr(opened._Bytes, "read", failing)
+    with pytest.raises(StoreAway, match=r"a\.mkv: Input/output error"):
+        cut(source, 0, 4, tmp_path / "out.mp4", copy=copy)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.mkv"]
+
+
+def test_packets_that_cannot_be_copied_are_the_fault_of_the_source(
+    studio: Studio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = studio.video(tmp_path / "a.mkv", range(0, 400, 40))
+    monkeypatch.setattr(copying, "_with_decoding_times", lambda packets: reversed(list(packets)))
+    with pytest.raises(MediaError, match=r"a\.mkv: its packets cannot be copied .*leave out --copy"):
+        cut(source, 0, 0.4, tmp_path / "out.mkv", copy=True)
+
+
+def test_sound_that_holds_no_numbers_is_silent_there(tmp_path: Path) -> None:
+    wave = (0.3 * np.sin(np.arange(48_000) / 9)).astype("<f4")
+    wave[20_000:20_010], wave[30_000] = np.nan, np.inf
+    form = struct.pack("<IHHIIHH", 16, 3, 1, 16_000, 64_000, 4, 32)
+    body = b"WAVEfmt " + form + b"data" + struct.pack("<I", wave.nbytes) + wave.tobytes()
+    (tmp_path / "a.wav").write_bytes(b"RIFF" + struct.pack("<I", len(body)) + body)
+    (piece,) = sound_pieces(tmp_path / "a.wav")
+    assert np.isfinite(piece.samples).all() and np.abs(piece.samples).max() < 1
+    assert cut(tmp_path / "a.wav", 1, 2, tmp_path / "out.m4a").duration == pytest.approx(1)
+
+
 def test_a_file_that_lacks_its_end_is_not_kept(
     studio: Studio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,6 +384,15 @@ def test_the_folder_of_a_cut_is_made(studio: Studio, tmp_path: Path) -> None:
     source = studio.video(tmp_path / "a.mp4", range(0, 400, 40))
     cut(source, 0, 0.4, tmp_path / "new" / "folder" / "out.mp4")
     assert [path.name for path in (tmp_path / "new" / "folder").iterdir()] == ["out.mp4"]
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_a_name_that_is_too_long_is_told(studio: Studio, tmp_path: Path, copy: bool) -> None:
+    source, long = studio.video(tmp_path / "a.mp4", range(0, 400, 40)), "a" * 300 + ".mp4"
+    with pytest.raises(WriteError, match="the name is too long; give a shorter one"):
+        cut(source, 0, 0.4, tmp_path / long, copy=copy)
+    with pytest.raises(MediaError, match=r"the name is too long \(\d+ bytes\); rename the file"):
+        cut(tmp_path / long, 0, 0.4, tmp_path / "out.mp4", copy=copy)
 
 
 def test_a_folder_that_may_not_be_written_to_is_told(

@@ -61,6 +61,11 @@ def test_what_is_no_pair_of_models_is_refused_by_name(tmp_path: Path) -> None:
         FaceFinder(tmp_path)
 
 
+def test_a_folder_below_the_home_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert str(face_models(tmp_path / "faces")) == FaceFinder("~/faces").name
+
+
 def test_other_weights_have_another_fingerprint(tmp_path: Path, finder: FaceFinder) -> None:
     folder = face_models(tmp_path / "faces")
     assert FaceFinder(folder).fingerprint == finder.fingerprint

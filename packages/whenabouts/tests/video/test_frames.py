@@ -17,6 +17,7 @@ from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts.video.cues import words_of
 from whenabouts.video.frames import Frame, FrameGrid, sample_frames
 from whenabouts.video.probe import MediaError, open_media, probe
+from whenabouts.video.thumbnails import thumbnail
 from whenabouts.video.time_limit import TimeLimit
 
 ALL = 1000.0  # a rate that no sample video reaches: every frame
@@ -310,6 +311,12 @@ def test_a_damaged_frame_rate_makes_no_video_of_years(tmp_path: Path, studio: An
 def test_no_pictures_is_an_error_that_says_what_to_do(samples: Path) -> None:
     with pytest.raises(MediaError, match=r"nasa_audio_only\.mp3.*no pictures.*words"):
         list(sample_frames(samples / "nasa_audio_only.mp3", 1))
+
+
+def test_a_very_low_rate_delivers_the_first_frame_alone(studio: Any, tmp_path: Path) -> None:
+    film = studio.video(tmp_path / "a.mp4", range(0, 2000, 40))
+    assert [frame.time for frame in sample_frames(film, 1e-9)] == [0]
+    assert thumbnail(film, 30 * 86_400.0, 160) == thumbnail(film, 1.96, 160)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.s3 import Fault, Proxy, running
@@ -108,6 +109,36 @@ def test_hostile_keys_are_named_and_left_out(monkeypatch: pytest.MonkeyPatch) ->
     found = find_files([source_path("s3://b/v")])
     assert not found.files
     assert "7 objects; give folders of at most 6" in found.problems[0][1]
+
+
+def test_an_object_named_alone_lists_only_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def get_file_info(asked: Any) -> Any:
+        kind = SimpleNamespace(name="File")
+        if isinstance(asked, str):
+            return SimpleNamespace(path=asked, size=1, mtime_ns=1, type=kind)
+        keys = ["a.mp4", "a.srt", *(f"deep/{number}.mp4" for number in range(9 if asked.recursive else 0))]
+        return [SimpleNamespace(path=f"b/{key}", size=1, mtime_ns=1, type=kind) for key in keys]
+
+    monkeypatch.setattr(objects, "_store", lambda: SimpleNamespace(get_file_info=get_file_info))
+    monkeypatch.setattr(objects, "_MOST_OBJECTS", 6)
+    (file,) = find_files([source_path("s3://b/a.mp4")]).files
+    assert [str(path) for path in (file.path, *file.sidecars)] == ["s3://b/a.mp4", "s3://b/a.srt"]
+
+
+def test_a_reader_of_an_object_that_is_not_there_is_closed_in_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python 3.13 and later print what `close` raises when a half-made file is freed."""
+
+    def missing(key: str) -> None:
+        raise FileNotFoundError(key)
+
+    monkeypatch.setattr(objects, "_store", lambda: SimpleNamespace(open_input_file=missing))
+    reader, place = ObjectReader.__new__(ObjectReader), source_path("s3://b/a.mp4")
+    assert isinstance(place, ObjectPath)
+    with pytest.raises(FileNotFoundError, match="there is no such object"):
+        ObjectReader.__init__(reader, place)
+    reader.close()
 
 
 @pytest.mark.slow

@@ -88,6 +88,11 @@ def test_grey_and_see_through_pictures_become_rgb(halves: Image.Image) -> None:
         assert decode_picture(_bytes(halves.convert(mode), "PNG"), mode).shape == (60, 80, 3)
 
 
+def test_a_comment_in_another_encoding_is_no_damage(halves: Image.Image, tmp_path: Path) -> None:
+    halves.convert("P").save(tmp_path / "a.gif", comment="café".encode("latin-1"))
+    assert read_picture(tmp_path / "a.gif").shape[:2] == halves.size[::-1]
+
+
 def test_what_is_no_picture_or_damaged_is_refused(halves: Image.Image, tmp_path: Path) -> None:
     with pytest.raises(MediaError, match="not a picture"):
         decode_picture(b"", "empty")

@@ -11,7 +11,7 @@ import pytest
 from whenabouts.video.probe import MediaError
 from whenabouts.video.sound import SAMPLE_RATE, sound_pieces
 from whenabouts.video.speech import _sentences, transcribe
-from whenabouts.video.speech_models import SpeechUnavailableError, why_unavailable
+from whenabouts.video.speech_models import SpeechUnavailableError, load_recogniser, why_unavailable
 
 
 def heard(*spoken: tuple[float, float, str]) -> SimpleNamespace:
@@ -142,6 +142,19 @@ def test_a_missing_package_names_the_command_that_installs_it(
 def test_a_folder_without_weights_says_how_to_convert_them(tmp_path: Path) -> None:
     pytest.importorskip("faster_whisper")
     assert "ct2-transformers-converter" in (why_unavailable(str(tmp_path)) or "")
+
+
+@pytest.mark.parametrize("prefix", ["", "onnx-asr:"])
+def test_a_folder_below_the_home_folder_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefix: str
+) -> None:
+    pytest.importorskip("faster_whisper")
+    pytest.importorskip("onnx_asr")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for file in ("config.json", "model.bin"):
+        (tmp_path / file).write_text("{}")
+    with pytest.raises(SpeechUnavailableError, match=r"cannot be loaded|cannot load this model"):
+        load_recogniser(f"{prefix}~/")
 
 
 @pytest.mark.slow

@@ -36,6 +36,12 @@ def test_a_guest_is_let_in_until_the_token_is_withdrawn(guests: Guests) -> None:
     assert who(here, other) is not None
 
 
+def test_the_file_may_lie_below_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    Guests(Path("~/friends.json")).add("Ada")
+    assert [guest.name for guest in Guests(tmp_path / "friends.json").listed()] == ["Ada"]
+
+
 def test_to_judge_is_not_to_read(guests: Guests) -> None:
     guests.add("Cy", ["judge"])
     assert guests.listed()[0].scopes == {"judge"}
@@ -113,6 +119,15 @@ def test_a_pipe_and_a_missing_file_let_nobody_in(guests: Guests) -> None:
     assert who(guests, token) is None
     os.mkfifo(guests.path)
     assert who(guests, token) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [("none.json", "`whenabouts guests FILE add NAME` creates one"), ("", "name another file, or check its")],
+)
+def test_only_a_missing_file_is_to_be_created(tmp_path: Path, name: str, remedy: str) -> None:
+    with pytest.raises(UsageError, match=remedy):
+        Guests(tmp_path / name).listed()
 
 
 @pytest.mark.slow

@@ -89,6 +89,18 @@ def test_what_cannot_be_asked_of_a_job_is_refused_and_changes_nothing(jobs: Jobs
         jobs.ask("nobody", "stop")
 
 
+@pytest.mark.parametrize("state", ["failed", "interrupted"])
+def test_a_job_that_could_not_be_planned_is_planned_again_and_not_run(jobs: Jobs, state: str) -> None:
+    job = jobs.plan({"paths": ["/videos"]})
+    jobs.end(job.id, state, {"message": "the disk is gone"})
+    again = jobs.ask(job.id, "continue")
+    assert (again.state, again.outcome, jobs.take()) == ("planning", {}, None)
+    jobs.planned(job.id, {"files": 3})
+    jobs.ask(job.id, "start")
+    jobs.end(taken(jobs).id, "failed", {})
+    assert jobs.ask(job.id, "continue").state == "waiting"
+
+
 def test_a_job_that_waits_or_runs_is_not_forgotten(jobs: Jobs) -> None:
     job = jobs.queue("index", {"paths": ["/videos"]})
     with pytest.raises(NotPossible, match="stop it first"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from whenabouts.cli.options import add_force, add_format, add_verb
+from whenabouts.cli.options import add_force, add_format, add_verb, keep_outer
 from whenabouts.cli.terminal import print_either, print_json, print_lines, wants_json
 from whenabouts.types import UsageError
 from whenabouts.video.aside import check_free
@@ -39,6 +39,7 @@ def add_parser(verbs: Any) -> None:
         description="Names, files and licences of tasks; systems with their settings.",
     )
     add_format(listing)
+    keep_outer(listing)
     listing.set_defaults(run=run_list)
     _add_run(kinds)
     table = kinds.add_parser(
@@ -46,6 +47,8 @@ def add_parser(verbs: Any) -> None:
         help="the leaderboard of results in files and folders",
         description="A table for each task: means, intervals, share unjudged, cost.",
     )
+    add_format(table)
+    keep_outer(table)
     table.add_argument("places", nargs="+", metavar="FOLDER", help="folders or files of results")
     table.add_argument(
         "--write",
@@ -54,7 +57,6 @@ def add_parser(verbs: Any) -> None:
         default=[],
         help="write it, too: .md, .html or .tex; may be given again",
     )
-    add_format(table)
     table.set_defaults(run=run_table)
 
 
@@ -64,6 +66,8 @@ def _add_run(kinds: Any) -> None:
         help="run a system on a task and write its results",
         description="Index the task's videos, ask its queries, and measure the answers.",
     )
+    add_format(running)
+    keep_outer(running)
     add = running.add_argument
     add(
         "--system", metavar="NAME", required=True, help="one of the list, PACKAGE:FACTORY, or FILE.py:FACTORY"
@@ -89,7 +93,6 @@ def _add_run(kinds: Any) -> None:
         help="file of the results, .json or .json.gz (default: results/SYSTEM/REVISION/TASK.json)",
     )
     add_force(running)
-    add_format(running)
     running.set_defaults(run=run_run)
 
 

@@ -17,7 +17,7 @@ from whenabouts.intake.files import refuse_overwriting, write_atomically
 from whenabouts.types import UsageError, number_of
 from whenabouts_bench.cli.build_judging import add_judging, recordings_of
 from whenabouts_bench.cli.build_queries import add_queries
-from whenabouts_bench.cli.options import add_sentence_encoder, add_split
+from whenabouts_bench.cli.options import add_sentence_encoder, add_split, make_folder
 from whenabouts_bench.datasets import open_dataset
 from whenabouts_bench.formats import read_annotations
 from whenabouts_bench.formats.annotations import Annotations
@@ -253,15 +253,17 @@ def run_mvmr(options: argparse.Namespace) -> int:
     rules = AsReleased if options.as_released else PoolSettings
     settings = rules(options.pool_size, options.positives, options.positive, options.negative, options.seed)
     annotations = _annotations(options)
+    names = [video.id for video in annotations.videos]
+    recordings = files_of_videos(names, Path(options.videos)) if options.report and options.videos else None
     scorer, frames = _scorer(options, annotations, settings.frames)
     similarity = VectorSimilarity.of(annotations.queries, open_text_encoder(options.encoder))
     with _progress() as progress:
         pools = build_pools(annotations, similarity, settings, scorer, frames=frames, progress=progress)
     if options.report:
         target_query(pools, options.target)  # a wrong name is refused before anything is written
-        _make_folder(Path(options.report))
+        make_folder(Path(options.report))
     if options.judgements:
-        _make_folder(Path(options.judgements))
+        make_folder(Path(options.judgements))
     files = []
     if options.out:
         write_released(pools, Path(options.out))
@@ -270,20 +272,10 @@ def run_mvmr(options: argparse.Namespace) -> int:
         write_judgements(pools, Path(options.judgements))
         files.append(options.judgements)
     if options.report:
-        names = [video.id for video in annotations.videos]
-        recordings = files_of_videos(names, Path(options.videos)) if options.videos else None
         report = Path(options.report)
         files += map(str, write_report(pools, similarity, report, target=options.target, files=recordings))
     _show_pools(options, pools, similarity, files)
     return 0
-
-
-def _make_folder(folder: Path) -> None:
-    """Make an output folder. Raises UsageError if it cannot be made."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{folder} cannot be written: {error.strerror or error}; name another") from error
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
@@ -342,7 +334,7 @@ def run_thresholds(options: argparse.Namespace) -> int:
     """Compare an encoder's cosines with people's ratings of sentence pairs."""
     pairs = read_rated_pairs(Path(options.pairs))
     if options.report:
-        _make_folder(Path(options.report))
+        make_folder(Path(options.report))
     study, cosines = study_thresholds(pairs, open_text_encoder(options.encoder))
     files = []
     if options.report:
@@ -363,7 +355,7 @@ def run_tasks(options: argparse.Namespace) -> int:
         return _run_check(options, out)
     if options.videos:
         raise UsageError("--videos goes with --judge; Label Studio finds videos by --video-url")
-    interface = out.with_suffix(".xml")
+    interface = out.parent / f"{out.stem}.xml"
     if interface == out:
         raise UsageError(
             f"--out {out}: the labelling interface is written there; give a name that ends in .json"

@@ -123,6 +123,8 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("--judged goes with --run; with --captions, the grades decide about the next batch")
     if options.captions and any(value is not None for value in by_runs):
         raise UsageError("--depth and --iou go with --run; moments by caption come in --batches of --batch")
+    if options.seed < 0:
+        raise UsageError(f"--seed {options.seed}: give 0 or more")
     if not 0 <= options.pass_mark <= 1:
         raise UsageError(f"--pass-mark {options.pass_mark:g}: give a share from 0 to 1")
 
@@ -140,11 +142,14 @@ def _by_runs(options: argparse.Namespace) -> _Gathered:
     queries = read_queries(options.queries)
     depth = DEPTH if options.depth is None else options.depth
     same = SAME if options.iou is None else options.iou
-    candidates = by_runs([open_run(path) for path in options.runs], queries.queries, depth, same)
+    runs = [open_run(path, annotations=queries) for path in options.runs]
+    candidates = by_runs(runs, queries.queries, depth, same)
     for path in options.judged:
         candidates = not_judged(candidates, read_annotations(path), same)
     if options.judged and not candidates:
-        raise UsageError(f"--judged {options.judged[-1]}: all answers are judged there; nothing is left")
+        raise UsageError(
+            f"--judged {', '.join(options.judged)}: all answers are judged there; nothing is left"
+        )
     judged = [Path(path).name for path in options.judged]
     made = {"runs": names_of_runs(options.runs), "depth": depth, "iou": same, "judged before": judged}
     return _Gathered(candidates, {video.id: video for video in queries.videos}, made)

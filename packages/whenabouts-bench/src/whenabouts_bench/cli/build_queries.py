@@ -21,6 +21,7 @@ from whenabouts_bench.formats import read_annotations
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.formats.jsonl import FILES, files_of
 from whenabouts_bench.formats.queries import with_words
+from whenabouts_bench.judging.candidates import names_of_runs
 from whenabouts_bench.relevance.imprecise.by_chat import ChatRewriter
 from whenabouts_bench.relevance.imprecise.by_rule import RuleRewriter
 from whenabouts_bench.relevance.imprecise.cast import read_cast
@@ -109,6 +110,8 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
 def run_queries(options: argparse.Namespace) -> int:
     """Rewrite and check the descriptions, draw the query sets, write them and print their counts."""
     out = Path(options.out)
+    if options.reviewed:
+        refuse_overwriting(out / REVIEW, options.reviewed)
     annotations = _annotations(options)
     texts = list(dict.fromkeys(query.text.strip() for query in annotations.queries if query.text.strip()))
     if not texts:
@@ -136,17 +139,18 @@ def _annotations(options: argparse.Namespace) -> Annotations:
     """The named judgements or splits as one pool, with only the queries of the named types."""
     names: Sequence[str]
     if options.annotations:
-        names = options.annotations
+        names = list(dict.fromkeys(options.annotations))
         for name in names:
             for part in ("all", "val", "test"):
                 for file in FILES:
                     refuse_overwriting(Path(options.out) / part / file, *files_of(Path(name)))
         parts = [with_words(read_annotations(name), name) for name in names]
+        names = names_of_runs(names)
     else:
         names = list(dict.fromkeys(options.split or ["train"]))
         opened = open_dataset(options.dataset, options.data)
         parts = [with_words(opened.annotations(name), name) for name in names]
-    return of_types(one_pool(parts, [Path(name).name for name in names]), options.type)
+    return of_types(one_pool(parts, names), options.type)
 
 
 def _maker(options: argparse.Namespace, texts: Sequence[str]) -> Maker:

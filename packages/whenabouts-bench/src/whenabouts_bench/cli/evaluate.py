@@ -138,17 +138,10 @@ def _run_drop(options: argparse.Namespace, truth_format: str | None, run_format:
         )
         for pool, given in zip(options.answers, options.given, strict=True)
     ]
-    files: list[Path] = []
-    if options.figure:
-        files = write_drop(drops, Path(options.figure))
+    files = write_drop(drops, Path(options.figure)) if options.figure else []
     if wants_json(options):
-        print_json(
-            {
-                "protocol": protocol.label,
-                "systems": [drop.to_json() for drop in drops],
-                "files": [str(path) for path in files],
-            }
-        )
+        report = {"protocol": protocol.label, "systems": [drop.to_json() for drop in drops]}
+        print_json({**report, "files": [str(path) for path in files]})
         return 0
     for drop in drops:
         _show_drop(drop)

@@ -14,9 +14,10 @@ from whenabouts.intake.files import refuse_overwriting
 from whenabouts.intake.own_files import own_file
 from whenabouts.times import whole_number
 from whenabouts.types import UsageError, number_of
+from whenabouts_bench.cli.options import make_folder
 from whenabouts_bench.evaluation.comparison import names_of
 from whenabouts_bench.formats import open_run, read_annotations
-from whenabouts_bench.formats.jsonl import write_annotations
+from whenabouts_bench.formats.jsonl import FILES, files_of, write_annotations
 from whenabouts_bench.judging.agreement import (
     Agreement,
     between_annotators,
@@ -145,7 +146,8 @@ def run(options: argparse.Namespace) -> int:
     files = [str(path) for path in _write(options, judged)]
     print_notes(journal.notes)
     set_back = sum(bool(event.clock) for event in events)
-    runs = dict(zip(names_of(options.runs), map(open_run, options.runs), strict=True))
+    opened = [open_run(path, annotations=judged.annotations) for path in options.runs]
+    runs = dict(zip(names_of(options.runs), opened, strict=True))
     orders = orders_of(judged, runs, options.metric) if runs else []
     pool = pool_study(judged, runs, options.metric) if options.pool else None
     report = {"files": files, **imported, **_report(judged), "events with a clock set back": set_back}
@@ -153,9 +155,9 @@ def run(options: argparse.Namespace) -> int:
     report["models"] = [study.to_json() for study in studies]
     report["orders"] = [asdict(order) for order in orders]
     report["pool"] = pool.to_json() if pool else None
-    own_lines = [*(line for study in studies for line in study.lines()), *(order.line() for order in orders)]
-    own_lines += pool.lines() if pool else ()
-    print_either(options, lambda: report, lambda: [*_lines(report), *own_lines])
+    of_models = [*(line for study in studies for line in study.lines()), *(order.line() for order in orders)]
+    of_pool = pool.lines() if pool else ()
+    print_either(options, lambda: report, lambda: [*_lines(report), *of_models, *of_pool])
     return 0
 
 
@@ -201,13 +203,15 @@ def _write(options: argparse.Namespace, judged: Judged) -> Iterator[Path]:
     """Write the files that the options ask for; yield the path of each."""
     if options.out:
         out = Path(options.out)
-        refuse_overwriting(out, *options.rounds)
-        own = (judged_by(judged, options.truth_of) if options.truth_of else judged).annotations
+        read = [file for place in options.rounds for file in files_of(Path(place))]
+        for target in [out / name for name in FILES] if out.is_dir() else [out]:
+            refuse_overwriting(target, *read, *options.runs)
+        graded = (judged_by(judged, options.truth_of) if options.truth_of else judged).annotations
         if options.rounds:
-            own = joined([*map(read_annotations, options.rounds), own])
+            graded = joined([*map(read_annotations, options.rounds), graded])
         if not out.name.removesuffix(".gz").endswith(".jsonl"):
-            out.mkdir(parents=True, exist_ok=True)
-        write_annotations(own, out)
+            make_folder(out)
+        write_annotations(graded, out)
         if out.is_dir():
             judged.write_sources(own_file(out, SOURCES))
         yield out
@@ -229,14 +233,14 @@ def _write(options: argparse.Namespace, judged: Judged) -> Iterator[Path]:
 
 def _report(judged: Judged) -> dict[str, Any]:
     task_set, state = judged.task_set, judged.state
-    own = {name: asdict(progress(task_set, state, name)) for name in state.annotators()}
+    of_each = {name: asdict(progress(task_set, state, name)) for name in state.annotators()}
     return {
         "event": state.seq,
         "time": state.time,
         **judged.counts(),
         "grades that do not count": [asdict(each) for each in judged.uncounted()],
         "set": table(judged.annotations) if len(judged.annotations.query) else None,
-        "annotators": own,
+        "annotators": of_each,
         "agreement": [asdict(each) for each in (*between_annotators(judged), *with_consensus(judged))],
         "bias": [asdict(each) for each in biases(judged)],
         "exam": list(exam_results(task_set, state)),

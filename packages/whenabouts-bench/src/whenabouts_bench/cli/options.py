@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+
+from whenabouts.types import UsageError
 
 
 def add_judged(parser: argparse._ActionsContainer) -> None:
@@ -83,3 +86,11 @@ def add_sentence_encoder(parser: argparse._ActionsContainer) -> None:
         help="sentence encoder: a name, a hub name (princeton-nlp/sup-simcse-roberta-large) or a folder "
         "(default: one that needs no download)",
     )
+
+
+def make_folder(folder: Path) -> None:
+    """Make an output folder. Raises UsageError if it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written: {error.strerror or error}; name another") from error

@@ -18,13 +18,13 @@ from whenabouts.encoders import DEFAULT_TEXT_ENCODER, open_text_encoder
 from whenabouts.intake.files import refuse_overwriting
 from whenabouts.types import UsageError
 from whenabouts.video.thumbnails import thumbnail
-from whenabouts_bench.cli.options import add_sentence_encoder, add_split
+from whenabouts_bench.cli.options import add_sentence_encoder, add_split, make_folder
 from whenabouts_bench.datasets import open_dataset
 from whenabouts_bench.evaluation import ranked_figures as figures
 from whenabouts_bench.formats import open_run, read_annotations
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.formats.jsonl import FILES, files_of
-from whenabouts_bench.formats.queries import with_words
+from whenabouts_bench.formats.queries import read_queries, with_words
 from whenabouts_bench.relevance.finding import find_pairs
 from whenabouts_bench.relevance.pool_frames import files_of_videos
 from whenabouts_bench.relevance.ranked import BANDS, rank_moments, write_ranked
@@ -136,7 +136,7 @@ def _add_ranked(kinds: Any) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="judgements of validation or test, to exclude their queries from training; may be given again",
+        help="judgements or queries of validation or test, to keep these out of training; may be given again",
     )
     parser.add_argument(
         "--asked-in",
@@ -230,7 +230,6 @@ def run_ranked(options: argparse.Namespace) -> int:
             f"{DEFAULT_TEXT_ENCODER}. Give --bands with four that suit this encoder (make a set without "
             "--graded and read its pairs)"
         )
-
     bands = _bands(options.bands) or BANDS
     outs = _outputs(options)
     for place in outs.values():
@@ -238,7 +237,7 @@ def run_ranked(options: argparse.Namespace) -> int:
             refuse_overwriting(path, *_sources(options))
     annotations = _annotations(options)
     elsewhere, inside = (
-        None if files is None else [query.text for file in files for query in read_annotations(file).queries]
+        None if files is None else [query.text for file in files for query in read_queries(file).queries]
         for files in (options.leave_out, options.asked_in)
     )
     encoder = open_text_encoder(options.encoder)
@@ -258,8 +257,8 @@ def run_ranked(options: argparse.Namespace) -> int:
         print_json(summaries[0] if len(summaries) == 1 else {"files": summaries})
         return 0
     for summary in summaries:
-        head, *rest = summary.items()
-        print_lines([f"{head[1]}:", *(f"  {key}: {value}" for key, value in rest)])
+        (_, file), *facts = summary.items()
+        print_lines([f"{file}:", *(f"  {name}: {value}" for name, value in facts)])
     return 0
 
 
@@ -286,10 +285,7 @@ def _outputs(options: argparse.Namespace) -> dict[int, Path]:
         )
     for name in named.values():
         if name.endswith("/"):
-            try:
-                Path(name).mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise UsageError(f"--out {name} cannot be made: {error.strerror or error}") from None
+            make_folder(Path(name))
     return {top: Path(name) for top, name in named.items()}
 
 
@@ -317,7 +313,7 @@ def run_figures(options: argparse.Namespace) -> int:
         chance = np.sort(np.random.default_rng(options.seed).permutation(judged)[:2]).tolist()
         files += figures.draw_candidates(annotations, named or chance, out / "candidates")
     if options.answers:
-        run = open_run(options.answers)
+        run = open_run(options.answers, annotations=annotations)
         shown = figures.cases_of(annotations, run, options.query, metric=options.metric)
         names = [video.id for video in annotations.videos]
         picture = _pictures(files_of_videos(names, Path(options.videos))) if options.videos else None

@@ -47,7 +47,7 @@ def open_dataset(name: str, folder: str | Path) -> Dataset:
     obtain them; FormatError if a file cannot be read.
     """
     declaration = declaration_named(name)
-    here = DatasetFolder(Path(folder).expanduser())
+    here = DatasetFolder(Path(folder))
     files = here.annotations_of(declaration)
     if not files:
         for error in here.unreadable.values():

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from whenabouts.intake.files import ReaderMissing
+from whenabouts.intake.files import ReaderMissing, sibling_file
 from whenabouts.plugins import PackageMissing
 from whenabouts.types import WhenaboutsError, number_of
 from whenabouts_bench.datasets import declarations, read_split
@@ -101,7 +101,7 @@ def examine(folder: str | Path) -> Report:
     Annotations are read and their counts compared with the papers'; features are opened and must have every
     video of the available splits, with the published width. Raises UsageError if the folder does not exist.
     """
-    within = DatasetFolder(Path(folder).expanduser())
+    within = DatasetFolder(Path(folder))
     located = {dataset: within.annotations_of(dataset) for dataset in declarations()}
     return Report(
         str(folder),
@@ -128,11 +128,14 @@ def _findings(
             names = " or ".join(file.name for file in split.files)
             yield Finding("annotations", "missing", split.name, names, "", dataset.how)
     for beside in dataset.beside:
-        path = folder.any_of((beside.name,))
-        absent: State = "missing" if beside.needed else "optional"
-        state: State = "ok" if path else absent
-        how = "" if path else dataset.how
-        yield Finding("beside", state, beside.holds, str(path or beside.name), "", how)
+        path = next(filter(None, (sibling_file(located.path, beside.name) for located in files)), None)
+        if path:
+            yield Finding("beside", "ok", beside.holds, str(path), "")
+            continue
+        state: State = "missing" if beside.needed else "optional"
+        elsewhere = folder.any_of((beside.name,))
+        message = f"{elsewhere} is not read: it must lie beside the annotations" if elsewhere else ""
+        yield Finding("beside", state, beside.holds, beside.name, message, dataset.how)
     for feature in dataset.features:
         yield _feature_finding(folder, feature, read)
 
@@ -179,8 +182,7 @@ def _verified(path: Path, feature: FeatureFile, read: Sequence[Annotations]) -> 
             under = [next((name for name in names if name in source), None) for names in items]
             lacking = [names[0] for names, name in zip(items, under, strict=True) if name is None]
             if lacking:
-                message = f"lacks {len(lacking):,} of {len(items):,}, such as {lacking[0]!r}"
-                return "differs", message
+                return "differs", f"lacks {len(lacking):,} of {len(items):,}, such as {lacking[0]!r}"
             for name in [name for name in under if name is not None][:_ITEMS_READ]:
                 source.get(name)
             return "ok", f"has all {len(items):,}"

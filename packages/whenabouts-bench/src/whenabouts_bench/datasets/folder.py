@@ -45,6 +45,7 @@ class DatasetFolder:
     _heads: dict[Path, FileHead | None] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        self.path = self.path.expanduser()
         if not self.path.is_dir():
             what = "is a file" if self.path.exists() else "is not there"
             raise UsageError(f"{self.path}: {what}; give the folder that holds the data sets' files")
@@ -70,12 +71,13 @@ class DatasetFolder:
     def _named(self, name: str) -> Iterable[Path]:
         *folders, last = PurePosixPath(name).parts
         for path in self.by_name.get(last, ()):
-            if list(path.parent.parts[len(path.parent.parts) - len(folders) :]) == folders:
+            parents = path.parent.absolute().parts  # "." has a name, too
+            if list(parents[len(parents) - len(folders) :]) == folders:
                 yield path
 
     def any_of(self, names: Iterable[str]) -> Path | None:
-        """The nearest file or folder with the first of the names that occurs; None if none of them does."""
-        return next((path for name in names for path in self.by_name.get(name, ())), None)
+        """The nearest path with the first name that occurs ("test.json", "QV-M2/test.jsonl"), else None."""
+        return next((path for name in names for path in self._named(name)), None)
 
     def _has_mark(self, dataset: Declaration, path: Path) -> bool:
         head = self._head_of(path)

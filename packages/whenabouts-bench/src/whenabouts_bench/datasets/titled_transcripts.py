@@ -122,21 +122,16 @@ def write_titled_transcripts(source: str | Path, out: str | Path) -> dict[str, A
 
 
 def _recordings(path: Path) -> dict[str, _Recording]:
-    records = read_records(path, "a recording a line")
     recordings: dict[str, _Recording] = {}
     pieces: set[str] = set()
-    for origin, record in records:
+    for origin, record in read_records(path, "a recording a line"):
         recording = origin.convert(record, _Recording)
-        names = {
-            recording.recording,
-            *(piece.id for piece in pieces_of(recording.recording, recording.seconds)),
-        }
+        name = recording.recording
+        names = {name, *(piece.id for piece in pieces_of(name, recording.seconds))}
         if not pieces.isdisjoint(names):
-            raise origin.at("recording").error(
-                "is a recording, or a piece of one, before:", recording.recording
-            )
+            raise origin.at("recording").error("is a recording, or a piece of one, before:", name)
         pieces |= names
-        recordings[recording.recording] = recording
+        recordings[name] = recording
     return recordings
 
 

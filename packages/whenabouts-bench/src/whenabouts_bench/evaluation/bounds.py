@@ -16,7 +16,7 @@ import numpy as np
 
 from whenabouts.overlap import place_in_group
 from whenabouts_bench.evaluation.matching import Mask
-from whenabouts_bench.evaluation.metrics import Listing, Metric, average_precision, discounted
+from whenabouts_bench.evaluation.metrics import Listing, Metric, average_precision, discounted, gains_of
 from whenabouts_bench.formats.annotations import Floats, Indices
 
 _MOST_STEPS = 100
@@ -52,22 +52,18 @@ def _of_average_precision(
     For fixed n the denominator is fixed, and the sum of precisions grows as any right row moves up.
     """
     rows = listing.by_score.rows
-    place, count = _places(rows.query[unjudged], listing.queries)
+    query = rows.query[unjudged]
+    place, count = place_in_group(query), np.bincount(query, minlength=listing.queries)
     lower, upper = plain.copy(), plain.copy()
     for right in range(1, int(count.max()) + 1):
         enough = count >= right
-        for chosen in (place < right, place >= count[rows.query[unjudged]] - right):
+        for chosen in (place < right, place >= count[query] - right):
             also = np.zeros(len(unjudged), bool)
             also[np.flatnonzero(unjudged)[chosen]] = True
             value = average_precision(listing, metric, also)
             lower[enough] = np.minimum(lower, value)[enough]
             upper[enough] = np.maximum(upper, value)[enough]
     return lower, upper
-
-
-def _places(query: Indices, queries: int) -> tuple[Indices, Indices]:
-    """(U,) the place of each unjudged row among those of its query, and (B,) their number per query."""
-    return place_in_group(query), np.bincount(query, minlength=queries)
 
 
 def _of_ndcg(
@@ -108,28 +104,28 @@ class _Gains:
     @classmethod
     def of(cls, listing: Listing, metric: Metric, unjudged: Mask, most_grade: float) -> _Gains:
         k, rows = cast(int, metric.k), listing.rows
-        place, count = _places(rows.query[unjudged], listing.queries)
+        query = rows.query[unjudged]
+        place, count = place_in_group(query), np.bincount(query, minlength=listing.queries)
         discounts = np.full((listing.queries, int(count.max()) + 1), np.nan)
         discounts[:, 0] = 0.0
-        discounts[rows.query[unjudged], place + 1] = 1 / np.log2(rows.rank[unjudged] + 2)
+        discounts[query, place + 1] = 1 / np.log2(rows.rank[unjudged] + 2)
         first = np.cumsum(discounts, axis=1)
         total = first[np.arange(listing.queries), count]
         places = count[:, None] - np.arange(discounts.shape[1])
         last = total[:, None] - np.take_along_axis(first, np.maximum(places, 0), axis=1)
-        judged_query, _, judged_gain = listing.ideal
+        gained, (judged_query, _, judged_gain) = gains_of(listing, metric)
         top = most_grade if listing.protocol.gain == "linear" else np.exp2(most_grade) - 1
         levels = np.union1d(judged_gain[judged_gain > 0], [top])
         most = int(np.bincount(judged_query, minlength=1).max()) + discounts.shape[1]
         ideal = 1 / np.log2(np.arange(most) + 2)
         ideal[k:] = 0.0
-        met = discounted(*listing.gained(cast(float, metric.iou)), k, listing.queries)
+        met = discounted(*gained, k, listing.queries)
         steps, last = np.diff(levels, prepend=0.0), np.where(places >= 0, last, np.nan)
         judged = [np.bincount(judged_query[judged_gain >= g], minlength=listing.queries) for g in levels]
         return cls(met, steps, np.array(judged), first, last, np.concatenate([[0.0], np.cumsum(ideal)]))
 
     def with_the_last(self) -> Iterator[Floats]:
-        """(B,) the value with the last n unjudged rows at the highest grade, for each n; NaN beyond their
-        number.
+        """(B,) the value with the last n unjudged rows at the highest grade, for each n; NaN without n rows.
 
         The value is a linear over a convex function of the gains, so it is minimal where each gain is 0 or
         the highest. Then the ideal list depends on their number only, and the last rows add least.

@@ -43,7 +43,7 @@ _UNSAID = (
 )
 NO_MOMENT_OF_GRADE = "Queries without a moment of grade"
 """The beginning of the note on a level of relevance."""
-_LEAST_JUDGED = 0.01  # with a smaller share of judged queries, a run belongs to another data set
+_LEAST_JUDGED = 0.01  # a run that answers a smaller share of what it could is of another data set
 
 
 @dataclass(frozen=True)
@@ -308,9 +308,8 @@ def _evaluated(
                 tally.unjudged.fill(*read, listed_videos=listed)
         tally.answered |= seen
     mark_not_applicable(tally.values, metrics, truth, protocol)
-    tally.values[:, [column for column, metric in enumerate(metrics) if _is_not_answered(metric, lists)]] = (
-        np.nan
-    )
+    not_answered = [column for column, metric in enumerate(metrics) if _is_not_answered(metric, lists)]
+    tally.values[:, not_answered] = np.nan
     if any(metric.task == "HL" for metric in metrics):
         _fill_highlights(tally, annotations, truth, source, metrics)
     _refuse_another_data_set(tally, source, annotations)
@@ -434,7 +433,7 @@ def _fill_highlights(
     scored = np.array([query.id in saliency for query in annotations.queries])
     for column, metric in enumerate(metrics):
         if metric.task == "HL":
-            tally.values[:, column] = np.where(scored, metric.row.value(clips, metric), 0.0)
+            tally.values[:, column] = np.where(scored, metric.row.value(clips, metric.saliency), 0.0)
     tally.answered |= scored
 
 
@@ -444,7 +443,7 @@ def _refuse_another_data_set(tally: _Tally, source: RunSource, annotations: Anno
         raise UsageError(f"{annotations.name}: has no judgements")
     if not count and not tally.answered.any():
         raise UsageError(f"{source.name}: has no answers")
-    if count and tally.judged_queries < _LEAST_JUDGED * count:
+    if count and tally.judged_queries < _LEAST_JUDGED * min(count, len(annotations.queries)):
         judged = annotations.queries[0].id
         raise UsageError(
             f"{source.name}: {tally.judged_queries} of its {count} queries are judged in {annotations.name}: "

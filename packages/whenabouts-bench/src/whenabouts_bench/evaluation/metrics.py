@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from whenabouts.overlap import place_in_group
 from whenabouts.types import UsageError
 from whenabouts_bench.evaluation import highlights
-from whenabouts_bench.evaluation.highlights import Highlights
 from whenabouts_bench.evaluation.matching import (
     MOST_GRADE,
     Mask,
@@ -59,6 +58,9 @@ _SETTINGS = {
 }
 _SYNONYMS = {"recall": "r", "VMR": "SVMR"}
 _MOST = {"iou": 1.0, "saliency": 4.0, "grade": float(MOST_GRADE)}
+
+Gains = tuple[Indices, Indices, Floats]
+"""Query, rank and gain of some rows."""
 
 
 @dataclass(frozen=True)
@@ -139,8 +141,8 @@ class Listing:
         return relevance if self.protocol.gain == "linear" else np.exp2(relevance) - 1
 
     @cached_property
-    def ideal(self) -> tuple[Indices, Indices, Floats]:
-        """Query, rank and gain of the judged moments in the ideal order."""
+    def ideal(self) -> Gains:
+        """The gains of the judged moments in the ideal order."""
         local = np.full(len(self.truth.query_ids), -1)
         local[self.rows.queries] = np.arange(self.queries)
         query = local[self.truth.query]
@@ -156,8 +158,8 @@ class Listing:
             self._matched[iou] = matched_one_to_one(self.rows.rank, self.pairs, enough)
         return self._matched[iou]
 
-    def gained(self, iou: float) -> tuple[Indices, Indices, Floats]:
-        """Query, rank and gain of the rows that match a judged moment."""
+    def gained(self, iou: float) -> Gains:
+        """The gains of the rows that match a judged moment."""
         hit = np.flatnonzero(self.matched(iou) >= 0)
         return self.rows.query[hit], self.rows.rank[hit], self.gains[self.matched(iou)[hit]]
 
@@ -189,28 +191,28 @@ def mean_iou(listing: Listing, metric: Metric) -> Floats:
 def ndcg(listing: Listing, metric: Metric) -> Floats:
     """nDCG@K (equation 1 of the TVR-Ranking paper, discount log2(rank + 1), 1-based rank).
 
-    Rows are matched one to one. The ideal list has all judged moments of the query; without a grade above 0
-    the value is 0.
+    Without a grade above 0 the value is 0.
     """
     real, best = (
-        discounted(*gains, cast(int, metric.k), listing.queries)
-        for gains in (listing.gained(cast(float, metric.iou)), listing.ideal)
+        discounted(*gains, cast(int, metric.k), listing.queries) for gains in gains_of(listing, metric)
     )
     return np.divide(real, best, out=np.zeros(listing.queries), where=best > 0)
 
 
-def ndcg_of_videos(listing: Listing, metric: Metric) -> Floats:
-    """VR nDCG@K: the gain of a video is that of its most relevant judgement."""
+def gains_of(listing: Listing, metric: Metric) -> tuple[Gains, Gains]:
+    """The gains of the rows, and of the ideal order of all that was judged of the queries.
+
+    Rows are matched with judged moments one to one. For VR, the gain of a video is that of its most relevant
+    judgement, at its first row.
+    """
+    if metric.task != "VR":
+        return listing.gained(cast(float, metric.iou)), listing.ideal
     once = listing.truth.where(np.diff(listing.truth.key, prepend=-1) != 0)  # most relevant first in a video
     videos = Listing(listing.rows, once, listing.protocol)
     first, behind = judged_moments(videos.rows, once)
     hit = np.flatnonzero(behind > first)
-    hit = hit[np.sort(np.unique(first[hit], return_index=True)[1])]  # a video gains at its first row only
-    gained = (videos.rows.query[hit], videos.rows.rank[hit], videos.gains[first[hit]])
-    real, best = (
-        discounted(*gains, cast(int, metric.k), listing.queries) for gains in (gained, videos.ideal)
-    )
-    return np.divide(real, best, out=np.zeros(listing.queries), where=best > 0)
+    hit = hit[np.sort(np.unique(first[hit], return_index=True)[1])]
+    return (videos.rows.query[hit], videos.rows.rank[hit], videos.gains[first[hit]]), videos.ideal
 
 
 def discounted(query: Indices, rank: Indices, gain: Floats, k: int, queries: int) -> Floats:
@@ -251,26 +253,18 @@ def _interpolated(query: Indices, rank: Indices, queries: int) -> Floats:
     return np.bincount(query, later[query, number], queries).astype(np.float64)
 
 
-def _highlight_precision(clips: Highlights, metric: Metric) -> Floats:
-    return highlights.average_precision(clips, cast(int, metric.saliency))
-
-
-def _highlight_hit(clips: Highlights, metric: Metric) -> Floats:
-    return highlights.hit_at_one(clips, cast(int, metric.saliency))
-
-
 @dataclass(frozen=True)
 class Measure:
     """A kind of metric: its tasks, required and optional settings, and function.
 
-    `value` takes a `Listing`, for the task HL the `Highlights` of all queries. `graded`: moments of grade 0
-    take part. `first_only`: K can only be 1.
+    `value` takes a `Listing` and the metric, for the task HL the `Highlights` of all queries and the minimal
+    saliency. `graded`: moments of grade 0 take part. `first_only`: K can only be 1.
     """
 
     name: str
     tasks: tuple[str, ...]
     example: str
-    value: Callable[[Any, Metric], Floats]
+    value: Callable[[Any, Any], Floats]
     needs: frozenset[str] = frozenset()
     takes: frozenset[str] = frozenset()
     graded: bool = False
@@ -281,15 +275,20 @@ _MOMENTS = ("VCMR", "SVMR")
 MEASURES = (
     Measure("R", _MOMENTS, "R@10,IoU=0.5", recall, frozenset({"k", "iou"}), frozenset({"length", "grade"})),
     Measure("R", ("VR",), "VR R@100", recall_of_videos, frozenset({"k"}), frozenset({"grade"})),
-    Measure("nDCG", ("VR",), "VR nDCG@10", ndcg_of_videos, frozenset({"k"}), graded=True),
+    Measure("nDCG", ("VR",), "VR nDCG@10", ndcg, frozenset({"k"}), graded=True),
     Measure("nDCG", _MOMENTS, "nDCG@20,IoU=0.7", ndcg, frozenset({"k", "iou"}), graded=True),
     Measure(
         "mAP", _MOMENTS, "mAP,IoU=0.5", average_precision, takes=frozenset({"k", "iou", "length", "grade"})
     ),
     Measure("mIoU", _MOMENTS, "mIoU", mean_iou, takes=frozenset({"k", "grade"}), first_only=True),
-    Measure("mAP", ("HL",), "HL mAP,saliency=4", _highlight_precision, frozenset({"saliency"})),
+    Measure("mAP", ("HL",), "HL mAP,saliency=4", highlights.average_precision, frozenset({"saliency"})),
     Measure(
-        "Hit", ("HL",), "HL Hit@1,saliency=4", _highlight_hit, frozenset({"k", "saliency"}), first_only=True
+        "Hit",
+        ("HL",),
+        "HL Hit@1,saliency=4",
+        highlights.hit_at_one,
+        frozenset({"k", "saliency"}),
+        first_only=True,
     ),
 )
 ACCEPTED = ", ".join(
@@ -367,7 +366,7 @@ def _from_grade(metrics: list[Metric], least: float, *, adds: bool) -> list[Metr
 
 def _settings(text: str, written: str) -> dict[str, str]:
     parts = [(key.lower(), sign, value) for key, sign, value in _SETTING.findall(written)]
-    settings = {key: value for key, _, value in parts}
+    settings = {key: value.lower() for key, _, value in parts}
     unknown = sorted(set(settings) - {"iou", "length", "saliency", "grade"})
     misread = [key for key, sign, _ in parts if (sign == ">=") != (key == "grade")]
     if unknown or misread or len(settings) < len(parts):
@@ -385,10 +384,11 @@ def _number(text: str, settings: dict[str, str], key: str) -> float | None:
         value = float(settings[key])
     except ValueError:
         value = -1.0
-    if not 0 < value <= _MOST[key]:
+    is_whole = key == "saliency"
+    if not 0 < value <= _MOST[key] or (is_whole and value % 1):
         raise UsageError(
-            f"metric {text!r}: {key} {settings[key]!r} must be a number above 0, at most {_MOST[key]:g}; "
-            f"accepted: {ACCEPTED}"
+            f"metric {text!r}: {key} {settings[key]!r} must be a {'whole ' * is_whole}number above 0, "
+            f"at most {_MOST[key]:g}; accepted: {ACCEPTED}"
         )
     return value
 

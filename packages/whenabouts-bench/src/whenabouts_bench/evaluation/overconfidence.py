@@ -16,7 +16,7 @@ import numpy as np
 from whenabouts.types import UsageError
 from whenabouts_bench.evaluation.comparison import clusters_of
 from whenabouts_bench.evaluation.evaluate import Evaluation, annotations_of, evaluate
-from whenabouts_bench.evaluation.protocols import PROTOCOLS, Protocol
+from whenabouts_bench.evaluation.protocols import PROTOCOLS, Protocol, find_protocol
 from whenabouts_bench.evaluation.significance import bootstrap_intervals
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.formats.runs import RunSource
@@ -86,11 +86,12 @@ def drop_of(
 ) -> Drop:
     """The drop from answers with the given video to answers in the pool, over the same queries.
 
-    Both are evaluated under `protocol`; unanswered queries count as 0. `given` answers in each query's given
-    video (SVMR). Raises UsageError and FormatError as `evaluate` does, and UsageError for a protocol without
-    pools, and for a `given` run that ranked pools or a corpus or answers none of the queries.
+    Both are evaluated under `protocol`. `given` answers in each query's given video (SVMR). Raises UsageError
+    and FormatError as `evaluate` does, and UsageError for a protocol without pools, for a `given` run that
+    ranked pools or a corpus or answers none of the queries, and if `protocol` leaves out unanswered queries
+    and the runs answer different ones.
     """
-    chosen = PROTOCOLS[protocol] if isinstance(protocol, str) else protocol
+    chosen = find_protocol(protocol) if isinstance(protocol, str) else protocol
     if not chosen.full_pools:
         accepted = ", ".join(other.name for other in PROTOCOLS.values() if other.full_pools)
         raise UsageError(f"{chosen.name}: has no pools, so there is no drop to measure; accepted: {accepted}")
@@ -99,6 +100,10 @@ def drop_of(
     in_pool = evaluate(judged, pool, names, protocol=chosen)
     in_video = evaluate(judged, given, [f"SVMR {name}" for name in names], protocol=chosen)
     _refuse_other_answers(in_video)
+    if in_video.query_ids != in_pool.query_ids:
+        raise UsageError(
+            f"{in_video.run} and {in_pool.run} answer different queries; use mvmr, where missing ones are 0"
+        )
     means = in_video.means()
     missing = {"MVMR": len(in_pool.missing), "VMR": len(in_video.missing)}
     notes = [f"{what}: {count:,} queries are missing" for what, count in missing.items() if count]
@@ -123,8 +128,8 @@ def _refuse_other_answers(result: Evaluation) -> None:
             f"{result.run}: ranked moments of several videos for a query; the run with the video given is "
             "written by `whenabouts run --pools FILE --task svmr`"
         )
-    if len(result.missing) == len(result.query_ids):
+    if set(result.query_ids) <= set(result.missing):
         raise UsageError(
-            f"{result.run}: answers none of the {len(result.query_ids):,} judged queries; the run with the "
+            f"{result.run}: answers none of the {len(result.missing):,} judged queries; the run with the "
             "video given must have the judgements' query ids (`whenabouts run --pools FILE --task svmr`)"
         )

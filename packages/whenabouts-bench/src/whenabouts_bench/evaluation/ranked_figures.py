@@ -29,15 +29,13 @@ from whenabouts_bench.evaluation.matching import (
     rows_of,
     truth_of,
 )
+from whenabouts_bench.evaluation.metrics import parse_metric
 from whenabouts_bench.evaluation.protocols import find_protocol
-from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.formats.annotations import Annotations, Floats, Indices
 from whenabouts_bench.formats.runs import RunSource
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 _GRADES = 5
 _COLUMNS = "pair_id, worker and relevance"
@@ -260,6 +258,7 @@ def cases_of(
     Answers are matched as the metric does. An answer that matches a moment of grade 0 has grade 0, not None.
     Raises UsageError for other metrics than nDCG, and as `evaluate` does.
     """
+    metric = parse_metric(metric).name
     if not metric.startswith("nDCG@") or "IoU=" not in metric:
         raise UsageError(f"--metric {metric}: answers are matched as nDCG@K,IoU=m does; give one of these")
     evaluation = evaluate(annotations, run, [metric], protocol=find_protocol("rvmr"))

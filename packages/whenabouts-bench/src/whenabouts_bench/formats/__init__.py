@@ -270,6 +270,8 @@ def _check_json(head: FileHead) -> None:
     if head.suffix != ".jsonl":
         read_json(head.path)
         return
+    if not head.whole and b"\n" not in head.head.strip():
+        return  # the first line is longer than the head
     try:
         json.loads(head.first_line)
     except (ValueError, RecursionError) as error:

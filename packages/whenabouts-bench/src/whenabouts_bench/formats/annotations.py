@@ -272,7 +272,7 @@ class AnnotationBuilder:
 
 
 def _repeated(rows: NDArray[np.float64]) -> tuple[int, int]:
-    """(judgements that are there before, judgements whose moment is there before with another grade)."""
+    """(judgements that repeat an earlier one, judgements that repeat a moment with another grade)."""
     ordered = rows[np.lexsort(rows.T[::-1])]
     is_same = ordered[1:] == ordered[:-1]
     same_moment, same_grade = is_same[:, :4].all(axis=1), is_same[:, 4]

@@ -11,7 +11,7 @@ from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any, Literal
 
-from whenabouts.intake.files import FormatError, read_head, refuse_overwriting
+from whenabouts.intake.files import FormatError, lmdb_file_in, read_head, refuse_overwriting
 from whenabouts.types import UsageError, number_of
 from whenabouts_bench import formats
 from whenabouts_bench.formats import jsonl
@@ -63,15 +63,16 @@ def convert(
     `truth` are the judgements that a run answers: some formats include their texts and videos. A target that
     is a folder, or ends in a slash, gets qrels.jsonl and the files beside it. Raises FormatError, UsageError.
     """
-    module, kind = _kind_of(Path(source), from_)
+    file = lmdb_file_in(Path(source)) or Path(source)
+    module, kind = _kind_of(file, from_)
     folder = str(target).endswith("/") or Path(target).is_dir()
     target = Path(target)
     if folder and not (to == "jsonl" and kind == "judgements"):
         raise FormatError(target, "is a folder", accepted="the name of a file")
-    _refuse_overwriting(target, folder, Path(source), truth)
+    _refuse_overwriting(target, folder, file, truth)
     with _losses(target) as losses:
         if kind == "judgements":
-            annotations = module.read_annotations(Path(source))
+            annotations = module.read_annotations(file)
             odd = {rule: times for rule, times in annotations.counts.items() if rule not in _KEPT}
             losses += [f"{rule}: {times:,}" for rule, times in odd.items()]
             if folder:
@@ -82,7 +83,7 @@ def convert(
             counts = (len(annotations.queries), len(annotations.query))
         else:
             answers = formats.read_annotations(truth) if truth is not None else None
-            run = formats.open_run(source, module.NAME, answers)
+            run = formats.open_run(file, module.NAME, answers)
             counts = formats.write_run(run, target, to, answers)
     return Conversion(kind, str(source), str(target), module.NAME, to, *counts, tuple(losses))
 

@@ -12,6 +12,7 @@ Only the first two fields of an entry are read. HERO's program scores videos by 
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -157,17 +158,13 @@ def _unpacked(path: Path) -> Iterator[Path]:
 
 def _videos_of(path: Path, file: Path) -> dict[int, str]:
     """Number -> video, from the file beside the lists. Raises FormatError without exactly one."""
-    lists = file.parent if file.name.removesuffix(".gz") == "data.mdb" else file
+    lists = (file.parent if file.name.removesuffix(".gz") == "data.mdb" else file).absolute()
     indices = sorted({*lists.parent.glob(_INDEX), *(lists.glob(_INDEX) if lists.is_dir() else ())})
     if len(indices) != 1:
-        problem = (
-            "names videos by numbers, and no file beside it has their names"
-            if not indices
-            else (
-                f"has {len(indices)} files beside it that say which videos its numbers mean "
-                f"({', '.join(index.name for index in indices[:3])})"
-            )
-        )
+        problem = "names videos by numbers, and no file beside it has their names"
+        if indices:
+            names = ", ".join(index.name for index in indices[:3])
+            problem = f"has {len(indices)} files beside it that say which videos its numbers mean ({names})"
         raise FormatError(
             path, problem, accepted=f"one file …video2dur_idx.json in {lists.parent}, such as TVR's"
         )
@@ -177,7 +174,8 @@ def _videos_of(path: Path, file: Path) -> dict[int, str]:
 def _numbers(path: Path, lists: str) -> dict[int, str]:
     content = Origin(path).object(read_json(path) or None, _NUMBERS)
     splits = content if all(isinstance(videos, dict) for videos in content.values()) else {"": content}
-    named = [split for split in splits if split and split.lower().split("_")[0] in lists]
+    words = re.findall("[a-z]+", lists)  # whole words: "retrieval" does not name the split "val"
+    named = [split for split in splits if split and split.lower().split("_")[0] in words]
     by_split = {split: _of_split(Origin(path), videos) for split, videos in splits.items()}
     whole: dict[int, str] = {}
     for split, videos in by_split.items():

@@ -55,9 +55,8 @@ def write_lines_to(stream: IO[bytes], path: Path, lines: Iterable[Mapping[str, A
         try:
             stream.write(_encode(line).encode() + b"\n")
         except UnicodeEncodeError:
-            raise FormatError(
-                path, "cannot be written: text that is not valid Unicode:", value=line
-            ) from None
+            problem = "cannot be written: text that is not valid Unicode:"
+            raise FormatError(path, problem, value=line) from None
         except (ValueError, TypeError) as error:
             raise FormatError(path, f"cannot be written ({error}):", value=line) from None
 

@@ -7,7 +7,7 @@ and ignored elsewhere. `docs/formats.md` has the table.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import chain
 from pathlib import Path
 from typing import IO, Annotated, Any, get_args
@@ -75,7 +75,7 @@ POOLED = "pooled.json"
 """Beside qrels.jsonl: marks judgements from pools, where other moments are unjudged."""
 
 _UNFINISHED = ".unfinished"
-"""Stands in a folder while its files are replaced one by one; what is left by a kill is not read."""
+"""Marks a folder while its files are replaced one by one; a half-replaced folder is not read."""
 
 _QRELS = "lines with query_id and video_id (qrels)"
 _RUN = "lines with query_id and moments (a run)"
@@ -293,16 +293,14 @@ def _named_tasks(head: FileHead) -> list[Task]:
 
 def _list_of(head: FileHead) -> Task:
     """The list of a file without task: VR if it has moments and none of them has times."""
-    whole_lines = head.head.split(b"\n")[1:-1]
     seen: list[Any] = [head.first_value.get("moments") if isinstance(head.first_value, dict) else None]
-    for raw in whole_lines if not seen[0] else []:
-        try:
+    for raw in head.head.split(b"\n")[1:] if not seen[0] else []:
+        with suppress(ValueError):  # a blank line, or one that the head cuts
             record = loads(raw)
-        except ValueError:
-            break
-        seen.append(record.get("moments") if isinstance(record, dict) else None)
+            seen.append(record.get("moments") if isinstance(record, dict) else None)
     rows = [row for moments in seen if isinstance(moments, list) for row in moments if isinstance(row, dict)]
-    return "VR" if rows and not any("start" in row or "end" in row for row in rows) else "VCMR"
+    timed = any(row.get(key) is not None for row in rows for key in ("start", "end"))
+    return "VR" if rows and not timed else "VCMR"
 
 
 def _blocks(path: Path) -> Iterator[RunBlock]:

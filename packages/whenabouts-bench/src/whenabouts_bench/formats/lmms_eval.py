@@ -111,13 +111,8 @@ class LmmsEvalRun(SentenceRun):
     def _objects(self) -> Iterator[tuple[Origin, Mapping[str, Any]]]:
         if not read_head(self.path).has(_SAMPLES):
             whole = Origin(self.path)
-            yield (
-                whole,
-                whole.object(
-                    read_json(self.path),
-                    'an object {"VIDEO>>>SENTENCE>>>[start, end]": answer}, times in seconds',
-                ),
-            )
+            accepted = 'an object {"VIDEO>>>SENTENCE>>>[start, end]": answer}, times in seconds'
+            yield whole, whole.object(read_json(self.path), accepted)
             return
         for origin, fields in read_records(self.path):
             metrics = (value for value in fields.values() if isinstance(value, dict))
@@ -128,8 +123,8 @@ class LmmsEvalRun(SentenceRun):
 
 
 def _query_of_key(origin: Origin, key: str) -> DescribedQuery:
-    video, _, rest = key.partition(">>>")
-    sentence, _, span = rest.rpartition(">>>")
+    video, _, described = key.partition(">>>")
+    sentence, _, span = described.rpartition(">>>")
     place = origin.at(key[:80])
     if not (video and sentence):
         raise place.error("is not a key of an answer:", key, _KEY)

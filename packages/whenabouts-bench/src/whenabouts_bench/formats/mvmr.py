@@ -19,6 +19,7 @@ from whenabouts.intake.files import FormatError, Losses, Sign, read_json, write_
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
 from whenabouts_bench.formats.json_records import Id, NotNegative, Origin, Positive, Text, Times, check_length
 from whenabouts_bench.formats.json_writing import write_json_value
+from whenabouts_bench.formats.timestamps_json import LENGTH
 
 NAME = "mvmr"
 KEEPS = frozenset({"texts", "durations", "pools", "unjudged videos"})
@@ -101,6 +102,8 @@ class PoolFile:
 
     def _add_queries(self, builder: AnnotationBuilder, video_id: str) -> None:
         video, origin = self.videos[video_id], self._whole.at(video_id)
+        if [video.fps, video.num_frames].count(None) == 1 or (video.fps and video.duration is not None):
+            raise origin.error("does not say its unit", accepted=LENGTH)
         count = len(video.sentences)
         positives = [None] * count if video.pos_moments is None else video.pos_moments
         pools = [None] * count if video.retrieval_pool is None else video.retrieval_pool

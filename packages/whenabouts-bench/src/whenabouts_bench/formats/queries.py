@@ -8,7 +8,7 @@ import msgspec
 
 from whenabouts.intake.files import FormatError, Sign, open_unpacked, read_head
 from whenabouts_bench import formats
-from whenabouts_bench.formats import jsonl
+from whenabouts_bench.formats import charades_text, jsonl
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts_bench.formats.json_records import Words, numbered_lines, read_records
 
@@ -17,13 +17,13 @@ def read_queries(path: str | Path) -> Annotations:
     """Queries with an id and words, from a file.
 
     Accepted are judgements in any format with texts (including the videos that they name); our queries.jsonl;
-    plain text (`.txt`), a query per line, with line numbers from 1 as ids; and questions as for `calibrate
-    --queries` (JSON lines of `query`, `video`, `start`, `end`), numbered from 1. Raises FormatError for a
-    query without words or an empty file; UsageError if no format recognises the file.
+    other plain text (`.txt`), a query per line, with line numbers from 1 as ids; and questions as for
+    `calibrate --queries` (JSON lines of `query`, `video`, `start`, `end`), numbered from 1. Raises
+    FormatError for a query without words or an empty file; UsageError if no format recognises the file.
     """
     path = Path(path)
     head = None if path.is_dir() else read_head(path)
-    if head is not None and head.suffix == ".txt":
+    if head is not None and head.suffix == ".txt" and not formats.reader_of(charades_text, head):
         annotations = _lines(path)
     elif head is not None and jsonl.holds_queries(head):
         annotations = jsonl.read_queries(path)
@@ -31,13 +31,13 @@ def read_queries(path: str | Path) -> Annotations:
         annotations = _questions(path)
     else:
         annotations = formats.read_annotations(path)
-    if not annotations.queries:
-        raise FormatError(path, "has no queries", accepted="a query a line")
     return with_words(annotations, path)
 
 
 def with_words(annotations: Annotations, place: str | Path) -> Annotations:
-    """The annotations. Raises FormatError, with the query, if a query has no words."""
+    """The annotations. Raises FormatError if there is no query, or one without words, which it names."""
+    if not annotations.queries:
+        raise FormatError(place, "has no queries", accepted="at least one query with its words")
     silent = next((query.id for query in annotations.queries if not query.text.strip()), None)
     if silent is not None:
         accepted = "a file with the words of its queries"

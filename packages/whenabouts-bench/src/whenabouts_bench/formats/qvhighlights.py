@@ -201,7 +201,7 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
                     continue
                 kept = [list(times) for video, *times in rows if video == video_id and times[0] <= times[1]]
                 losses.count(
-                    "rows of another video or with start after end are left out", len(rows) - len(kept)
+                    "rows of another video, without times or reversed are left out", len(rows) - len(kept)
                 )
                 names = {"qid": id_as_number(query_id), "query": sentences.get(query_id, ""), "vid": video_id}
                 scores = saliency.get(query_id)

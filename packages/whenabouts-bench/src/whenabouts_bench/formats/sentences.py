@@ -62,7 +62,8 @@ def read_sentences(path: Path) -> dict[str, tuple[Sentence, ...]]:
             raise origin.error("comes twice: video", name, "each video once")
         for number, sentence in enumerate(sentences):
             if sentence.start > sentence.end:
-                raise origin.at(number).error("ends before it begins:", sentence, "start <= end")
+                place = origin.at("sub" if "vid_name" in record else "sentences", number)
+                raise place.error("ends before it begins:", sentence, "start <= end")
         transcripts[name] = in_order(sentences)
     return transcripts
 

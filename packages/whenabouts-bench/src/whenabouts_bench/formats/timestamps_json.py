@@ -23,7 +23,7 @@ NAME = "2d-tan"
 SIGNS = {"read_annotations": (Sign("*/timestamps */sentences", without="*/pos_moments */retrieval_pool"),)}
 
 _VIDEOS = 'an object, video id -> {"duration", "timestamps", "sentences"}'
-_LENGTH = '"duration" with timestamps in seconds, or "fps" and "num_frames" with timestamps in frames'
+LENGTH = '"duration" with timestamps in seconds, or "fps" and "num_frames" with timestamps in frames'
 
 
 def read_annotations(path: Path) -> Annotations:
@@ -84,6 +84,6 @@ def length_of(origin: Origin, fields: dict[str, Any]) -> Length:
         metadata = {"fps": frames.fps, "num_frames": frames.num_frames}
         return Length(frames.num_frames / frames.fps, frames.fps, metadata)
     if given != ["duration"]:
-        raise origin.error("does not say its unit:", ", ".join(given) or "neither", _LENGTH)
+        raise origin.error("does not say its unit:", ", ".join(given) or "neither", LENGTH)
     # Rounded, because files have a duration of 104.53999999999999 and a moment that ends at 104.54.
     return Length(round(origin.convert(fields, _InSeconds).duration, 6), 1.0, {})

@@ -10,7 +10,7 @@ with equal scores, because their values may differ from trec_eval's.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -143,10 +143,11 @@ def _blocks(path: Path) -> Iterator[RunBlock]:
 
 
 def write_annotations(annotations: Annotations, path: Path) -> None:
-    """Write qrels. Raises UsageError for an id with white space."""
-    losses = Losses(path)
-    query_ids = _writable(query.id for query in annotations.queries)
-    video_ids = _writable(video.id for video in annotations.videos)
+    """Write qrels. Raises UsageError for a judged id with white space."""
+    losses, queries, videos = Losses(path), annotations.queries, annotations.videos
+    for items, numbers in ((queries, annotations.query), (videos, annotations.video)):
+        _refuse_white_space(items[number].id for number in np.unique(numbers).tolist())
+    losses.count("grades have a fraction, which trec_eval drops", int((annotations.relevance % 1 > 0).sum()))
     start, end = annotations.start.round(3), annotations.end.round(3)
     exact = (start == annotations.start) & (end == annotations.end)
     losses.count("judgements have times that are rounded to 3 decimals", int((~exact).sum()))
@@ -155,8 +156,8 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
     columns = (annotations.query, annotations.video, start, end, annotations.relevance)
     with write_atomically(path) as stream:
         for query, video, begin, finish, grade in zip(*(c.tolist() for c in columns), strict=True):
-            document = _document(video_ids[video], begin, finish)
-            stream.write(f"{query_ids[query]} 0 {document} {whole_as_int(grade)}\n".encode())
+            document = _document(videos[video].id, begin, finish)
+            stream.write(f"{queries[query].id} 0 {document} {whole_as_int(grade)}\n".encode())
     losses.log()
 
 
@@ -173,9 +174,9 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
 
 
 def _run_lines(block: RunBlock, losses: Losses) -> Iterator[str]:
-    query_ids, video_ids = _writable(block.query_ids), _writable(block.video_ids)
-    start, end = block.start.round(3), block.end.round(3)
-    rounded = replace(block, query_ids=query_ids, video_ids=video_ids, start=start, end=end)
+    _refuse_white_space(block.query_ids)
+    _refuse_white_space(block.video_ids[code] for code in np.unique(block.video).tolist())
+    rounded = replace(block, start=block.start.round(3), end=block.end.round(3))
     exact = (rounded.start == block.start) & (rounded.end == block.end) | np.isnan(block.start)
     losses.count("moments have times that are rounded to 3 decimals", int((~exact).sum()))
     losses.count("queries without answers are left out", int((np.diff(block.offsets) == 0).sum()))
@@ -196,9 +197,7 @@ def _document(video_id: str, start: float, end: float) -> str:
     return video_id
 
 
-def _writable(ids: Iterator[str] | tuple[str, ...]) -> tuple[str, ...]:
-    names = tuple(ids)
-    for name in names:
+def _refuse_white_space(ids: Iterable[str]) -> None:
+    for name in ids:
         if _UNWRITABLE.search(name):
             raise UsageError(f"id {name!r} contains white space, which a TREC file cannot have")
-    return names

@@ -278,7 +278,7 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
     losses = Losses(path)
     repeated = len(annotations.query) - len(np.unique(annotations.query))
     losses.count(
-        "judgements are further ones of a query, of which the released evaluation reads one", repeated
+        "judgements are further ones of a query; the released evaluation reads one for each query", repeated
     )
     seconds, given = video_durations(annotations), annotations.given_videos
     unjudged = np.setdiff1d(np.arange(len(annotations.queries)), annotations.query).tolist()

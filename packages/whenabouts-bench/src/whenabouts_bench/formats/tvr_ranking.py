@@ -204,10 +204,14 @@ def _by_query(origin: Origin, document: Any) -> Iterator[tuple[str, Iterator[Run
 
 def _released(path: Path) -> Iterator[tuple[str, Iterator[RunRow]]]:
     """(query id, rows) of the authors' predictions, with the names of their numbers."""
-    names = _names_of_numbers(path)
+    names, seen = _names_of_numbers(path), set[str]()
     for origin, entry in read_list(path, "a list of {query_id, predictions}"):
         answered = origin.convert(origin.object(entry), _Answered)
-        yield str(answered.query_id), _named(origin.at("predictions"), answered.predictions, names)
+        query_id = str(answered.query_id)
+        if query_id in seen:
+            raise origin.at("query_id").error("comes a second time:", query_id, "each query once")
+        seen.add(query_id)
+        yield query_id, _named(origin.at("predictions"), answered.predictions, names)
 
 
 def _named(origin: Origin, moments: list[_Numbered], names: dict[int, str]) -> Iterator[RunRow]:
@@ -232,8 +236,12 @@ def _names_of_numbers(path: Path) -> dict[int, str]:
         )
     whole = Origin(beside)
     videos = whole.object(read_json(beside), "an object, video -> [seconds, number]")
-    rows = {name: whole.at(name).convert(row, tuple[NotNegative, int]) for name, row in videos.items()}
-    return {number: name for name, (_, number) in rows.items()}
+    names: dict[int, str] = {}
+    for name, row in videos.items():
+        _, number = whole.at(name).convert(row, tuple[NotNegative, int])
+        if names.setdefault(number, name) != name:
+            raise whole.at(name).error(f"has the number of {names[number]!r}:", number, "a number a video")
+    return names
 
 
 def _rows(origin: Origin, entries: list[Any]) -> Iterator[RunRow]:

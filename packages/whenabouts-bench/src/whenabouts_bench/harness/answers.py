@@ -41,15 +41,8 @@ def block_of(
     At most `depth` rows of a query are kept; rows outside `BenchQuery.videos` are dropped. Raises UsageError
     for malformed rows.
     """
-    if not isinstance(answers, Sequence) or len(answers) != len(queries):
-        returned = f"{len(answers)} lists" if isinstance(answers, Sequence) else type(answers).__name__
-        raise UsageError(
-            f"{named}: returns {returned} for {len(queries)} queries; accepted: one list for each"
-        )
     builder, probabilities = RunBlockBuilder(), dict[str, float]()
-    for query, rows in zip(queries, answers, strict=True):
-        if not isinstance(rows, Iterable):
-            raise UsageError(f"{named}: query {query.id!r}: returns {rows!r}; accepted: a list of rows")
+    for query, rows in zip(queries, lists_of(queries, answers, named), strict=True):
         checked = [_checked(query, row, of_videos=of_videos, named=named) for row in rows]
         allowed = frozenset(query.videos)
         kept = [row for row in checked if not allowed or row[0][0] in allowed]
@@ -59,6 +52,19 @@ def block_of(
             if (probability := kept[0][1]) is not None:
                 probabilities[query.id] = probability
     return builder.block(), probabilities
+
+
+def lists_of(queries: Sequence[BenchQuery], answers: Any, named: str) -> Sequence[Iterable[Any]]:
+    """A system's answers, if they are a list of rows for each query; else raises UsageError."""
+    if not isinstance(answers, Sequence) or len(answers) != len(queries):
+        returned = f"{len(answers)} lists" if isinstance(answers, Sequence) else type(answers).__name__
+        raise UsageError(
+            f"{named}: returns {returned} for {len(queries)} queries; accepted: one list for each"
+        )
+    for query, rows in zip(queries, answers, strict=True):
+        if not isinstance(rows, Iterable):
+            raise UsageError(f"{named}: query {query.id!r}: returns {rows!r}; accepted: a list of rows")
+    return answers
 
 
 def _checked(query: BenchQuery, row: Any, *, of_videos: bool, named: str) -> tuple[RunRow, float | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -176,9 +176,7 @@ def per_query_of(evaluation: Evaluation, clusters: Mapping[str, int]) -> PerQuer
 def evaluation_of(results: Results, metrics: Iterable[str]) -> Evaluation:
     """The evaluation of the given metrics from a file of results."""
     names = tuple(metrics)
-    columns = [
-        [np.nan if value is None else value for value in results.per_query.values[name]] for name in names
-    ]
+    columns = [results.per_query.values[name] for name in names]
     return Evaluation(
         protocol=results.task.protocol,
         run=f"{results.system.name} {results.system.revision}",
@@ -193,13 +191,16 @@ def clusters_in(results: Results) -> Mapping[str, int]:
     return dict(zip(results.per_query.query_ids, results.per_query.clusters, strict=True))
 
 
-def public(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Settings without locations: an address becomes its model ("" without one), a path its last name."""
+def public(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings without locations: an address becomes its model ("" without one), a path its last name.
+
+    A relative path to nothing stays as it is: it may be the name of a model.
+    """
     return {
-        name: str(value).partition("#")[2]
-        if "://" in str(value)
-        else Path(str(value)).name
-        if "/" in str(value) and Path(str(value)).expanduser().exists()
-        else str(value)
+        name: value.partition("#")[2]
+        if "://" in value
+        else Path(value).name
+        if value.startswith(("/", "~/")) or ("/" in value and Path(value).exists())
+        else value
         for name, value in settings.items()
     }

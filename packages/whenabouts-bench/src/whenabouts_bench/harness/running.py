@@ -26,6 +26,7 @@ from whenabouts_bench.harness.answers import (
     Answered,
     block_of,
     clips_of_given,
+    lists_of,
     scores_of_clips,
     videos_of_clips,
 )
@@ -187,7 +188,8 @@ class _ListCollector:
     def _in_pool(self, query: BenchQuery) -> list[Any]:
         """The rows of all videos of a pool, for a system that answers only in a given video."""
         each = [replace(query, videos=(video,)) for video in query.videos]
-        return [row for rows in self.system.ground(each, self.task.depth) for row in rows]
+        answers = lists_of(each, self.system.ground(each, self.task.depth), self.name)
+        return [row for rows in answers for row in rows]
 
     def _block(
         self, queries: list[BenchQuery], rows: Any, listed: RunList

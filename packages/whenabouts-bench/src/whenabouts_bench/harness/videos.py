@@ -31,7 +31,8 @@ class _Subtitles(msgspec.Struct):
 def videos_in(folder: Path, videos: Iterable[Video]) -> list[BenchVideo]:
     """The videos of a task with their files: {video id}.mp4, {video id}.vtt and so on, at any depth.
 
-    Transcripts of TVR come from its file of subtitles. Raises FormatError for a broken line in it.
+    The ending of an id may be missing: s13.vtt also belongs to the video "s13.avi". Transcripts of TVR come
+    from its file of subtitles. Raises FormatError for a broken line in it.
     """
     here = DatasetFolder(folder).by_name
     media = _by_stem(here, MEDIA_SUFFIXES)
@@ -42,7 +43,7 @@ def videos_in(folder: Path, videos: Iterable[Video]) -> list[BenchVideo]:
             video.id,
             video.duration,
             media.get(video.id) or media.get(Path(video.id).stem),
-            transcripts.get(video.id) or subtitles.get(video.id, ()),
+            transcripts.get(video.id) or transcripts.get(Path(video.id).stem) or subtitles.get(video.id, ()),
         )
         for video in videos
     ]

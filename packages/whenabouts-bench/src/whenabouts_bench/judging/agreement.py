@@ -93,8 +93,7 @@ def _ends(drawn: Floats, tail: float) -> Interval | None:
 class Agreement:
     """The agreement of two annotators on the `tasks` that both graded; `second` may be "consensus".
 
-    `same` and `within_1` are shares of the tasks. An undefined kappa and its 95 % interval are
-    None.
+    `same` and `within_1` are shares of the tasks. An undefined kappa and its 95 % interval are None.
     """
 
     first: str
@@ -212,7 +211,6 @@ def write_agreement(judged: Judged, folder: Path) -> list[Path]:
     """Write agreement.svg, .png (figure 5 of paper 004) and grades.csv. Raises UsageError without grades."""
     if not len(judged.annotations.query):
         raise UsageError(f"{judged.task_set.folder}: nothing is agreed on yet, so there is nothing to draw")
-    folder.mkdir(parents=True, exist_ok=True)
     files = draw_agreement(judged.annotations, raw_grades(judged), folder / "agreement")
     write_grades(judged.state, folder / "grades.csv")
     return [*files, folder / "grades.csv"]

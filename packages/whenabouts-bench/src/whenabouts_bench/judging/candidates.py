@@ -85,9 +85,8 @@ def by_caption(
             caption = annotations.queries[int(annotations.query[place])].text
             kind = "captions" if rank <= best else RANDOM
             source = Source({kind: rank}, round(float(ranked.similarity[row]), 6), caption)
-            candidates.append(
-                Candidate(judged, moment, source, (rank - 1) // batch + 1 if rank <= best else 1)
-            )
+            number = (rank - 1) // batch + 1 if rank <= best else 1
+            candidates.append(Candidate(judged, moment, source, number))
     return candidates
 
 

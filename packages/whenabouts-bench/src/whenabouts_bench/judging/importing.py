@@ -56,7 +56,7 @@ def _news(path: Path, given: Sequence[Event], task_set: TaskSet, state: State) -
             continue
         if before is not None and before.grade is not None and not before.source:
             raise _contradiction(path, before, event)
-        changed += before is not None
+        changed += before is not None and before.grade is not None
         events.append(event)
     return events, changed
 

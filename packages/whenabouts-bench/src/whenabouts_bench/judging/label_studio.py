@@ -42,15 +42,11 @@ LABELLING = f"""\
 """
 """The labelling interface for the project's settings; `read_answers` relies on its names."""
 
-_SCALE = f"a grade from {LOWEST} to {HIGHEST}"
-
 
 def write_label_studio(
     task_set: TaskSet, path: Path, url: str = VIDEO_URL, tasks: Sequence[Task] | None = None
 ) -> Path:
-    """Write tasks (default: all) as JSON to import, and beside it the labelling interface (`.xml`).
-
-    Returns the path of the interface.
+    """Write tasks (default: all) as JSON, and beside it the labelling interface (`.xml`); return its path.
 
     `url` contains {file}, the recording's name, or {video_id}, both percent-encoded. Exam tasks are left out,
     because Label Studio gives no feedback. Raises UsageError if there is no task.
@@ -163,7 +159,8 @@ def _answer(place: Origin, task: Task, annotator: str, values: Mapping[str, Any]
         return None
     text = str(grade)
     if isinstance(grade, bool) or text not in map(str, range(LOWEST, HIGHEST + 1)):
-        raise place.error(f"annotator {annotator} gives the grade", grade, _SCALE)
+        accepted = f"a grade from {LOWEST} to {HIGHEST}"
+        raise place.error(f"annotator {annotator} gives the grade", grade, accepted)
     borders = _borders(place, task, _first(values.get("borders")))
     start, end = borders or (None, None)
     return Event("grade", annotator, task.id, grade=int(text), start=start, end=end)

@@ -17,6 +17,7 @@ import numpy as np
 
 from whenabouts.types import UsageError
 from whenabouts_bench.evaluation.evaluate import evaluate
+from whenabouts_bench.evaluation.metrics import means_of
 from whenabouts_bench.formats.annotations import Annotations, Floats
 from whenabouts_bench.formats.runs import RunSource
 from whenabouts_bench.judging.agreement import (
@@ -197,7 +198,7 @@ def orders_of(judged: Judged, runs: Mapping[str, RunSource], metric: str) -> lis
 
 
 def _values(truth: Annotations, runs: Mapping[str, RunSource], metric: str) -> dict[str, float]:
-    return {name: evaluate(truth, run, [metric]).means()[metric] for name, run in runs.items()}
+    return {name: float(means_of(evaluate(truth, run, [metric]).values)[0]) for name, run in runs.items()}
 
 
 def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
@@ -206,12 +207,14 @@ def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None
     >>> kendall_tau([1, 2, 3], [1, 3, 2]), kendall_tau([1, 1], [1, 2])
     (0.3333333333333333, None)
     """
-    signs = [
-        (_sign(a - b), _sign(c - d)) for (a, c), (b, d) in combinations(zip(first, second, strict=True), 2)
-    ]
-    untied = math.sqrt(sum(a != 0 for a, _ in signs) * sum(b != 0 for _, b in signs))
-    return sum(a * b for a, b in signs) / untied if untied else None
+    tau = float(kendall_taus(np.array([first]), np.array([second]))[0])
+    return None if math.isnan(tau) else tau
 
 
-def _sign(value: float) -> int:
-    return (value > 0) - (value < 0)
+def kendall_taus(first: Floats, second: Floats) -> Floats:
+    """(N,) tau of each row of two arrays (N, R); values within 1e-9 are ties; NaN where one is all ties."""
+    left, right = np.triu_indices(first.shape[1], 1)
+    a, b = (np.sign(np.round(each[:, left] - each[:, right], 9)) for each in (first, second))
+    untied = np.sqrt((a != 0).sum(axis=1) * (b != 0).sum(axis=1))
+    taus: Floats = np.divide((a * b).sum(axis=1), untied, out=np.full(len(a), np.nan), where=untied > 0)
+    return taus

@@ -17,9 +17,10 @@ Intervals (95 %) come from a bootstrap over queries.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from whenabouts_bench.evaluation.metrics import parse_metric
 from whenabouts_bench.formats.annotations import Annotations, Floats
 from whenabouts_bench.formats.runs import RunSource
 from whenabouts_bench.judging.agreement import Interval, in_words, intervals_of
-from whenabouts_bench.judging.model_study import kendall_tau
+from whenabouts_bench.judging.model_study import kendall_tau, kendall_taus
 from whenabouts_bench.judging.qrels import Judged
 from whenabouts_bench.judging.tasks import RANDOM, Source, Task
 
@@ -143,9 +144,10 @@ def _between(interval: Interval | None, what: str, times: float = 1) -> str:
 
 
 def pool_study(judged: Judged, runs: Mapping[str, RunSource], metric: str) -> PoolStudy:
-    """The study of the pool that `runs` were judged with, by the names that the task set has for them.
+    """The study of the pool that `runs` were judged with.
 
-    Raises UsageError for fewer than two runs, for a run that the task set does not name, and as `evaluate`.
+    The task set knows a run by its name here, its path or its file's name. Raises UsageError for fewer than
+    two runs, for a run that the task set does not know, and as `evaluate`.
     """
     settled = [(task, final) for task, final in judged.outcomes if final.grade is not None]
     sources = judged.task_set.sources()
@@ -153,6 +155,7 @@ def pool_study(judged: Judged, runs: Mapping[str, RunSource], metric: str) -> Po
     pooled = {name for each in ranks for name in each} - {RANDOM}
     if len(runs) < 2:
         raise UsageError("the study of a pool needs two or more of its runs: give --run again")
+    runs = _by_pooled_name(runs, pooled)
     if unknown := sorted(runs.keys() - pooled):
         raise UsageError(
             f"run {unknown[0]!r} gave no judged moment to {judged.task_set.folder}; it was pooled from "
@@ -190,6 +193,15 @@ def pool_study(judged: Judged, runs: Mapping[str, RunSource], metric: str) -> Po
         halves=tuple(_halves(values)),
         pairs=tuple(_pairs(list(runs), values)),
     )
+
+
+def _by_pooled_name(runs: Mapping[str, RunSource], pooled: Collection[str]) -> dict[str, RunSource]:
+    """The runs by their names in the pool; a run that is not in it keeps its name."""
+    named: dict[str, RunSource] = {}
+    for name, run in runs.items():
+        pooled_name = next((n for n in (name, run.name, Path(run.name).name) if n in pooled), name)
+        named[name if pooled_name in named else pooled_name] = run
+    return named
 
 
 def _best(ranks: Mapping[str, int]) -> float:
@@ -284,17 +296,8 @@ def _halves(values: Floats) -> Iterator[Halves]:
         for _ in range(0, _HALVES, step := max(1, min(_HALVES, _BLOCK_CELLS // count))):
             order = rng.permuted(np.broadcast_to(np.arange(count), (step, count)), axis=1)
             sums = [values[:, order[:, at : at + size]].sum(axis=2).T for at in (0, size)]
-            taus.append(_taus(*sums))
+            taus.append(kendall_taus(*sums))
         drawn = np.concatenate(taus)[:_HALVES]
         if defined := drawn[~np.isnan(drawn)].tolist():
             low, high = np.quantile(defined, (0.025, 0.975)).tolist()
             yield Halves(size, float(np.mean(defined)), (low, high))
-
-
-def _taus(first: Floats, second: Floats) -> Floats:
-    """(N,) Kendall's tau-b of each row of two arrays (N, R); NaN where one is all ties."""
-    left, right = np.triu_indices(first.shape[1], 1)
-    a, b = (np.sign(np.round(each[:, left] - each[:, right], 9)) for each in (first, second))
-    untied = np.sqrt((a != 0).sum(axis=1) * (b != 0).sum(axis=1))
-    taus: Floats = np.divide((a * b).sum(axis=1), untied, out=np.full(len(a), np.nan), where=untied > 0)
-    return taus

@@ -7,7 +7,7 @@
     croissant.json   files and columns described for programs (Croissant 1.0, mlcommons.org/croissant/1.0)
     index.html       the card as a page
 
-Annotators appear as numbers. Their names and the paths of videos are not published. Videos are not copied.
+Annotators appear as numbers. Their names, the paths of videos and runs, and the videos are not published.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import whenabouts
 from whenabouts.intake.files import folder_aside, write_atomically
 from whenabouts.types import UsageError, number_of
+from whenabouts_bench.evaluation.comparison import names_of
 from whenabouts_bench.judging.agreement import between_annotators, in_words
 from whenabouts_bench.judging.model_study import Alpha
 from whenabouts_bench.judging.qrels import Judged
@@ -54,8 +55,8 @@ _CONTEXT = {
     for name in (
         "citeAs", "column", "equivalentProperty", "extract", "field", "fileProperty", "fileObject", "fileSet",
         "format", "includes", "isLiveDataset", "jsonPath", "key", "md5", "parentField", "path", "recordSet",
-        "references", "regex",
-        "repeated", "replace", "samplingRate", "separator", "source", "subField", "transform",
+        "references", "regex", "repeated", "replace", "samplingRate", "separator", "source", "subField",
+        "transform",
     )
 }  # fmt: skip
 
@@ -134,13 +135,11 @@ class Card:
 
     def sections(self) -> Iterator[tuple[str, Sequence[str]]]:
         """The titles of the card's sections with their sentences."""
-        yield (
-            "Files",
-            [
-                f"data/{table}.parquet: {number_of(count, 'row')}, {_MEANINGS[table]}"
-                for table, count in self.rows.items()
-            ],
-        )
+        files = [
+            f"data/{table}.parquet: {number_of(count, 'row')}, {_MEANINGS[table]}"
+            for table, count in self.rows.items()
+        ]
+        yield "Files", files
         yield "How it was judged", self.rules
         yield "Agreement", self.agreement
         yield "Licence", [f"{self.licence}. Videos are not included; their owners' terms apply."]
@@ -193,6 +192,9 @@ def tables_of(judged: Judged) -> dict[str, pa.Table]:
 
     settled = [(t, final, judged.moment(t, final)) for t, final in judged.outcomes if final.grade is not None]
     sources, numbers = judged.task_set.sources(), annotator_numbers(judged)
+    runs = list(dict.fromkeys(run for source in sources.values() for run in source.ranks))
+    # Runs whose files have equal names are known by their paths, which say where somebody keeps them.
+    shown = {run: short if "/" in run else run for run, short in zip(runs, names_of(runs), strict=True)}
     spans = ("query_id", "video_id", "start", "end")
     rows: dict[str, tuple[tuple[str, ...], list[tuple[Any, ...]]]] = {
         "judgements": (
@@ -218,7 +220,7 @@ def tables_of(judged: Judged) -> dict[str, pa.Table]:
         "pool": (
             (*spans, "run", "rank"),
             [
-                (t.query_id, m.video_id, m.start, m.end, run, rank)
+                (t.query_id, m.video_id, m.start, m.end, shown[run], rank)
                 for t, _, m in settled
                 if t.id in sources
                 for run, rank in sources[t.id].ranks.items()

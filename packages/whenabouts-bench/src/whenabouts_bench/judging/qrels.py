@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -80,18 +80,12 @@ class Judged:
     def write_sources(self, path: Path) -> None:
         """Write the rank of each settled moment in each run, for tasks whose source is known."""
         sources = self.task_set.sources()
-        write_lines(
-            path,
-            (
-                {
-                    "query_id": task.query_id,
-                    **asdict(self.moment(task, final)),
-                    "ranks": sources[task.id].ranks,
-                }
-                for task, final in self.outcomes
-                if final.grade is not None and task.id in sources
-            ),
+        lines = (
+            {"query_id": t.query_id, **asdict(self.moment(t, final)), "ranks": sources[t.id].ranks}
+            for t, final in self.outcomes
+            if final.grade is not None and t.id in sources
         )
+        write_lines(path, lines)
 
     def moment(self, task: Task, final: Consensus) -> Moment:
         """The moment of a settled task: mean borders of the annotators whose grades were averaged.
@@ -180,11 +174,14 @@ def write_grades(state: State, path: Path) -> None:
 
     Ids and names are escaped, so that spreadsheets do not run them as formulas.
     """
+    rows = ((defused(task_id), defused(name), answer.grade) for task_id, name, answer in state.rows())
+    write_table(path, ("pair_id", "worker", "relevance"), rows)
+
+
+def write_table(path: Path, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write a CSV file."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("pair_id", "worker", "relevance"))
-    writer.writerows(
-        (defused(task_id), defused(name), answer.grade) for task_id, name, answer in state.rows()
-    )
+    writer.writerows((head, *rows))
     with write_atomically(path) as stream:
         stream.write(text.getvalue().encode())

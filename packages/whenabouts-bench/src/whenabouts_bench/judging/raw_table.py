@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whenabouts.intake.files import FormatError, write_atomically
+from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError
 from whenabouts_bench.evaluation.ranked_figures import read_raw_table
 from whenabouts_bench.judging.consensus import Consensus, consensus_of_set
+from whenabouts_bench.judging.qrels import write_table
 from whenabouts_bench.relevance.imprecise.statistics import agreement
 
 
@@ -54,6 +55,4 @@ class RawTable:
     def write(self, path: Path) -> None:
         """Write the final grades as CSV of pair_id, relevance."""
         rows = [(pair, final.grade) for pair, final in self.outcomes.items() if final.grade is not None]
-        with write_atomically(path) as stream:
-            stream.write(b"pair_id,relevance\n")
-            stream.writelines(f"{pair},{grade}\n".encode() for pair, grade in rows)
+        write_table(path, ("pair_id", "relevance"), rows)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -176,7 +176,7 @@ class TaskSet:
             raise FormatError(folder / SOURCES, "is not there", accepted=accepted)
         videos = _read_videos(own_file(folder, VIDEOS))
         place = own_file(folder, EXAM)
-        exam = _read_exam(place, {task.id for task in tasks}) if place.exists() else ()
+        exam = read_exam(place, {task.id for task in tasks}) if place.exists() else ()
         for task in [*tasks, *(item.task for item in exam)]:
             if task.moment.video_id not in videos:
                 problem = f"has no line for the video of task {task.id}:"
@@ -302,11 +302,6 @@ def write_exam(exam: Sequence[ExamTask], path: Path) -> None:
     write_lines(path, lines)
 
 
-def read_exam(path: Path) -> tuple[ExamTask, ...]:
-    """The tasks of an exam. Raises FormatError as `TaskSet.open` does."""
-    return _read_exam(path, set())
-
-
 def _read_settings(folder: Path) -> _Settings:
     path = own_file(folder, SETTINGS)
     if not path.exists():
@@ -341,8 +336,8 @@ def _add(tasks: dict[str, Task], origin: Origin, fields: dict[str, Any]) -> Task
     return task
 
 
-def _read_exam(path: Path, task_ids: set[str]) -> tuple[ExamTask, ...]:
-    """The exam of a file; ids in `task_ids`, those of tasks to judge, are refused."""
+def read_exam(path: Path, task_ids: Container[str] = ()) -> tuple[ExamTask, ...]:
+    """The exam of a file; `task_ids` are those of tasks to judge. Raises FormatError as `TaskSet.open`."""
     exam, tasks = [], dict[str, Task]()
     for origin, fields in read_records(path):
         task, line = _add(tasks, origin, fields), origin.convert(fields, _ExamLine)

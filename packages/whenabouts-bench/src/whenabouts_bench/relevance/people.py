@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -51,17 +52,16 @@ _SAME = 0.5
 def write_tasks(
     annotations: Annotations, path: Path, *, queries: int = 100, url: str = VIDEO_URL, seed: int = 0
 ) -> int:
-    """Write Label Studio tasks for the videos added to the pools of randomly drawn queries; returns their
-    number.
+    """Write Label Studio tasks for the videos added to the pools of drawn queries; return how many.
 
-    `url` contains {video_id}. Raises UsageError without full pools.
+    `url` contains {video_id}, which becomes the percent-encoded id. Raises UsageError as `drawn_pairs` does.
     """
     if "{video_id}" not in url:
         raise UsageError(f"--video-url {url!r}: has no {{video_id}}, where the id of a video goes")
     tasks = []
     for query, video in drawn_pairs(annotations, queries, seed):
-        data = {"video": url.replace("{video_id}", video), "query": query.text, "query_id": query.id}
-        tasks.append({"data": {**data, "video_id": video}})
+        names = {"query": query.text, "query_id": query.id, "video_id": video}
+        tasks.append({"data": {"video": url.replace("{video_id}", quote(video, safe="")), **names}})
     with write_atomically(path) as stream:
         stream.write(json.dumps(tasks, ensure_ascii=False, indent=1).encode() + b"\n")
     return len(tasks)
@@ -70,10 +70,10 @@ def write_tasks(
 def drawn_pairs(annotations: Annotations, queries: int, seed: int) -> list[tuple[Query, str]]:
     """(query, added video) of the pools of randomly drawn queries, in random order.
 
-    Raises UsageError if there are no pools.
+    Raises UsageError if there are no pools, for less than one query and for a negative seed.
     """
-    if queries < 1:
-        raise UsageError(f"--queries {queries}: give 1 or more")
+    if queries < 1 or seed < 0:
+        raise UsageError(f"--queries {queries} --seed {seed}: give 1 or more queries, a seed of 0 or more")
     full = _queries_with_full_pools(annotations)
     draw = np.random.default_rng(seed)
     chosen = np.sort(draw.permutation(len(full))[:queries]).tolist()
@@ -94,9 +94,9 @@ def _queries_with_full_pools(annotations: Annotations) -> list[int]:
 
 def _added(annotations: Annotations, query: int) -> list[str]:
     """The videos of a pool except the query's source video."""
-    pool = annotations.pools[annotations.queries[query].id]
-    source = int(annotations.video[np.searchsorted(annotations.query, query)])
-    return [video for video in pool if video != annotations.videos[source].id]
+    query_id = annotations.queries[query].id
+    source = annotations.first_videos.get(query_id)
+    return [video for video in annotations.pools[query_id] if video != source]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ judgements in the first line of pools.jsonl. A pool made without the visual chec
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -93,8 +92,8 @@ def write_judgements(pools: Pools, folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     jsonl.write_annotations(pools.annotations, folder)
-    about = ({"about": pools.about()} if number == 0 else {} for number in itertools.count())
-    lines = (_line(pools, pool) | more for pool, more in zip(pools.pools, about, strict=False))
+    lines = [_line(pools, pool) for pool in pools.pools]
+    lines[0]["about"] = pools.about()
     write_lines(folder / "pools.jsonl", lines)
 
 

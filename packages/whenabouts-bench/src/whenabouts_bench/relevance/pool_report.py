@@ -40,11 +40,11 @@ class PoolCounts:
     """A row of Table 1, and further counts.
 
     Means are over `queries`; `moment_seconds` over each query's first judgement, `video_seconds` over all
-    videos. `moments_per_query` counts all judgements, `positive_videos` their videos: the paper's column, as
-    a video there has one moment. `pool_sizes` and `moments` are number -> queries, `appearances` the
-    minimum, median and maximum number of pools per video. `same_text` is the share of added positives whose
-    sentence equals the query; `same_text_negatives` counts negatives with an equal sentence, which should be
-    0.
+    videos, both 0 if unknown. `moments_per_query` counts all judgements, `positive_videos` their videos: the
+    paper's column, as a video there has one moment. `pool_sizes` and `moments` are number -> queries,
+    `appearances` the minimum, median and maximum number of pools per video. `same_text` is the share of
+    added positives whose sentence equals the query; `same_text_negatives` counts negatives with an equal
+    sentence, which should be 0.
     """
 
     name: str
@@ -65,10 +65,11 @@ class PoolCounts:
 
     def cells(self) -> tuple[str, ...]:
         """The row of Table 1."""
+        lengths = [f"{mean:.2f}" if mean else "-" for mean in (self.moment_seconds, self.video_seconds)]
         return (
             self.name,
             f"{self.queries} / {self.videos}",
-            f"{self.moment_seconds:.2f} / {self.video_seconds:.2f}",
+            " / ".join(lengths),
             f"{self.moments_per_query:.2f}",
             f"{self.positive_videos:.2f}",
             f"{self.words_per_query:.2f}",

@@ -302,9 +302,10 @@ def build_pools(
     )
     if not made.full:
         reasons = "; ".join(f"{count} {why}" for why, count in made.dropped.items())
+        unjudged = made.dropped.get(NO_MOMENT) == len(annotations.queries)
+        remedy = "judged moments" if unjudged else "a smaller --pool-size or a higher --negative"
         raise UsageError(
-            f"{annotations.name}: no query has a pool of {settings.size} videos ({reasons}); give a smaller "
-            "--pool-size or a higher --negative"
+            f"{annotations.name}: no query has a pool of {settings.size} videos ({reasons}); give {remedy}"
         )
     return made
 

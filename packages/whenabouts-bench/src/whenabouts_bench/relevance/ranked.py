@@ -37,9 +37,8 @@ class RankedSet:
     """A ranked set: for each query some moments, most similar first.
 
     Row i pairs the query `query[i]` with the moment of judgement `moment[i]`, whose caption has the
-    similarity `similarity[i]`; both index `annotations`. `removed` counts queries left out because they are
-    asked elsewhere, `made_by` is the encoder's fingerprint. Pseudo grades 1 to 4 begin at the
-    encoder-specific `bands`.
+    similarity `similarity[i]`; both index `annotations`. `removed` counts the queries that are not ranked,
+    `made_by` is the encoder's fingerprint. Pseudo grades 1 to 4 begin at the encoder-specific `bands`.
     """
 
     annotations: Annotations

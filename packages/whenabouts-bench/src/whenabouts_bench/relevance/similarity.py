@@ -1,8 +1,8 @@
 """Textual similarity of queries and videos: the maximum over the sentences that describe a video.
 
-MVMR (paper 001, section 4.1): s_te(q, v) is the largest cosine of q and any sentence of v. The product of all
-queries and all sentences is computed in blocks, of which little is kept: one bit per pair for "certainly not
-this video", and a short list of near sentences.
+MVMR (paper 001, section 4.1): s_te(q, v) is the largest cosine of q and any sentence of v. Cosines of all
+queries and sentences are computed block by block. One bit per query and video is kept, whether the video is
+certainly not an answer, and a short list of near sentences.
 """
 
 from __future__ import annotations

@@ -122,24 +122,19 @@ def _rows_of_folder(folder: Path) -> Iterator[tuple[str, str, float]]:
             problem = f"has {len(values)} lines and {sentences.name} has {len(lines)}"
             raise FormatError(ratings, problem, accepted="a line for each pair, blank where nobody rated it")
         for (number, pair), (_, rating) in zip(lines, values, strict=True):
-            if rating.strip():
-                yield _checked(sentences, number, pair, pair.split("\t")[:2], ratings, rating.strip())
-
-
-def _checked(
-    sentences: Path, number: int, pair: str, cells: list[str], ratings: Path, rating: str
-) -> tuple[str, str, float]:
-    if len(cells) < 2 or not all(cell.strip() for cell in cells):
-        raise FormatError(
-            sentences, "is not a pair:", line=number, value=pair, accepted="two sentences, a tab between"
-        )
-    return cells[0].strip(), cells[1].strip(), _rating(ratings, number, rating)
+            if not rating.strip():
+                continue
+            cells = [cell.strip() for cell in pair.split("\t")[:2]]
+            if len(cells) < 2 or not all(cells):
+                accepted = "two sentences, a tab between"
+                raise FormatError(sentences, "is not a pair:", line=number, value=pair, accepted=accepted)
+            yield cells[0], cells[1], _rating(ratings, number, rating.strip())
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     with open_unpacked(path) as stream:
         for number, raw in enumerate(stream, 1):
-            yield number, raw.decode("utf-8", "replace").rstrip("\r\n")
+            yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8", "replace").rstrip("\r\n")
 
 
 def _rating(path: Path, number: int, text: str) -> float:
@@ -154,14 +149,14 @@ def _rated(path: Path, number: int, line: str) -> tuple[str, str, float] | None:
     if line.startswith("{"):
         try:
             values = loads(line)
-            cells = [str(values["score"]), str(values["sentence1"]), str(values["sentence2"])]
+            cells = [str(values["score"]), values["sentence1"], values["sentence2"]]
         except (ValueError, KeyError):
-            raise FormatError(path, "is not a rated pair", line=number, value=line, accepted=_LINE) from None
+            cells = []
     else:
         cells = line.split("\t")
         # STS-B has genre, file, year and index before the rating.
         cells = cells[4:7] if len(cells) >= 7 else cells
-    if len(cells) < 3:
+    if len(cells) < 3 or not all(isinstance(cell, str) and cell.strip() for cell in cells[1:3]):
         raise FormatError(path, "is not a rated pair", line=number, value=line, accepted=_LINE)
     if not cells[0].strip() or (number == 1 and _number(cells[0]) is None):
         return None

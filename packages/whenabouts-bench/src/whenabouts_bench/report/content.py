@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,8 +30,6 @@ from whenabouts_bench.report.sentences import (
     verdict_of,
     weak_places,
 )
-
-TEN: Final = 10
 
 
 class MetricRow(NamedTuple):
@@ -265,7 +263,7 @@ def _fit(runs: Sequence[RunPart]) -> tuple[tuple[str, tuple[int, ...]], ...]:
         "judged queries the run does not answer": [len(each.missing) for each in evaluations],
         "queries of the run that are not judged": [each.unknown_queries for each in evaluations],
         "moments in videos the judgements do not name": [each.unknown_videos for each in evaluations],
-        "rows of the longest list": [int(run.diagnosis.rows.max(initial=0)) for run in runs],
+        "rows read of the longest list": [int(run.diagnosis.rows.max(initial=0)) for run in runs],
     }
     for reason in dict.fromkeys(reason for each in evaluations for reason in each.left_out):
         rows[f"left out: {reason}"] = [each.left_out.get(reason, 0) for each in evaluations]
@@ -278,7 +276,7 @@ def _group_table(grouping: Grouping, runs: Sequence[RunPart]) -> GroupTable:
         diagnosis = run.diagnosis
         shares = (
             diagnosis.classes == GOOD_FIRST,
-            diagnosis.good_rank < TEN,
+            diagnosis.good_rank < 10,
             diagnosis.video_rank == 0,
             run.quality,
         )
@@ -357,7 +355,6 @@ def _notes(
             f"{number_of(unknown, 'video has', 'videos have')} no known duration: their time lines end with "
             "the last span drawn, and moments in them have no position."
         )
-    notes += [f"In the judgements, {what}: {number:,}." for what, number in annotations.counts.items()]
     notes += comparison.notes if comparison else ()
     notes.append(
         "Weaker groups are those whose share of found queries lies two standard errors below the others'; "

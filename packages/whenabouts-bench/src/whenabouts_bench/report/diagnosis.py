@@ -81,7 +81,7 @@ class Diagnosis:
     names_moments: bool
     """False for a run of videos, where `good_rank` is the rank of the right video."""
     rows: Indices
-    """(Q,) the number of rows."""
+    """(Q,) the number of rows, up to the protocol's `list_depth`."""
     video_rank: Indices
     """(Q,) rank of the first row in a right video."""
     level_rank: Indices
@@ -137,8 +137,8 @@ class Diagnosis:
 def diagnose(truth: Truth, source: RunSource, protocol: Protocol) -> Diagnosis:
     """The ranks of the right video and the right moment of every query that counts.
 
-    `truth` has all judgements; positives have a grade above 0. IoU follows the protocol. The run is read
-    once, blockwise.
+    `truth` has all judgements; the right moments are its `positives`. IoU follows the protocol. The run is
+    read once, blockwise.
     """
     gathering = _Gathering(truth, protocol)
     for block in source.blocks(moments_task(source)):
@@ -172,7 +172,8 @@ class _Gathering:
         """Take in the answers to some queries."""
         rows = listed(block, self.truth, self.protocol)
         self.names_moments |= not bool(np.isnan(rows.start).all())
-        sizes = dict(zip(block.query_ids, np.diff(block.offsets), strict=True))
+        read = np.minimum(np.diff(block.offsets), self.protocol.list_depth or NEVER)
+        sizes = dict(zip(block.query_ids, read, strict=True))
         first, behind = judged_moments(rows, self.truth)
         listing = Listing(rows, self.truth, self.protocol)
         queries = rows.queries

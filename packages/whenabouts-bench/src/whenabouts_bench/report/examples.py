@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from whenabouts.times import format_time
-from whenabouts.types import Video
+from whenabouts.types import Video, number_of
 from whenabouts_bench.evaluation.matching import NEVER, Mask, Truth, best_iou, judged_moments, pairs_of
 from whenabouts_bench.evaluation.protocols import Protocol
 from whenabouts_bench.formats.annotations import Annotations, Floats, Indices
@@ -45,7 +45,8 @@ MOST_BARS: Final = 6
 class Row:
     """A row of a run's list. `rank` counts from 1; `iou` is the best one with a judged moment.
 
-    `start` and `end` are seconds, NaN if the run names only the video.
+    `start` and `end` are seconds, NaN if the run names only the video. If it names no moments at all, `iou`
+    is 1 in a right video.
     """
 
     rank: int
@@ -61,7 +62,7 @@ class Row:
 
     @property
     def is_good(self) -> bool:
-        """Whether the row overlaps a judged moment enough; without times, whether its video is right."""
+        """Whether the row overlaps a judged moment enough; in a run of videos, whether its video is right."""
         return self.iou >= GOOD
 
 
@@ -182,7 +183,7 @@ def _describe(diagnosis: Diagnosis, position: int) -> str:
     elif video < NEVER:
         where = f"right video at rank {video + 1:,}"
     else:
-        where, best = f"right video in none of {rows:,} rows", ""
+        where, best = f"right video in none of {number_of(rows, 'row')}", ""
     return ", ".join(part for part in (where, best) if part)
 
 
@@ -198,7 +199,9 @@ def _rows_of(
         rows = listed(block, positives, protocol)
         first, behind = judged_moments(rows, positives)
         right = first < behind
-        best = best_iou(rows, pairs_of(rows, positives, protocol), protocol.annotators)
+        best = right.astype(np.float64)
+        if diagnosis.names_moments:
+            best = best_iou(rows, pairs_of(rows, positives, protocol), protocol.annotators)
         names = [*positives.video_codes, *block.video_ids]
         bounds = np.searchsorted(rows.query, np.arange(len(rows.queries) + 1))
         for local, number in enumerate(rows.queries.tolist()):

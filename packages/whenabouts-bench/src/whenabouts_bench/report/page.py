@@ -115,8 +115,8 @@ def render(report: Report) -> str:
     blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True}
     environment = Environment(autoescape=True, undefined=StrictUndefined, finalize=_shown, **blocks)
     clock = partial(format_time, decimals=1)
-    filters = {"whole": _whole, "share": _share, "fraction": _fraction, "signed": _signed, "chance": chance}
-    environment.filters.update(clock=clock, **filters)
+    filters = {"share": _share, "fraction": _fraction, "signed": _signed, "chance": chance}
+    environment.filters.update(clock=clock, whole="{:,}".format, **filters)
     source = resources.files(__package__).joinpath("page.html.j2").read_text(encoding="utf-8")
     names = " and ".join(run.name for run in report.runs)
     page = environment.from_string(source).render(
@@ -139,10 +139,6 @@ def _shown(value: Any) -> Any:
 def _is_unfit(letter: str) -> bool:
     category = unicodedata.category(letter)
     return (category == "Cc" and letter not in "\t\n") or category == "Cs"
-
-
-def _whole(number: int) -> str:
-    return f"{number:,}"
 
 
 def _share(number: int, total: int) -> str:

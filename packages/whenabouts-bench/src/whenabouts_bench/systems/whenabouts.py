@@ -18,8 +18,10 @@ from typing import Any
 from whenabouts.checkers import CheckerUnavailable, Reranker, Rewriter, open_reranker, open_rewriter
 from whenabouts.checkers.reranker import Document
 from whenabouts.corpus import Corpus
+from whenabouts.export.transcript import transcript
 from whenabouts.types import UsageError
 from whenabouts.version import __version__
+from whenabouts.video.cue import Cue
 from whenabouts_bench.harness.system import BenchQuery, BenchVideo
 
 NAME = "whenabouts"
@@ -79,15 +81,11 @@ class Whenabouts:
         """The transcript as WebVTT, or the video's file where pictures are read or no words are there."""
         if video.path is not None and ("vision" in self._options or not video.lines):
             return video.path
-        cues = [
-            f"{_stamp(start)} --> {_stamp(end)}\n{' '.join(text.split()).replace('-->', '->')}\n"
-            for start, end, text in video.lines
-            if start < end
-        ]
+        cues = [Cue(start, end, text) for start, end, text in video.lines if start < end]
         if not cues:
             return None
         path = stem.with_suffix(".vtt")
-        path.write_text("WEBVTT\n\n" + "\n".join(cues), encoding="utf-8")
+        path.write_bytes(transcript(cues, "vtt"))
         return path
 
     def search(self, queries: Sequence[BenchQuery], k: int) -> list[list[tuple[Any, ...]]]:
@@ -136,11 +134,6 @@ def _ending() -> Iterator[None]:
         yield
     except CheckerUnavailable as error:
         raise UsageError(str(error)) from error
-
-
-def _stamp(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds * 1000), 60_000)
-    return f"{minutes // 60:02d}:{minutes % 60:02d}:{rest // 1000:02d}.{rest % 1000:03d}"
 
 
 def make(

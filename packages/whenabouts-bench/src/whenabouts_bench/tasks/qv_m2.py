@@ -7,19 +7,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from whenabouts.types import UsageError
-from whenabouts_bench.datasets.folder import DatasetFolder
 from whenabouts_bench.formats import qvhighlights
-from whenabouts_bench.harness.task import Material, Task
+from whenabouts_bench.harness.task import Material, Task, file_named
 
 _HOW = "Zhuo-Cao/QV-M2 holds data/QV-M2/test.jsonl; keep its folder, as other data sets have a test.jsonl."
 
 
 def _read(folder: Path) -> Material:
-    for path in DatasetFolder(folder).by_name.get("test.jsonl", ()):
-        if path.resolve().parent.name == "QV-M2":
-            return Material(qvhighlights.read_annotations(path), (path,))
-    raise UsageError(f"{folder}: holds no QV-M2/test.jsonl (.gz is fine). How to get it: {_HOW}")
+    file = file_named(folder, "QV-M2/test.jsonl", how=_HOW)
+    return Material(qvhighlights.read_annotations(file), (file,))
 
 
 TASKS = (

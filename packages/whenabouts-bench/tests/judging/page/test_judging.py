@@ -131,7 +131,7 @@ def test_two_judge_at_once_and_who_leads_changes_the_guideline(judging: Judging,
     lead.get_by_role("button", name="Edit").click()
     lead.locator("#guideline-edit").fill(
         "Look at **dogs**, `cats` and *birds*, not 2 * 3 * 4.\n\n"
-        "| grade | when |\n| - | - |\n| 4 | Only `<i>dogs</i>`. |\n"
+        "| grade | when |\n| - | - |\n| 4 | Only `<i>dogs</i>`. |\n\n| - |\n"
     )
     lead.get_by_role("button", name="Save").click()
     expect(lead.locator("#guideline-text p")).to_have_text(["Look at dogs, cats and birds, not 2 * 3 * 4."])
@@ -177,7 +177,8 @@ def test_the_exam_comes_first_and_tells_what_was_wrong(judging: Judging, open_ta
     press(page, "1")
     expect(page.locator("#feedback-text")).to_have_text("You gave 1, the reference is 4. It comes again.")
     expect(page.locator("#feedback-why")).to_have_text(EXPLANATION)
-    page.keyboard.press("Enter")
+    page.locator("#feedback-on").click()
+    expect(page.locator("#grades button").first).to_be_enabled()
     press(page, "3")
     expect(page.locator("#feedback-text")).to_have_text("You gave 1, the reference is 4. Judge it again.")
     press(page, "4")

@@ -45,7 +45,8 @@ def test_one_slip_makes_a_misspelling(cast: Cast, slip: str) -> None:
             "line 1: is not a gender: 'bird'; accepted: a name, a tab, and man, woman or person",
         ),
         ("# a\nRobin woman\n", "line 2: is not a gender: ''"),
-        ("robin\twoman\n", "line 1: name: has no word with a capital: 'robin'"),
+        ("robin\twoman\n", "line 1: name: is no name: 'robin'; accepted: a word of a capital A to Z"),
+        ("Émile\tman\n", "line 1: name: is no name: 'Émile'; accepted: a word of a capital A to Z"),
         ("# nobody\n", "names nobody"),
     ],
 )

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from whenabouts.cli.options import add_access, add_corpus, add_verb, corpus_name
+from whenabouts.cli.options import add_access, add_corpus, add_verb, corpus_name, named_path
 from whenabouts.cli.terminal import for_terminal
 from whenabouts.intake.files import write_atomically
 from whenabouts.times import whole_number
@@ -72,14 +72,18 @@ def add_parser(verbs: Any) -> None:
     )
 
 
+def _absolute(place: str) -> str:
+    """A place that replicas find too, whose current folder is another one."""
+    return place if "://" in place else str(named_path(place).resolve())
+
+
 def run(options: argparse.Namespace) -> int:
     """Deploy. A cluster started here is served until the command is interrupted."""
     from whenabouts_cluster import ray_serve
 
     least, most = options.autoscale or (0, 0)
-    place = corpus_name(options)
     deployment = ray_serve.Deployment(
-        place if "://" in place else str(Path(place).resolve()),
+        _absolute(corpus_name(options)),
         host=options.host,
         port=options.port,
         replicas=options.replicas,
@@ -88,8 +92,8 @@ def run(options: argparse.Namespace) -> int:
         cpus=options.cpus,
         memory_mb=options.memory,
         time_limit=options.time_limit,
-        models=tuple(options.model),
-        files=tuple(options.files),
+        models=tuple(_absolute(run) if named_path(run).is_dir() else run for run in options.model),
+        files=tuple(map(_absolute, options.files)),
     )
     if options.write is not None:
         with write_atomically(options.write) as stream:

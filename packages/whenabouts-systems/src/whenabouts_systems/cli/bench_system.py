@@ -72,11 +72,12 @@ class TrainedSystem:
         self._rows = {query.id: row for row, query in enumerate(split.queries)}
 
     def _search(self, queries: Sequence[BenchQuery], k: int) -> list[list[Any]]:
-        pools = {query.id: query.videos for query in queries if query.videos}
+        pools = {str(at): query.videos for at, query in enumerate(queries) if query.videos}
         return self._answers(queries, "VCMR", pools=pools or None)
 
     def _ground(self, queries: Sequence[BenchQuery], k: int) -> list[list[Any]]:
-        return self._answers(queries, "SVMR", given={query.id: query.videos[0] for query in queries})
+        given = {str(at): query.videos[0] for at, query in enumerate(queries)}
+        return self._answers(queries, "SVMR", given=given)
 
     def _rank_videos(self, queries: Sequence[BenchQuery], k: int) -> list[list[Any]]:
         return [[(video, score) for video, _, _, score in rows] for rows in self._answers(queries, "VR")]
@@ -87,17 +88,19 @@ class TrainedSystem:
         from whenabouts_bench.formats.runs import rows_of
 
         rows = np.array([self._row(query) for query in queries], np.int64)
+        # Queries are named by their places, because a query may be asked once for each video of its pool.
+        names = [str(at) for at in range(len(queries))]
         split, retrieval = self._run.split, self._run.retrieval_split
         lists = self._run.ranker.answers(
-            [query.id for query in queries],
+            names,
             lambda some: split.query_batch(rows[some]),
             (task,),
             retrieval_queries=None if retrieval is None else lambda some: retrieval.query_batch(rows[some]),
             **more,
         )
-        rows_by_query = {query_id: answers for blocks in lists for query_id, answers in rows_of(blocks[task])}
+        rows_by_name = {name: answers for blocks in lists for name, answers in rows_of(blocks[task])}
         # Windows after the end of their video are empty. Videos listed without a moment have NaN times.
-        return [[row for row in rows_by_query.get(query.id, ()) if not row[1] >= row[2]] for query in queries]
+        return [[row for row in rows_by_name.get(name, ()) if not row[1] >= row[2]] for name in names]
 
     def _row(self, query: BenchQuery) -> int:
         from whenabouts_bench.relevance.units import comparable

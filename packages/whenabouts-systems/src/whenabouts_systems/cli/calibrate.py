@@ -38,8 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--method",
         choices=("temperature", "isotonic"),
-        help="the curve from that number to confidence (default: isotonic from 1,000 answers on, with fewer "
-        "temperature)",
+        help="the curve from --raw to confidence (default: isotonic from 1,000 answers on, else temperature)",
     )
     add(
         "--raw",
@@ -64,6 +63,8 @@ def run(options: argparse.Namespace) -> int | None:
         from whenabouts_systems.cli.work import calibrate  # imports PyTorch
 
         return calibrate.run(options)
-    if options.features or options.pools:
-        raise UsageError("--features and --pools are for the calibration of a --checkpoint, which is missing")
+    for name in ("features", "data", "experiment", "pools", "pool_size", "method"):
+        if getattr(options, name) is not None:
+            option = "--" + name.replace("_", "-")
+            raise UsageError(f"{option} is for the calibration of a --checkpoint, which is missing")
     return None

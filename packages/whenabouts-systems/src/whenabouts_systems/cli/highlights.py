@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _OTHERS = (
     "queries", "stream", "like", "all", "skip", "min_confidence", "after", "before", "where", "retriever",
-    "segments", "check",
+    "segments", "literal", "check", "rerank", "rewrite",
 )  # fmt: skip
 
 

@@ -77,9 +77,11 @@ def run(options: argparse.Namespace) -> int:
 
     out = Path(options.out)
     importing.check_free(out)
-    encoders = _encoders(options.encoder)
+    encoders = _pairs("--encoder", options.encoder, ".+", "NAME=ENCODER, such as query=all-MiniLM-L6-v2")
+    widths = _pairs("--stream", options.stream, "[1-9][0-9]{0,6}", "NAME=WIDTH, such as vision=512")
+    given_streams = {name: int(width) for name, width in widths.items()}
     overrides = settings.Overrides(
-        options.heads, options.clip_seconds, options.tef, encoders, options.dataset, _streams(options.stream)
+        options.heads, options.clip_seconds, options.tef, encoders, options.dataset, given_streams
     )
     opt = Path(options.opt) if options.opt else None
     imported = importing.import_checkpoint(options.program, Path(options.file), overrides, opt)
@@ -96,23 +98,14 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _encoders(given: list[str]) -> dict[str, str]:
-    encoders = {}
+def _pairs(option: str, given: list[str], values: str, accepted: str) -> dict[str, str]:
+    """The NAME=VALUE of a repeated option; `values` is a regular expression for VALUE."""
+    pairs: dict[str, str] = {}
     for pair in given:
-        name, _, encoder = pair.partition("=")
-        if not (name and encoder):
-            raise UsageError(f"--encoder {pair!r}: give NAME=ENCODER, such as query=all-MiniLM-L6-v2")
-        encoders[name] = encoder
-    return encoders
-
-
-def _streams(given: list[str]) -> dict[str, int]:
-    streams: dict[str, int] = {}
-    for pair in given:
-        name, _, width = pair.partition("=")
-        if not (name and re.fullmatch("[1-9][0-9]{0,6}", width)):
-            raise UsageError(f"--stream {pair!r}: give NAME=WIDTH, such as vision=512")
-        if name in streams:
-            raise UsageError(f"--stream: {name} is given twice")
-        streams[name] = int(width)
-    return streams
+        name, _, value = pair.partition("=")
+        if not (name and re.fullmatch(values, value)):
+            raise UsageError(f"{option} {pair!r}: give {accepted}")
+        if name in pairs:
+            raise UsageError(f"{option}: {name} is given twice")
+        pairs[name] = value
+    return pairs

@@ -79,15 +79,16 @@ def files_of_system(place: str) -> Iterator[Path]:
 
 
 def files_of_features(experiment: Experiment, folder: str) -> Iterator[Path]:
-    """The feature files that an experiment names; for a folder, all files in it."""
-    for name in (experiment.features.query, *experiment.features.streams.values()):
-        path = Path(folder) / name
+    """The files that [features] of an experiment names, for any split; for a folder, all files in it."""
+    names = (experiment.features.query, experiment.features.sentences, *experiment.features.streams.values())
+    replaced = {name.replace("{split}", split) for name in names if name for split in SPLITS}
+    for path in (Path(folder).expanduser() / name for name in replaced):
         yield from path.rglob("*") if path.is_dir() else (path,)
 
 
 def experiment_of(checkpoint: str, named: str | None, data: str | None) -> Experiment:
     """The experiment that names the files: `named`, or that of the checkpoint's training."""
-    in_checkpoint = Path(checkpoint) / EXPERIMENT
+    in_checkpoint = Path(checkpoint).expanduser() / EXPERIMENT
     if named is None and not in_checkpoint.is_file():
         raise UsageError(
             f"{checkpoint}: has no {EXPERIMENT}, which names the feature files and annotations; "

@@ -179,13 +179,14 @@ class _QuerySystem:
 
     def _ranked(self, block: RunBlock, k: int, truth: Sequence[Moment]) -> list[Ranked]:
         ranked = []
-        for at in range(min(k, len(block.score))):
+        # Windows after the end of their video are empty; a list of videos has no times (NaN).
+        for at in np.flatnonzero(~(block.start >= block.end))[:k].tolist():
             name = block.video_ids[int(block.video[at])]
             start, end, score = (float(column[at]) for column in (block.start, block.end, block.score))
-            is_video = np.isnan(start)  # a list of videos has no times
+            is_video = np.isnan(start)
             moment = Moment(name, 0.0, self._length(name)) if is_video else Moment(name, start, end)
             iou = None if is_video else overlap_with(truth, moment)
-            ranked.append(Ranked(at + 1, moment, score, self.duration(name), iou))
+            ranked.append(Ranked(len(ranked) + 1, moment, score, self.duration(name), iou))
         return ranked
 
     def _length(self, video_id: str) -> float:

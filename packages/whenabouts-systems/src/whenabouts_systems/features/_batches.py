@@ -32,7 +32,9 @@ class ItemBatch:
         """The rows in slices whose copies stay small; float16 as float32, in which NumPy is quicker."""
         for start in range(0, len(self.arrays[0]), _SLICE_ROWS):
             cut = slice(start, start + _SLICE_ROWS)
-            yield cut, tuple(array[cut].astype(_single(array), copy=False) for array in self.arrays)
+            types = [np.result_type(array.dtype, np.float32) for array in self.arrays]
+            pairs = zip(self.arrays, types, strict=True)
+            yield cut, tuple(array[cut].astype(dtype, copy=False) for array, dtype in pairs)
 
 
 def row_norms(rows: Rows) -> NDArray[np.float64]:
@@ -40,10 +42,6 @@ def row_norms(rows: Rows) -> NDArray[np.float64]:
     wide = rows.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         return np.asarray(np.sqrt(np.vecdot(wide, wide)), dtype=np.float64)
-
-
-def _single(array: Rows) -> np.dtype[Any]:
-    return np.result_type(array.dtype, np.float32)
 
 
 def item_batches(items: Iterable[tuple[str, Sequence[Rows]]]) -> Iterator[ItemBatch]:

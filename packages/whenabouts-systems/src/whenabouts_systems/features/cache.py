@@ -6,6 +6,7 @@ start, so that damage is found before the first step and not in the third hour.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import mmap
@@ -18,7 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.intake.files import FormatError, read_json, write_atomically
+from whenabouts.types import UsageError
 from whenabouts_systems.features import open_features
+from whenabouts_systems.features.layouts.hdf5_tacos import NAME as TACOS_LAYOUT
 from whenabouts_systems.features.layouts.store import NAME as OWN_LAYOUT
 from whenabouts_systems.features.layouts.store import write_store
 from whenabouts_systems.features.source import FeatureSource, Rows
@@ -119,27 +122,28 @@ def open_cached_copy(source: FeatureSource, cache: Path) -> FeatureSource:
     """The same features from a copy in our own layout, which opens quickly; it is made if there is none.
 
     The copy is used only while path, size and time of change of the original are the same as when it was
-    made. Features in our own layout are returned unchanged. The caller closes what is returned; the original
-    is closed if a copy replaces it.
+    made. Features in our own layout are returned unchanged, and so are those of TACoS, whose items have two
+    names each. The caller closes what is returned; the original is closed if a copy replaces it.
     """
-    if source.layout == OWN_LAYOUT:
+    if source.layout in (OWN_LAYOUT, TACOS_LAYOUT):
         return source
     place = cache / f"{source.path.name}-{_short(source)}"
     record = place.with_name(place.name + ".json")
     state = _state(source.path)
-    if _is_current(record, state) and place.is_dir():
-        try:
+    if _is_current(place, record, state):
+        with contextlib.suppress(FormatError):  # a damaged copy is made again
             copy = open_features(place, layout=OWN_LAYOUT)
-        except FormatError:
-            pass  # it is damaged, and made again
-        else:
             source.close()
             return copy
-    record.unlink(missing_ok=True)
     shutil.rmtree(place, ignore_errors=True)
-    write_store(place, ((item, source.get(item)) for item in source), source.fingerprint)
-    with write_atomically(record) as stream:
-        stream.write(json.dumps(state).encode())
+    if not place.exists():  # else `write_store` refuses it
+        with write_atomically(record) as stream:
+            stream.write(json.dumps(state).encode())
+    try:
+        write_store(place, ((item, source.get(item)) for item in source), source.fingerprint)
+    except (FormatError, UsageError):
+        if not _is_current(place, record, state):  # else another process has made it meanwhile
+            raise
     source.close()
     return open_features(place, layout=OWN_LAYOUT)
 
@@ -161,9 +165,9 @@ def _state(path: Path) -> dict[str, Any]:
     }
 
 
-def _is_current(record: Path, state: dict[str, Any]) -> bool:
+def _is_current(place: Path, record: Path, state: dict[str, Any]) -> bool:
     try:
-        return bool(read_json(record) == state)
+        return bool(read_json(record) == state) and place.is_dir()
     except FormatError:
         return False
 

@@ -164,6 +164,7 @@ def _comparison(
     means = np.concatenate(counts.means) if counts.means else np.empty(0)
     leasts = np.concatenate(counts.leasts) if counts.leasts else np.empty(0)
     finite_means = means[np.isfinite(means)]
+    in_a, in_b = counts.not_finite_by_file.tolist()
     return Comparison(
         a=a.path,
         b=b.path,
@@ -174,7 +175,7 @@ def _comparison(
         rows_compared=counts.rows,
         rows_equal=counts.equal,
         rows_not_finite=counts.not_finite,
-        rows_not_finite_by_file=_by_file(counts),
+        rows_not_finite_by_file=(in_a, in_b),
         cosine_mean=float(finite_means.mean()) if len(finite_means) else None,
         cosine_min=float(np.nanmin(leasts)) if len(finite_means) else None,
         percentiles=_percentiles(finite_means),
@@ -292,17 +293,11 @@ def _notes(only_in_a: tuple[str, ...], only_in_b: tuple[str, ...], differing: in
     if differing:
         notes.append(f"{differing:,} differ in their number of rows (the shorter counts)")
     if counts.not_finite:
-        in_a, in_b = _by_file(counts)
+        in_a, in_b = counts.not_finite_by_file.tolist()
         notes.append(
             f"{counts.not_finite:,} rows that are not finite are left out ({in_a:,} in A, {in_b:,} in B)"
         )
     return "".join(f"; {note}" for note in notes) + "."
-
-
-def _by_file(counts: _Counts) -> tuple[int, int]:
-    """The number of rows that are not finite in A, and in B."""
-    in_a, in_b = counts.not_finite_by_file.tolist()
-    return in_a, in_b
 
 
 def _percentiles(means: NDArray[np.float64]) -> dict[int, float]:
@@ -332,4 +327,4 @@ def _fingerprints(a: Fingerprint, b: Fingerprint) -> str:
         return f"fingerprints differ: {mismatch.differences}"
     if not unknown:
         return "fingerprints: the same"
-    return f"fingerprints: what is known agrees; not known for one or both: {', '.join(unknown)}"
+    return f"fingerprints: all known facts agree; unknown for one or both: {', '.join(unknown)}"

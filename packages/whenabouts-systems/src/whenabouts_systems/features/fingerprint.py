@@ -94,7 +94,7 @@ class Fingerprint:
         """Lines of text, with "unknown" for unknown fields."""
         shown = [(name.replace("_", " "), getattr(self, name)) for name in FIELDS if name not in _MEASURED]
         lines = [f"{name:16}{'unknown' if value is None else _shown(value)}" for name, value in shown]
-        lines += [f"{name:16}{_shown(value)}" for name, value in self.extra.items()]
+        lines += [f"{name:15} {_shown(value)}" for name, value in self.extra.items()]
         return [*lines, f"{'content':16}{self.content or 'not hashed'}"]
 
 

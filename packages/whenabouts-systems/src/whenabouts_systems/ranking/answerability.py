@@ -270,8 +270,8 @@ def judged_videos(annotations: Annotations) -> dict[str, frozenset[str]]:
 def with_drawn_pools(annotations: Annotations, size: int, seed: int = 0) -> Annotations:
     """The same judgements, with a pool for each query that has a positive: its judged videos and others.
 
-    The others are drawn at random from the videos of the split; they were not checked for right moments.
-    Raises UsageError for a size below 2, and if no query has a positive.
+    The others, at least one, are drawn at random from the videos of the split; they were not checked for
+    right moments. Raises UsageError for a size below 2, and if no query has a positive.
     """
     if size < 2:
         raise UsageError(f"a pool of {size} videos: a pool needs 2 or more")
@@ -285,12 +285,11 @@ def with_drawn_pools(annotations: Annotations, size: int, seed: int = 0) -> Anno
     rng = np.random.default_rng(seed)
     pools = {}
     for name, own_video in own_videos.items():
-        first = sorted(judged[name])[: size - 1]
-        first = [own_video, *(video for video in first if video != own_video)]
+        first = [own_video, *sorted(judged[name] - {own_video})][: size - 1]
         others = [
             videos[at] for at in rng.permutation(len(videos)).tolist() if videos[at] not in judged[name]
         ]
-        pools[name] = (*first, *others[: max(1, size - len(first))])
+        pools[name] = (*first, *others[: size - len(first)])
     return replace(annotations, pools=pools)
 
 

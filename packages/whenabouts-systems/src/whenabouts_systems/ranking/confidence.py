@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from whenabouts.confidence.probability import Thresholds
-from whenabouts.intake.files import FormatError, json_error, read_json, write_atomically
+from whenabouts.intake.files import FormatError, parse_json, read_json, write_atomically
 from whenabouts.types import UsageError
 from whenabouts_systems.models.trained import CALIBRATION
 from whenabouts_systems.ranking.calibrators import Calibrator, Floats, calibrator_from
@@ -112,7 +112,7 @@ class TrainedConfidence:
 
     def save(self, folder: str | Path) -> Path:
         """Write `calibration.json` beside a checkpoint's weights, atomically; return its path."""
-        path = Path(folder) / FILE
+        path = Path(folder).expanduser() / FILE
         with write_atomically(path) as stream:
             stream.write((json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n").encode())
         return path
@@ -123,7 +123,7 @@ def load_confidence(folder: str | Path, fingerprint: str) -> TrainedConfidence |
 
     Raises FormatError for a file that is not a calibration, UsageError for that of another checkpoint.
     """
-    path = Path(folder) / FILE
+    path = Path(folder).expanduser() / FILE
     return _checked(path, read_json(path), fingerprint) if path.is_file() else None
 
 
@@ -135,11 +135,7 @@ def confidence_of(name: str | Path, calibration: bytes | None, fingerprint: str)
     if calibration is None:
         return None
     path = Path(name) / FILE
-    try:
-        content = json.loads(calibration)
-    except ValueError as error:
-        raise json_error(path, error, None, _ACCEPTED) from None
-    return _checked(path, content, fingerprint)
+    return _checked(path, parse_json(path, calibration), fingerprint)
 
 
 def _checked(path: Path, content: Any, fingerprint: str) -> TrainedConfidence:

@@ -37,7 +37,7 @@ Progress = Callable[[int, int], None]
 Queries = Callable[[Indices], QueryBatch]
 """Numbers of queries -> the model's batch of them."""
 
-# The most clips that are encoded at a time, and about the bytes of encodings in a block.
+# The most clips, padding included, that are encoded at a time; and about the bytes of encodings in a block.
 _BATCH_CLIPS = 6_400
 _BLOCK_BYTES = 96 << 20
 _GROUPS = ("keys", "key_masks", "parts")
@@ -338,7 +338,9 @@ def _batches(clips: Indices, names: Indices, count: int | None, by_length: bool)
     order = np.lexsort((names, clips)) if by_length else np.arange(len(clips))
     batches, low = [], 0
     while low < len(order):
-        size = count or max(1, _BATCH_CLIPS // max(1, int(clips[order[low]])))
+        longest = np.maximum.accumulate(clips[order[low : low + _BATCH_CLIPS]])
+        padded = longest * np.arange(1, len(longest) + 1)
+        size = count or max(1, int((padded <= _BATCH_CLIPS).sum()))
         batches.append(order[low : low + size])
         low += size
     return batches

@@ -192,7 +192,7 @@ def with_confidence(run: SplitRun, checkpoint: str, *, of_pair: bool) -> RunSour
     is_pair = isinstance(chooser, Ranker) and of_pair
     pair = staged.fingerprint_of(localizer.fingerprint, chooser.trained.fingerprint if is_pair else None)
     confidence = load_confidence(checkpoint, pair)
-    if confidence is None and not Path(checkpoint).is_dir():  # from a hub
+    if confidence is None and not Path(checkpoint).expanduser().is_dir():  # from a hub
         confidence = confidence_of(checkpoint, localizer.calibration, pair)
     if confidence is None:
         raise UsageError(

@@ -81,7 +81,8 @@ class ExperimentData:
             else:
                 _refuse_others(inputs, features, sources)
             rows = files.rows_of(sources, annotations)
-            pairs = RelevantPairs.open(data.beside(folder, data.pairs)) if data.pairs else None
+            has_pairs = data.pairs and "train" in annotations  # only a training reads them
+            pairs = RelevantPairs.open(data.beside(folder, data.pairs)) if has_pairs else None
             transcripts = _transcripts(features, folder, annotations)
             examples = {
                 split: _examples(
@@ -210,7 +211,7 @@ class _Files:
             if self._settings.cache:
                 # Compute the fingerprint now: the cached copy stores it.
                 _ = source.fingerprint
-                source = open_cached_copy(source, self._folder / self._settings.cache)
+                source = open_cached_copy(source, self._folder / Path(self._settings.cache).expanduser())
             self._opened[path] = self._stack.enter_context(source)
         return self._opened[path]
 

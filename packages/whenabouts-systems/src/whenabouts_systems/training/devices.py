@@ -220,13 +220,12 @@ def _several(device: str, processes: int, precision: Precision) -> DeviceSetup:
         raise UsageError(
             f"--processes {processes} needs Lightning Fabric: pip install 'whenabouts[research]'"
         ) from None
-    kind = {"auto": "auto", "cpu": "cpu", "cuda": "cuda"}.get(device)
-    if kind is None:
+    if device not in ("auto", "cpu", "cuda"):
         raise UsageError(f"device {device!r}: several processes take auto, cpu or cuda")
     is_launched = distributed.is_torchelastic_launched()
     on_machine = int(os.environ["LOCAL_WORLD_SIZE"]) if is_launched else processes
     fabric = Fabric(
-        accelerator=kind,
+        accelerator=device,
         devices=on_machine,
         num_nodes=processes // on_machine,
         strategy=DDPStrategy(timeout=_timeout()),

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -183,9 +182,10 @@ def matching_scores(first_stage: Trained, examples: Examples, device: torch.devi
     videos = len(examples.videos)
     scores = _zeros(len(examples.queries), videos)
     with evaluating(model):
-        batches = (examples.query_batch(part).to(device) for part in _cut(rows, _BATCH_QUERIES))
+        parts = np.split(rows, range(_BATCH_QUERIES, len(rows), _BATCH_QUERIES))
+        batches = (examples.query_batch(part).to(device) for part in parts)
         queries = joined([model.encode_queries(batch) for batch in batches])
-        for part in _cut(np.arange(videos), _BATCH_VIDEOS):
+        for part in np.split(np.arange(videos), range(_BATCH_VIDEOS, videos, _BATCH_VIDEOS)):
             encoding = model.encode_videos(examples.video_batch(part).to(device))
             columns = [_scores_in(model, queries, encoding, at) for at in range(len(part))]
             scores[np.ix_(rows, part)] = np.stack(columns, 1)
@@ -254,8 +254,8 @@ def refuse_other_tokenizer(first: Inputs, second: Inputs) -> None:
 def load_first_stage(model: torch.nn.Module, first_stage: Trained, name: str) -> None:
     """Copy the weights of a first system into a model, which errors call `name`.
 
-    Weights whose names begin with a prefix in `model.left_behind` are not copied. Raises UsageError for the
-    first weight that is missing or of another shape.
+    Weights that the model lacks are skipped if their names begin with a prefix in `model.left_behind`. Raises
+    UsageError for the first other weight that is missing or of another shape.
     """
     left = tuple(getattr(model, "left_behind", ()))
     weights, expected = first_stage.model.state_dict(), model.state_dict()
@@ -285,8 +285,3 @@ def _in_turn(drawn: Indices, count: int) -> Indices:
     values, first = np.unique(flat, return_index=True)
     order = np.argsort(first[values >= 0])
     return values[values >= 0][order][:count]
-
-
-def _cut(rows: Indices, size: int) -> Iterator[Indices]:
-    for low in range(0, len(rows), size):
-        yield rows[low : low + size]

@@ -110,11 +110,13 @@ def launch_seeds(
 
     With `resume`, finished trainings are only read, an interrupted one continues, the others start.
     """
-    # Refuse wrong seeds before the first training.
+    # Refuse wrong seeds and used folders before the first training.
     experiments = [experiment.with_seed(seed) for seed in different_seeds(seeds)]
+    places = [Path(out) / f"seed-{seed}" for seed in seeds]
+    for place in () if resume else places:
+        setup.by_first(RunFolder(place).refuse_used)
     results: list[TrainingResult] = []
-    for seed, seeded in zip(seeds, experiments, strict=True):
-        place = Path(out) / f"seed-{seed}"
+    for seed, seeded, place in zip(seeds, experiments, places, strict=True):
         begun = setup.agreed(resume and (place / EXPERIMENT).exists())
         if log and setup.writes:
             log(f"seed {seed}")

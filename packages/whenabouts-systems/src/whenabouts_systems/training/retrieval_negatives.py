@@ -156,7 +156,7 @@ class _Reader:
         self._rows_of: tuple[tuple[str, ...], Indices] = ((), np.zeros(0, np.int64))
 
     def takes(self, source: RunSource) -> Task:
-        """The list to read: of videos, or else of moments, of which a video's best one gives its rank."""
+        """The list to read: of videos, or else of moments, where a video ranks as its best moment."""
         if "VR" in source.tasks:
             return "VR"
         if "VCMR" not in source.tasks:

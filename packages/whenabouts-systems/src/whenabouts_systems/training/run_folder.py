@@ -181,12 +181,12 @@ class RunFolder:
         """Raise UsageError, naming the first differing setting, if the folder has another experiment."""
         # Loading fills settings that are younger than the folder with their defaults.
         before = _flat(load_experiment(self.path / EXPERIMENT).tables())
-        after = experiment.tables()
-        for name, now in _flat(after).items():
-            was = _comparable(before.get(name))
-            if was != _comparable(now):
+        after = _flat(experiment.tables())
+        for name in after | before:
+            was, now = (_comparable(settings.get(name)) for settings in (before, after))
+            if was != now:
                 raise UsageError(
-                    f"{self.path}: its training has {name} = {was!r}, this one {_comparable(now)!r}; "
+                    f"{self.path}: its training has {name} = {was!r}, this one {now!r}; "
                     "--resume needs the same settings, other settings need another --out"
                 )
 

@@ -19,12 +19,13 @@ from typing import Any
 from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError
 from whenabouts_systems.models.staged import write_stages
+from whenabouts_systems.models.trained import Trained
 from whenabouts_systems.training.data import ExperimentData
 from whenabouts_systems.training.devices import DeviceSetup
 from whenabouts_systems.training.experiment import KEYS, STAGE, Experiment, has_stages, load_experiment
 from whenabouts_systems.training.launch import SEEDS, TrainingResult, different_seeds, launch, seeds_to_json
 from whenabouts_systems.training.loop import Show
-from whenabouts_systems.training.retrieval_lists import check_lists
+from whenabouts_systems.training.retrieval_lists import check_lists, folder_of
 from whenabouts_systems.training.run_folder import EXPERIMENT, RunFolder, write_json
 from whenabouts_systems.training.tables import read_toml, refuse_unknown, set_values, value_of
 
@@ -127,7 +128,8 @@ def launch_stages(
     if seeds is not None:
         seeded = [(seed, staged.with_seed(seed)) for seed in different_seeds(seeds)]
         runs = [(run, Path(out) / f"seed-{seed}", f"seed {seed}, ") for seed, run in seeded]
-    check_stages(staged, features)
+    for run, _, _ in runs:
+        check_stages(run, features)
     setup.by_first(lambda: _check_folders(runs, resume=resume, of_seeds=seeds is not None))
     results: dict[str, list[TrainingResult]] = {name: [] for name in staged.stages}
     for run, folder, before in runs:
@@ -155,6 +157,8 @@ def check_stages(staged: StagedExperiment, features: str | Path) -> None:
         )
         experiment.check_negatives(experiment.config(inputs))
         check_lists(experiment, features)
+        if (first_stage := experiment.data.first_stage) and not first_stage.startswith(STAGE):
+            Trained.from_pretrained(folder_of(first_stage, "", experiment.training.seed))
 
 
 def _files(place: Path, stages: Any) -> dict[str, Path]:

@@ -46,9 +46,9 @@ class AddingTools:
             place: a folder as named by an earlier answer; empty: the folders that the user allowed
         """
         listing = self.runner.allowed.listed(place)
-        some = listing.entries[:_MOST_ENTRIES]
-        entries = [{"place": each.place, "kind": each.kind, "bytes": each.bytes} for each in some]
-        return {"entries": entries, "left_out": listing.left_out + len(listing.entries) - len(some)}
+        shown = listing.entries[:_MOST_ENTRIES]
+        entries = [{"place": each.place, "kind": each.kind, "bytes": each.bytes} for each in shown]
+        return {"entries": entries, "left_out": listing.left_out + len(listing.entries) - len(shown)}
 
     def add_videos(self, places: list[str], transcribe: str = "", pictures: str = "") -> dict[str, Any]:
         """Plan to add folders and files. Nothing is added yet: show the plan, then start it with `job`.

@@ -33,6 +33,7 @@ from whenabouts.search.coverage import streams_with_clips
 from whenabouts.search.search_result import SearchResult, percent_beside
 from whenabouts.server.decoding import Decoders
 from whenabouts.server.errors import ServerError
+from whenabouts.server.paths import without_location
 from whenabouts.times import format_time
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts.version import __version__
@@ -71,8 +72,8 @@ _WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_wor
 class CorpusTools:
     """The tools, as methods. `open_corpus` gives a handle for one call; `out` is the folder for clips.
 
-    `page` is the address of the corpus's page, for links; "" for no links. Files are decoded in another
-    process, as by the server (`server/decoding.py`).
+    `page` is the address of the corpus's page, for links; "" for no links. Pictures and clips are made in
+    another process, as by the server (`server/decoding.py`).
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class CorpusTools:
         can_collect: bool = True,
     ) -> None:
         self._open, self._out, self._decoders = open_corpus, out, Decoders(1)
-        self._page, self._can_collect = page, can_collect
+        self._page, self._can_collect, self._location = page, can_collect, open_corpus().location
 
     def spoken(self, tool: _Function) -> _Function:
         """Wrap a tool: its errors reach the agent as text, without the location of the corpus."""
@@ -94,7 +95,7 @@ class CorpusTools:
             try:
                 return tool(**arguments)
             except (WhenaboutsError, ServerError) as error:
-                raise ToolError(str(error).replace(self._open().location, "the corpus")) from error
+                raise ToolError(without_location(str(error), self._location, "the corpus")) from error
 
         return call
 
@@ -113,8 +114,8 @@ class CorpusTools:
             literal: interpret nothing; search the words literally
         """
         off = "all" if literal else ()
-        count = _checked("k", k, 1, MOST_MOMENTS)
-        return self._answer(self._open().search(query, k=count, within=_names(within), literal=off))
+        count, videos = _checked("k", k, 1, MOST_MOMENTS), [] if within is None else [within]
+        return self._answer(self._open().search(query, k=count, within=videos, literal=off))
 
     def places(self, phrase: str, k: int = 20, within: str | None = None, skip: int = 0) -> dict[str, Any]:
         """List every place where a phrase is said, word for word, in order of time.
@@ -126,8 +127,8 @@ class CorpusTools:
             skip: how many places to skip, to continue a list
         """
         quoted = '"' + phrase.replace('"', " ").strip() + '"'
-        count = _checked("k", k, 1, MOST_MOMENTS)
-        return self._answer(self._open().search(quoted, k=count, within=_names(within), all=True, skip=skip))
+        count, videos = _checked("k", k, 1, MOST_MOMENTS), [] if within is None else [within]
+        return self._answer(self._open().search(quoted, k=count, within=videos, all=True, skip=skip))
 
     def show(self, what: str, pictures: int = 1) -> list[Any]:
         """Show the facts, the words and pictures of a video or of a moment VIDEO@START-END.
@@ -138,9 +139,9 @@ class CorpusTools:
         """
         count = _checked("pictures", pictures, 0, MOST_PICTURES)
         corpus = self._open()
-        moment = corpus.moment(what) if "@" in what else None
-        record = corpus.resolve(what if moment is None else moment.video_id)
-        words = " ".join(line.text for line in corpus.words(record, moment))
+        shown = corpus.show(what)
+        record, moment = shown.record, shown.moment
+        words = " ".join(line.text for line in shown.words)
         facts = _facts(corpus, [record])[0] | {"said": one_line(words, 8 * LONGEST_TEXT)}
         if moment is not None:
             facts |= {"moment": moment.name}
@@ -165,7 +166,7 @@ class CorpusTools:
         listed = [
             record
             for record in corpus.records()
-            if record.state != "failed" and letters in f"{record.title} {record.path}".casefold()
+            if record.state != "failed" and letters in f"{record.title} {Path(record.path).name}".casefold()
         ]
         return {"total": len(listed), "videos": _facts(corpus, listed[first : first + count])}
 
@@ -177,7 +178,8 @@ class CorpusTools:
         """
         corpus = self._open()
         if name is None:
-            return {"collections": [each.to_json() for each in corpus.collections.listed()]}
+            listed = [each.to_json() for each in corpus.collections.listed()]
+            return {"collections": [each | {"note": one_line(each["note"], LONGEST_TEXT)} for each in listed]}
         return self._collection(corpus, name)
 
     def collect(self, collection: str, moments: list[str]) -> dict[str, Any]:
@@ -233,7 +235,6 @@ class CorpusTools:
         out = self._out
         if out is None:
             raise UsageError("no folder for clips was given; start the program with --out DIR")
-        out.mkdir(parents=True, exist_ok=True)
         sources = [source_path(moment.path) for moment in chosen]
         if joined:
             film = _free(out, f"{_SAFE_NAME.sub('_', title)[:80]}{suffix_for(sources[0])}")
@@ -258,8 +259,8 @@ class CorpusTools:
         record = corpus.resolve(span.video_id)
         words = " ".join(line.text for line in corpus.words(record, span))
         start, end = window(span, record.duration)
-        here = not record.is_gone
-        if here:
+        is_here = not record.is_gone
+        if is_here:
             check_unchanged(record)
         facts = _facts(corpus, [record])[0] | {
             "moment": span.name,
@@ -269,13 +270,13 @@ class CorpusTools:
         }
         shown = {
             "window": [round(start, 3), round(end, 3)],
-            "film": here and record.duration is not None and end - start <= LONGEST_FILM,
+            "film": is_here and record.duration is not None and end - start <= LONGEST_FILM,
             "collect": self._can_collect,
         }
         times = [start + (end - start) * (at + 0.5) / PICTURES for at in range(PICTURES)]
         pictures = [
             {"at": round(at, 3), "jpeg": base64.b64encode(self._jpeg(record, at, _STRIP_WIDTH)).decode()}
-            for at in (times if here and record.has_picture else ())
+            for at in (times if is_here and record.has_picture else ())
         ]
         return CallToolResult(
             content=[TextContent(text=json.dumps(facts, ensure_ascii=False))],
@@ -429,8 +430,8 @@ def _chosen(
         ]
     if not chosen:
         raise UsageError(f"{collection!r} has no moment whose video is here")
-    for moment in chosen:
-        check_unchanged(corpus.resolve(moment.video_id))
+    for video_id in {moment.video_id for moment in chosen}:
+        check_unchanged(corpus.resolve(video_id))
     return chosen, collection or "whenabouts"
 
 
@@ -442,10 +443,6 @@ def _free(folder: Path, name: str) -> Path:
             return path
         path = folder / f"{Path(name).stem} {number}{Path(name).suffix}"
     raise UsageError(f"{folder} has a thousand files called {name}; move some away")
-
-
-def _names(within: str | None) -> list[str]:
-    return [] if within is None else [within]
 
 
 def _checked(name: str, number: int, least: int, most: int | None = None) -> int:

@@ -19,7 +19,7 @@ from whenabouts.checkers.protocol import Checker, CheckerError, CheckerUnavailab
 from whenabouts.checking import CheckRates, keep_rates, moments_by_truth, view_of
 from whenabouts.confidence.rates import rate_of
 from whenabouts.index.lookup import query_words, says
-from whenabouts.types import Moment, UsageError, Verdict
+from whenabouts.types import Moment, UsageError, Verdict, number_of
 
 if TYPE_CHECKING:
     from whenabouts.opened_corpus import OpenedCorpus
@@ -98,7 +98,10 @@ def calibrate_checker(
     if queries is not None:
         rates = _with_borders(rates, looks.overlaps)
     if not rates.right.of or not rates.wrong.of:
-        raise UsageError("the search finds no right or no wrong moments for these questions; give others")
+        raise UsageError(
+            "no right or no wrong moment could be checked for these questions ("
+            f"{number_of(looks.unread, 'answer')} could not be read); give others, or choose another checker"
+        )
     with corpus.writing(wait=wait):
         keep_rates(corpus.store, checker, rates)
     return rates, notes

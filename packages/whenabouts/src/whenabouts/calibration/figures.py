@@ -28,8 +28,7 @@ def write_figures(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
         axes = figure.subplots()
         draw_risk(axes, curve, "questions")
         axes.set_title(
-            "Half of the questions have their video taken out; "
-            f"area {curve.area:.3f} (best {curve.ideal:.3f})",
+            f"An answer is wrong if its video was taken out; area {curve.area:.3f} (best {curve.ideal:.3f})",
             fontsize=8,
         )
         return [*written, *save_both(figure, folder / "risk_coverage")]

@@ -18,6 +18,7 @@ All are due again once a stream has changed by more than a tenth, or has words i
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -490,10 +491,9 @@ def _scale(store: Store, stream: str, ids: Sequence[str], bank: Bank, encoder: Q
 
     If the encoder does not know the language, the spread is widened, so that cosines count less beside words.
     """
-    step = max(1, len(ids) // _SAMPLED_VIDEOS)
-    vectors = store.clips_of(stream, ids[::step][:_SAMPLED_VIDEOS]).vectors
+    vectors = store.clips_of(stream, ids[:: math.ceil(len(ids) / _SAMPLED_VIDEOS) or 1]).vectors
     if not len(vectors):
         return None
-    vectors = vectors[:: max(1, len(vectors) // _SAMPLED_CLIPS)]
+    vectors = vectors[:: math.ceil(len(vectors) / _SAMPLED_CLIPS)]
     scale = measure_scale(vectors @ encoder.encode_text(bank.sentences).T)
     return replace(scale, spread=LEANING * scale.spread) if bank.foreign else scale

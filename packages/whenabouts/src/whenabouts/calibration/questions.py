@@ -19,6 +19,7 @@ from whenabouts.index.records import VideoRecord
 from whenabouts.index.store import Store
 from whenabouts.intake.files import loads
 from whenabouts.intake.opening import read_regular
+from whenabouts.search.word_units import SPACELESS
 from whenabouts.streams import answering
 from whenabouts.types import Moment, UsageError, number_of
 
@@ -32,8 +33,8 @@ _WORDS_OF_STRETCH = 12
 _MOST_VIDEOS = 200
 # A given end is cut without a note if it is at most this far past the end of the video (rounded up).
 _PAST_END_SECONDS = 1.0
-# Long words are cut into pieces of `_SIGNS` characters, so that a Chinese sentence is not one word.
-_LONGEST_WORD = 20
+# In scripts without spaces, a longer "word" is cut into pieces, because it may be a whole sentence.
+_LONGEST_WORD = 10
 _SIGNS = 4
 _MOST_BYTES = 256 << 20
 
@@ -101,11 +102,9 @@ def _stretches_of(video_id: str, passages: Iterator[tuple[float, float, str]]) -
 
 def _words(text: str) -> Iterator[str]:
     for word in query_words(text)[0]:
-        if len(word) <= _LONGEST_WORD and word.isascii():
-            yield word
-        else:
-            step = len(word) if len(word) <= _LONGEST_WORD // 2 else _SIGNS
-            yield from (word[i : i + step] for i in range(0, len(word), step))
+        is_cut = len(word) > _LONGEST_WORD and SPACELESS.search(word)
+        step = _SIGNS if is_cut else len(word)
+        yield from (word[i : i + step] for i in range(0, len(word), step))
 
 
 def _question(words: Sequence[str], common: Counter[str], rng: random.Random) -> str:
@@ -128,7 +127,8 @@ def read_questions(
     Raises UsageError for an unreadable file, a malformed line, or no question inside a video.
     """
     try:
-        lines = read_regular(path, _MOST_BYTES).decode("utf-8").splitlines()
+        # Not splitlines(), which also splits at characters that a query may have.
+        lines = read_regular(path, _MOST_BYTES).decode("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}; give a text file of JSON lines") from error
     questions: list[CalibrationQuestion] = []

@@ -1,7 +1,7 @@
 """Measures several corpora as one, once: each corpus's own measurements hold for it alone.
 
-The measurements are kept as notes of this user, because they belong to none of the corpora. They are found
-again as long as every corpus has the measurements of its own that it had then.
+The measurements are kept as notes of this user, because they belong to none of the corpora. They hold until
+one of the corpora is measured again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def is_measured(store: Store) -> bool:
     if not isinstance(store, SideBySide):
         return True
     noted = "" if store.kept else _NOTES.text(_parts(store))
-    with contextlib.suppress(msgspec.MsgspecError):  # a damaged note is none
+    with contextlib.suppress(msgspec.MsgspecError):  # a damaged note is ignored
         for key, fact in msgspec.json.decode(noted or "{}", type=dict[str, dict[str, Any]]).items():
             store.keep_fact(key, fact)
     return not is_due(store, load_calibration(store))
@@ -49,5 +49,5 @@ def measure_once(store: SideBySide, encoders: Mapping[str, QueryEncoder]) -> Non
 
 
 def _parts(store: SideBySide) -> str:
-    """What identifies corpora as they are: place and measurements of each (its version if it has none)."""
+    """A key for corpora in their present state: place and measurements (or else the version) of each."""
     return json.dumps([[part.place, part.facts("calibration:") or part.version] for part in store.stores])

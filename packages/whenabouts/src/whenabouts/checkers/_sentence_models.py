@@ -14,9 +14,9 @@ from whenabouts.checkers.protocol import CheckerError, CheckerUnavailable
 from whenabouts.checkers.reranker import Document
 from whenabouts.encoders import EncoderSettings, on_torch, weight_files
 from whenabouts.encoders.plain_text import plain_texts, special_tokens
+from whenabouts.lines import first_line
 
 CROSS, LATE = "CrossEncoder", "MultiVectorEncoder"
-_FAULTS = (RuntimeError, MemoryError, ValueError, TypeError, LookupError, AttributeError, OSError)
 
 
 def class_of(name: str) -> str | None:
@@ -80,10 +80,8 @@ class SentenceModel:
     def fingerprint(self) -> str:
         weights = [*weight_files.safetensors_files(self._folder), *self._folder.glob("*/model*.safetensors")]
         inputs = sorted([*self._folder.glob("*.json"), *self._folder.glob("*/*.json")])
-        marks = (
-            f"weights={weight_files.weights_hash(sorted(weights))} inputs={weight_files.content_mark(inputs)}"
-        )
-        return f"{self._kind} {marks}"
+        digest = weight_files.weights_hash(sorted(weights))
+        return f"{self._kind} weights={digest} inputs={weight_files.content_mark(inputs)}"
 
     def plain(self, text: str) -> str:
         """The text, changed so that the library reads it as words and nothing else (`plain_texts`)."""
@@ -119,10 +117,9 @@ def _faults(name: str) -> Iterator[None]:
     """Raise errors of a model's libraries as CheckerError or CheckerUnavailable."""
     try:
         yield
-    except _FAULTS as error:
+    except Exception as error:  # chat templates and models raise errors of many kinds
         if weight_files.is_out_of_memory(error):
             raise CheckerUnavailable(
                 f"{name} needs more memory than there is; give a smaller model"
             ) from error
-        cause = str(error).strip().splitlines()[:1] or [type(error).__name__]
-        raise CheckerError(f"{name} cannot score ({cause[0][:200]})") from error
+        raise CheckerError(f"{name} cannot score ({first_line(error)[:200]})") from error

@@ -15,6 +15,7 @@ from typing import Any
 from whenabouts.checkers.protocol import PROMPT, Checker, CheckerError, CheckerUnavailable, Part
 from whenabouts.encoders import EncoderSettings, EncoderUnavailable, on_torch, weight_files
 from whenabouts.intake.hub import ModelCard, is_name
+from whenabouts.lines import first_line
 
 ORDER = 50
 MODELS = (
@@ -77,14 +78,13 @@ class VisionLanguageChecker:
         with self._turn:
             try:
                 return self._generated(instructions, parts, seconds)
-            except (RuntimeError, MemoryError, ValueError, TypeError, IndexError, KeyError) as error:
+            except Exception as error:  # chat templates and models raise errors of many kinds
                 if weight_files.is_out_of_memory(error):
                     raise CheckerUnavailable(
                         f"{self.name} needs more memory than there is; give a smaller model, or one behind "
                         "an address"
                     ) from error
-                cause = str(error).strip().splitlines()[:1] or [type(error).__name__]
-                raise CheckerError(f"{self.name} cannot answer ({cause[0][:200]})") from error
+                raise CheckerError(f"{self.name} cannot answer ({first_line(error)[:200]})") from error
 
     def _generated(self, instructions: str, parts: Sequence[Part], seconds: float) -> str:
         import torch

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from whenabouts.cli.options import add_corpus, add_format, add_verb, open_corpus
-from whenabouts.cli.terminal import for_terminal, print_either
+from whenabouts.cli.terminal import print_either
 from whenabouts.times import format_time, parse_seconds, whole_number
 from whenabouts.types import UsageError, number_of
 
@@ -84,10 +84,7 @@ def run(options: argparse.Namespace) -> int:
             options,
             lambda: [each.to_json() for each in listed],
             lambda: (
-                for_terminal(
-                    each.problem
-                    or f"{each.name}: {number_of(each.count, 'moment')}, {format_time(each.seconds)}"
-                )
+                each.problem or f"{each.name}: {number_of(each.count, 'moment')}, {format_time(each.seconds)}"
                 for each in listed
             ),
         )
@@ -95,6 +92,9 @@ def run(options: argparse.Namespace) -> int:
     least, most = _VALUES.get(options.action, (0, 0))
     if options.name is None or not least <= len(options.values) <= (most or len(options.values)):
         raise UsageError(f"whenabouts collection {options.action} {_ACTIONS[options.action]}")
+    of_change = [name for name in ("start", "end", "note", "tag") if getattr(options, name) is not None]
+    if of_change and options.action != "change":
+        raise UsageError(f"--{of_change[0]} is an option of `collection change`; call that for the moment")
     if options.action == "delete":
         collections.delete(options.name)
         return 0
@@ -145,9 +145,8 @@ def _document(corpus: Corpus, collection: Collection) -> dict[str, Any]:
 
 
 def _lines(corpus: Corpus, collection: Collection) -> Iterator[str]:
-    yield for_terminal(
-        f"{collection.name}: {number_of(len(collection.items), 'moment')}, {format_time(collection.seconds)}"
-    )
+    count = number_of(len(collection.items), "moment")
+    yield f"{collection.name}: {count}, {format_time(collection.seconds)}"
     for place, item in enumerate(collection.items, 1):
         record = corpus.record(item.video_id)
         words = (
@@ -157,4 +156,4 @@ def _lines(corpus: Corpus, collection: Collection) -> Iterator[str]:
         )
         span = f"{format_time(item.start)} - {format_time(item.end)}"
         tags = "".join(f" #{tag}" for tag in item.tags)
-        yield for_terminal(f"{place:>3}. {item.video_id} {span}{tags}  {item.note or words}"[:200])
+        yield f"{place:>3}. {item.video_id} {span}{tags}  {item.note or words}"[:200]

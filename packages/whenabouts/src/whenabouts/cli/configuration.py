@@ -52,7 +52,7 @@ class _Setting:
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """A verb or inner verb, with the settings of its options and their defaults."""
+    """A verb or inner verb, with the settings of its options, and the defaults by destination."""
 
     parser: argparse.ArgumentParser
     settings: Mapping[str, _Setting]
@@ -140,7 +140,8 @@ def _levels(
                     "has " + ", ".join(sorted([*options, *under]))
                 )
     _check_groups(parser, settings)
-    defaults = {key: action.default for key, action in options.items()}
+    # As in argparse, the first of several options with one destination decides its default.
+    defaults = {action.dest: action.default for action in reversed(options.values())}
     for key, action in options.items():
         if action.default is not argparse.SUPPRESS:
             action.default = None
@@ -207,8 +208,8 @@ def _fill(options: argparse.Namespace, level: _Level) -> None:
             value = _value(action, level.settings[key])
             if value is not None:
                 setattr(options, action.dest, value)
-    for key, action in left_out.items():
-        value = level.defaults[key]
+    for action in left_out.values():
+        value = level.defaults[action.dest]
         if getattr(options, action.dest, None) is not None or value is argparse.SUPPRESS:
             continue
         if isinstance(value, str) and action.type is not None:

@@ -28,6 +28,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--least",
         type=float,
+        default=LEAST,
         metavar="C",
         help="cosine from which two frames count as the same (default: 0.7, see docs/likeness.md)",
     )
@@ -37,22 +38,15 @@ def add_parser(verbs: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the repeats. Returns 1 if there are none."""
     corpus = open_corpus(options)
-    least = LEAST if options.least is None else options.least
-    repeats = duplicates(corpus, options.videos, least=least)
-    names = {record.video_id: record.path.rsplit("/", 1)[-1] for record in corpus.records()}
-
-    def lines() -> list[str]:
-        rows = [
-            f"{_named(names, repeat.moment)}  is seen in  {_named(names, repeat.again)}"
-            f"  (alike by {repeat.similarity:.2f})"
-            for repeat in repeats
-        ]
-        return rows or ["nothing is seen again in another video"]
-
-    print_either(options, lambda: {"repeats": [repeat.to_json() for repeat in repeats]}, lines)
+    repeats = duplicates(corpus, options.videos, least=options.least)
+    lines = [
+        f"{_named(repeat.moment)}  is seen in  {_named(repeat.again)}  (alike by {repeat.similarity:.2f})"
+        for repeat in repeats
+    ] or ["nothing is seen again in another video"]
+    print_either(options, lambda: {"repeats": [repeat.to_json() for repeat in repeats]}, lambda: lines)
     return 0 if repeats else 1
 
 
-def _named(names: dict[str, str], moment: Moment) -> str:
-    name = names.get(moment.video_id) or moment.video_id
-    return f"{name}@{format_time(moment.start)}-{format_time(moment.end)}"
+def _named(moment: Moment) -> str:
+    # By the id, because a copy often has the file name of its original.
+    return f"{moment.video_id}@{format_time(moment.start)}-{format_time(moment.end)}"

@@ -33,8 +33,5 @@ def offer_encoder() -> None:
         print(for_terminal(f"{command[0]} cannot be started: {error.strerror}"), file=sys.stderr)
         return
     if code:
-        print(
-            for_terminal(f"the command failed (exit code {code}); going on without the encoder"),
-            file=sys.stderr,
-        )
+        print(f"the command failed (exit code {code}); going on without the encoder", file=sys.stderr)
     importlib.invalidate_caches()

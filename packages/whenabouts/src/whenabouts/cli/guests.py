@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from whenabouts.cli.options import add_format, add_verb, page_address
-from whenabouts.cli.terminal import for_terminal, print_either
+from whenabouts.cli.terminal import print_either
 from whenabouts.types import UsageError
 from whenabouts.workplace.guests import SCOPES, Guests, in_order
 
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
             options,
             lambda: shown,
             lambda: (
-                for_terminal(f"{added.name} may {', '.join(in_order(added.scopes))}, with this link:"),
+                f"{added.name} may {', '.join(in_order(added.scopes))}, with this link:",
                 shown["link"] if address else f"?token={token}  (append it to the server's address)",
                 "The link is shown only now. Whoever has it may use the server.",
             ),
@@ -77,10 +77,8 @@ def run(options: argparse.Namespace) -> int:
         options,
         lambda: [guest.to_json() for guest in listed],
         lambda: (
-            for_terminal(
-                f"{guest.name}: {', '.join(in_order(guest.scopes))}, "
-                f"since {time.strftime('%Y-%m-%d', time.localtime(guest.made))}"
-            )
+            f"{guest.name}: {', '.join(in_order(guest.scopes))}, "
+            f"since {time.strftime('%Y-%m-%d', time.localtime(guest.made))}"
             for guest in listed
         ),
     )

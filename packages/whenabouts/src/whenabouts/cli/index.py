@@ -8,7 +8,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import whenabouts
@@ -28,11 +27,13 @@ from whenabouts.cli.options import (
     open_corpus,
 )
 from whenabouts.cli.terminal import console, for_terminal, print_json, wants_json
+from whenabouts.index.lance import folder_of
 from whenabouts.index.records import NotACorpus
 from whenabouts.intake.lacks import check_room
 from whenabouts.streams import index_options
 from whenabouts.types import UsageError, WhenaboutsError, number_of
 from whenabouts.video.files import printable
+from whenabouts.video.objects import source_path
 
 if TYPE_CHECKING:
     from whenabouts.corpus import Corpus
@@ -249,7 +250,7 @@ def _corpus(options: argparse.Namespace) -> Iterator[tuple[Corpus, bool]]:
         yield corpus, False
         return
     if not options.dry_run:
-        is_new = not Path(corpus_name(options)).exists()
+        is_new = not folder_of(corpus_name(options)).exists()
         yield whenabouts.Corpus(corpus_name(options), create=True), is_new
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -261,7 +262,7 @@ def _take_back_untouched(corpus: Corpus) -> None:
     with contextlib.suppress(WhenaboutsError):
         corpus.store.refresh()  # another run may have written while this one waited
         if not corpus.store.streams and not corpus.store.videos():
-            shutil.rmtree(corpus.location, ignore_errors=True)
+            shutil.rmtree(folder_of(corpus.location), ignore_errors=True)
 
 
 def _plan(corpus: Corpus, options: argparse.Namespace) -> Plan:
@@ -344,7 +345,7 @@ def _nothing(plan: Plan, options: argparse.Namespace) -> int:
     """Report paths without anything to index, and return 2 if so, else 0."""
     if plan.files or plan.gone or options.retry:
         return 0
-    where = ", ".join(printable(Path(path)) for path in options.paths)
+    where = ", ".join(printable(source_path(path)) for path in options.paths)
     reason = "; ".join(why for _, why in plan.problems) or (
         "there is no video, sound or subtitle file (subfolders are searched; names with a leading dot"
         " are skipped)"

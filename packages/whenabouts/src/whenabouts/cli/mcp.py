@@ -19,6 +19,7 @@ from whenabouts.cli.options import (
     add_guests,
     add_verb,
     corpus_name,
+    named_path,
     open_or_new_corpus,
     page_address,
 )
@@ -58,7 +59,7 @@ def add_parser(verbs: Any) -> None:
         help="print settings for a client (mcpServers), or a skill file that teaches an assistant",
     )
     parser.add_argument(
-        "--out", metavar="DIR", type=Path, help="folder for the clips it cuts (default: it may not cut)"
+        "--out", metavar="DIR", type=named_path, help="folder for the clips it cuts (default: it may not cut)"
     )
     add_allow(parser)
     parser.add_argument(
@@ -140,7 +141,7 @@ def _configuration(options: argparse.Namespace) -> dict[str, Any]:
     start = [program] if program else [sys.executable, "-m", "whenabouts"]
     arguments = ["mcp"]
     for place in getattr(options, "corpora", None) or [corpus_name(options)]:
-        arguments += ["--corpus", place if "://" in place else str(Path(place).absolute())]
+        arguments += ["--corpus", place if "://" in place else str(named_path(place).absolute())]
     if options.out is not None:
         arguments += ["--out", str(options.out.absolute())]
     for folder in options.allow:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import textwrap
@@ -120,12 +121,19 @@ def add_host(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def named_path(text: str) -> Path:
+    """A path from a command line; `~` is the home folder, which shells expand only at the head of a word."""
+    with contextlib.suppress(RuntimeError):  # "~name" without such a user names a file
+        return Path(text).expanduser()
+    return Path(text)
+
+
 def add_guests(parser: argparse._ActionsContainer) -> None:
     """Add --guests, the file of users with their own tokens."""
     parser.add_argument(
         "--guests",
         metavar="FILE",
-        type=Path,
+        type=named_path,
         help="also accept the tokens of the users in this file (`whenabouts guests FILE add NAME`)",
     )
 
@@ -135,7 +143,7 @@ def add_allow(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--allow",
         metavar="DIR",
-        type=Path,
+        type=named_path,
         action="append",
         default=[],
         help="let clients list this folder and change what is indexed from it (repeat for more)",

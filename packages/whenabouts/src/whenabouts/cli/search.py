@@ -180,8 +180,9 @@ def _tell(options: argparse.Namespace, queries: Any, counts: dict[str, Any], not
     answers = ", ".join(f"{counts['answers'].get(answer, 0):,} {name}" for answer, name in words.items())
     lines = [f"{options.out}: {number_of(number, 'query')}: {answers}"]
     if queries.videos:
+        corpora = options.corpora or [options.corpus]
         named = f"{counts['videos_named']:,} of the {len(queries.videos):,} videos"
-        lines.append(f"{named} that {options.queries} names are in {options.corpus}")
+        lines.append(f"{named} that {options.queries} names are in {' and '.join(corpora)}")
     lines += [f"note ({number_of(times, 'query')}): {note}" for note, times in notes.items()]
     for line in [*lines, *([command] if command else [])]:
         console().print(for_terminal(line), soft_wrap=True)

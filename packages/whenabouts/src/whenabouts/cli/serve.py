@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from pathlib import Path
 from typing import Any
 
 from whenabouts.cli.opened import encoded_with
@@ -20,6 +19,7 @@ from whenabouts.cli.options import (
     add_rewrite,
     add_verb,
     allow_pixels,
+    named_path,
     open_or_new_corpus,
     proxy_settings,
 )
@@ -56,7 +56,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--cache",
         metavar="DIR",
-        type=Path,
+        type=named_path,
         help="folder for thumbnails and clips (default: ~/.cache/whenabouts/serve)",
     )
     parser.add_argument(
@@ -70,7 +70,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--files",
         metavar="PATH",
-        type=Path,
+        type=named_path,
         action="append",
         default=[],
         help="serve only videos under this folder (repeat for more; default: the folders that were indexed)",
@@ -107,7 +107,7 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--token-file",
         metavar="FILE",
-        type=Path,
+        type=named_path,
         help="read that secret from a file, as systemd, Compose and Kubernetes hand secrets over",
     )
     add_guests(parser)

@@ -91,7 +91,7 @@ def for_terminal(text: str) -> str:
 
 
 def _is_unsafe(letter: str) -> bool:
-    """Whether a letter is invisible or breaks the line; ASCII's control characters below 32 are not asked."""
+    """Whether a letter after "~" is invisible or breaks the line. Callers escape the controls below 32."""
     return letter > "~" and (is_unseen(letter) or letter in "\u2028\u2029")
 
 

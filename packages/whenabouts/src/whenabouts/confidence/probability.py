@@ -67,7 +67,7 @@ class Chance:
         # -log(1 - exp(-exp(-h))): for large h this is h to machine precision.
         if height > 30:
             return height
-        return -math.log(-math.expm1(-math.exp(-max(-30.0, height))) or 5e-324)
+        return -math.log(-math.expm1(-math.exp(-max(-30.0, height))))
 
     def to_json(self) -> dict[str, Any]:
         return {"place": self.place, "scale": self.scale}
@@ -255,7 +255,7 @@ class Probability:
 
     - `words`, `others`: curves for moments with words, and for those without (pictures).
     - `words_five`, `others_five`: the same for the probability that one of the first five moments is right.
-    - `later`: log odds subtracted from each later moment; `gap`: and per unit of `surprise` below the first.
+    - `later`: log odds subtracted from each later moment; `gap`: more per unit of `surprise` below the first.
     - `between`, `slopes`: standard deviations between corpora of the intercept (log odds) and of the slope.
     - `across`: sentence model -> adjustment for queries in another language than the words.
     """
@@ -291,9 +291,9 @@ class Probability:
     ) -> list[float]:
         """The probability that each later moment is right, at most `probability`, which is the first's."""
         weights = (self.words if has_words else self.others).weights
-        own, odds, shares = [(name, weights.get(name, 0.0)) for name in OWN], log_odds(probability), []
+        pairs, odds, shares = [(name, weights.get(name, 0.0)) for name in OWN], log_odds(probability), []
         for features in later:
-            change = sum(weight * (getattr(features, name) - getattr(first, name)) for name, weight in own)
+            change = sum(weight * (getattr(features, name) - getattr(first, name)) for name, weight in pairs)
             below = self.later + self.gap * (first.surprise - features.surprise)
             shares.append(min(probability, share_of(odds + self.adjustment.slope * change - below)))
         return shares

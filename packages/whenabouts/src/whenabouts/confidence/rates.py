@@ -88,7 +88,9 @@ def _effective(hits: Sequence[bool], groups: Sequence[Hashable]) -> float:
 
 
 def exact_interval(successes: float, count: float) -> tuple[float, float]:
-    """Clopper and Pearson's interval at `CERTAINTY`; counts may be fractional. Raises ValueError.
+    """Clopper and Pearson's interval at `CERTAINTY`; counts may be fractional.
+
+    Raises ValueError for fewer than 0 or more than `count` successes.
 
     >>> low, high = exact_interval(2, 40)
     >>> f"{low:.3f} to {high:.3f}"

@@ -137,7 +137,7 @@ class ClipEncoder(DualEncoder):
         ]
         with torch.inference_mode():
             hidden = self._model.text_model(**self._on_device(tokens)).last_hidden_state.float().cpu().numpy()
-        return [row[:length] for row, length in zip(hidden, lengths, strict=True)]
+        return [row[:length].copy() for row, length in zip(hidden, lengths, strict=True)]
 
     def word_pieces(self, texts: Sequence[str]) -> list[list[str]]:
         check_texts(texts)

@@ -28,6 +28,8 @@ _NEEDS = ("torch", "transformers")
 # Threshold of the probability that a speaker speaks, as in the model's processor.
 _SPEAKS = 0.5
 _MODE = "whole recording"
+# A longer gap between two pieces of sound is silence that the file does not store.
+_PAUSE_SECONDS = 0.1
 
 
 def recognises(name: str) -> bool:
@@ -51,11 +53,12 @@ def status() -> EncoderStatus:
 
 
 class _State(NamedTuple):
-    """Sound not yet read by the model, the number of its first frame, and the speaker cache (None before)."""
+    """Sound that the model has not read, its first frame's number, the cache (None at first), its end (s)."""
 
     samples: Floats
     frame: int
     cache: Any
+    end: float
 
 
 class SortformerDiarizer(Diarizer):
@@ -87,22 +90,29 @@ class SortformerDiarizer(Diarizer):
 
     def follow(self, samples: Floats, start: float, before: Diarized | None) -> Diarized:
         """See `Diarizer`. Raises EncoderUnavailable for weights that give non-finite numbers."""
-        state = before.state if before is not None else _State(np.zeros(0, np.float32), 0, None)
-        waiting, speaks = np.concatenate([state.samples, samples]), [self._nobody()]
-        frame, cache = state.frame, state.cache
+        nothing, speaks = np.zeros(0, np.float32), [self._nobody()]
+        state = before.state if before is not None else _State(nothing, 0, None, start)
+        if (silence := start - state.end) > _PAUSE_SECONDS:
+            now, cache = self._last_chunk(state)
+            speaks += [now, np.zeros((round(silence / self.frame_seconds), self._speakers), np.bool_)]
+            state = _State(nothing, 0, cache, start)
+        waiting, frame, cache = np.concatenate([state.samples, samples]), state.frame, state.cache
         while len(waiting) > (length := self._chunk_samples(frame)):
             now, cache = self._chunk(waiting[:length], frame, cache, is_last=False)
             speaks.append(now)
             at, frame = self._begins(frame), frame + self._processor.num_mel_frames_per_step
             waiting = waiting[self._begins(frame) - at :]
-        return Diarized(start, np.concatenate(speaks), _State(waiting, frame, cache))
+        end = start + len(samples) / RATE
+        return Diarized(start, np.concatenate(speaks), _State(waiting, frame, cache, end))
 
     def rest(self, last: Diarized) -> NDArray[np.bool_]:
         """See `Diarizer`. Sound shorter than a window of the spectrum gives no frames."""
-        state: _State = last.state
+        return self._last_chunk(last.state)[0]
+
+    def _last_chunk(self, state: _State) -> tuple[NDArray[np.bool_], Any]:
         if len(state.samples) < self._least:
-            return self._nobody()
-        return self._chunk(state.samples, state.frame, state.cache, is_last=True)[0]
+            return self._nobody(), state.cache
+        return self._chunk(state.samples, state.frame, state.cache, is_last=True)
 
     def _nobody(self) -> NDArray[np.bool_]:
         return np.zeros((0, self._speakers), np.bool_)

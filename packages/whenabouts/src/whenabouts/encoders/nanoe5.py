@@ -259,12 +259,11 @@ def _named(
         "embeddings.LayerNorm.weight": plain("emb.ln.w"),
         "embeddings.LayerNorm.bias": plain("emb.ln.b"),
     }
-    inputs = {"fo": wide}
     for layer in range(shape.layers):
         prefix = f"encoder.layer.{layer}."
         for short, name in _PARTS.items():
             blocks = _expanded(tensors[f"l{layer}.{short}.w"].reshape(-1, _BLOCK_BYTES))
-            named[f"{prefix}{name}.weight"] = blocks.reshape(-1, inputs.get(short, width))
+            named[f"{prefix}{name}.weight"] = blocks.reshape(-1, wide if short == "fo" else width)
             named[f"{prefix}{name}.bias"] = plain(f"l{layer}.{short}.b")
         for short, name in _NORMS.items():
             named[f"{prefix}{name}.weight"] = plain(f"l{layer}.{short}.w")

@@ -331,8 +331,8 @@ class OnnxBertEncoder:
         return self._session.vectors(texts, partial(self._tokenise, prompt), quantised=quantised)
 
     def _tokenise(self, prompt: str, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids with [CLS] and [SEP], at most `tokens` each."""
-        texts = [prompt + text for text in texts]
+        """Token ids with [CLS] and [SEP], at most `tokens` each; lone surrogates become "?"."""
+        texts = [(prompt + text).encode("utf-8", "replace").decode() for text in texts]
         if self._recipe.lower:
             texts = [text.lower() for text in texts]
         limit = self._recipe.tokens

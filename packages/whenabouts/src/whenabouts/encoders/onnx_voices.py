@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from whenabouts.encoders import weight_files
 from whenabouts.encoders.protocol import EncoderSettings, EncoderStatus, EncoderUnavailable, unit_length
-from whenabouts.video.files import content_hash, printable
+from whenabouts.video.files import content_hash, printable, with_home
 from whenabouts.video.voices import RATE, WINDOW_SECONDS, Floats, VoiceEncoder
 
 PREFIX = "onnx-voices"
@@ -27,13 +27,14 @@ _NEEDS = ("onnxruntime", "faster_whisper")
 
 def recognises(name: str) -> bool:
     """True for a file, and for a name that ends in .onnx."""
-    return name.endswith(".onnx") or Path(name).is_file()
+    return name.endswith(".onnx") or with_home(name).is_file()
 
 
 def open_voices(name: str, settings: EncoderSettings) -> VoiceEncoder:
     """The model in that file. Raises EncoderUnavailable for another kind of file."""
     weight_files.require(name, _NEEDS, "people")
-    return OnnxVoiceEncoder(name)
+    with weight_files.loading(name, "people"):
+        return OnnxVoiceEncoder(name)
 
 
 def status() -> EncoderStatus:
@@ -48,7 +49,7 @@ class OnnxVoiceEncoder(VoiceEncoder):
     same_voice = 0.5  # usual for such models, not measured by this project
 
     def __init__(self, path: str | Path) -> None:
-        self.name = str(Path(path).resolve())
+        self.name = str(with_home(path).resolve())
         self._session = _session(Path(self.name))
         self._layout, self._names = _layout(self._session, self.name)
         if self._layout != "sound":

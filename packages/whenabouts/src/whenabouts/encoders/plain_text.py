@@ -22,9 +22,8 @@ def special_tokens(model: Any) -> tuple[str, ...]:
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
     tokens = {str(token) for token in added if getattr(token, "special", True)}
     tokens |= set(getattr(tokenizer, "all_special_tokens", ()))
-    return tuple(
-        sorted((token for token in tokens if len(token) > 1), key=lambda token: (-len(token), token))
-    )
+    several = (token for token in tokens if len(token) > 1)
+    return tuple(sorted(several, key=lambda token: (-len(token), token)))
 
 
 def plain_texts(texts: Sequence[str], special: Collection[str] = ()) -> list[str]:

@@ -185,7 +185,7 @@ class SentenceTransformersEncoder:
             convert_to_numpy=False,
             show_progress_bar=False,
         )
-        return [row.detach().float().cpu().numpy() for row in rows]
+        return [row.detach().float().cpu().numpy().copy() for row in rows]
 
     def word_pieces(self, texts: Sequence[str]) -> list[list[str]]:
         check_texts(texts)

@@ -125,9 +125,8 @@ def hub_file(repository: str, file: str, name: str) -> Path:
         return hub.folder_of(repository, lambda folder: (folder / file).is_file()) / file
     except hub.HubError as error:
         raise EncoderUnavailable(
-            f"{name}: its weights are not on this machine, and nothing is downloaded unasked; download"
-            " them with "
-            f"`whenabouts models get {repository} --file {file}`, or give a .safetensors file"
+            f"{name}: its weights are not on this machine, and nothing is downloaded unasked; download them "
+            f"with `whenabouts models get {repository} --file {file}`, or give a .safetensors file"
         ) from error
 
 

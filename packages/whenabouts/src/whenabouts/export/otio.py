@@ -116,11 +116,7 @@ def _marker(moment: FileMoment, marked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _range(first: int, frames: int, rate: Fraction) -> dict[str, Any]:
-    return {
-        "OTIO_SCHEMA": "TimeRange.1",
-        "duration": _time(frames, rate),
-        "start_time": _time(first, rate),
-    }
+    return {"OTIO_SCHEMA": "TimeRange.1", "duration": _time(frames, rate), "start_time": _time(first, rate)}
 
 
 def _time(frames: int, rate: Fraction) -> dict[str, Any]:

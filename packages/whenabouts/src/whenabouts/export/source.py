@@ -13,7 +13,7 @@ from whenabouts.times import frame_of
 from whenabouts.types import UsageError
 from whenabouts.video.encoding import check_media
 from whenabouts.video.frame_times import read_timing
-from whenabouts.video.objects import source_path
+from whenabouts.video.objects import SCHEME, source_path
 from whenabouts.video.probe import open_media, probe
 from whenabouts.video.spans import sound_stream
 from whenabouts.video.timecode import STANDARD_RATES, FrameTimes, exact
@@ -138,10 +138,10 @@ def shown_path(path: str) -> str:
 
 
 def file_url(path: str) -> str:
-    """A file as a URL, whatever bytes its name has; a bare name gives a URL relative to the list.
+    """A file or an object as a URL, whatever bytes its name has; that of a bare name is relative to the list.
 
-    >>> file_url("/films/a b#1.mp4"), file_url("a:b.mp4")
-    ('file:///films/a%20b%231.mp4', 'a%3Ab.mp4')
+    >>> file_url("/films/a b#1.mp4"), file_url("a:b.mp4"), file_url("s3://films/a b.mp4")
+    ('file:///films/a%20b%231.mp4', 'a%3Ab.mp4', 's3://films/a%20b.mp4')
     """
-    url = quote_from_bytes(os.fsencode(path))
-    return f"file://{url}" if path.startswith("/") else url
+    scheme = SCHEME if path.startswith(SCHEME) else "file://" if path.startswith("/") else ""
+    return scheme + quote_from_bytes(os.fsencode(path.removeprefix(SCHEME)))

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.index.records import VideoRecord
+from whenabouts.index.records import VideoRecord, is_missing
 from whenabouts.types import UsageError, number_of
 from whenabouts.video.files import (
     Findings,
@@ -95,7 +95,7 @@ class AbsentFiles:
             record
             for record in ledger
             if _is_under(record.path, searched)
-            and _is_gone(record.path)
+            and is_missing(source_path(record.path))
             and not (
                 _is_under(record.path, unseen)
                 or (unseen and _is_under(real_place(source_path(record.path)), unseen))
@@ -107,8 +107,8 @@ class AbsentFiles:
         self._left_by: dict[Path, set[Path]] = defaultdict(set)
         for file in removed:
             self._removed_by_size[file.size].append(file)
-        media = [record.path for record in self.gone if record.kind == "media"]
-        for path in map(source_path, [*media, *(file.path for file in removed if _is_gone(file.path))]):
+        media = [source_path(record.path) for record in self.gone if record.kind == "media"]
+        for path in (*media, *filter(is_missing, (source_path(file.path) for file in removed))):
             self._left_by[path.parent].add(path)
         self._captions: list[tuple[Path, Path]] = []
 
@@ -138,7 +138,7 @@ class AbsentFiles:
         return owner is not None
 
     def notes(self, findings: Findings) -> list[str]:
-        """A line for each file that was left out."""
+        """A line for each subtitle file that was left out, and one with the number of ignored files."""
         notes = [
             f"{printable(path)}: subtitles of {printable(Path(media.name))}, which is gone; left out "
             "(--again takes them as a transcript)"
@@ -152,10 +152,10 @@ class AbsentFiles:
 
 
 def safely_pruned(gone: Sequence[VideoRecord], findings: Findings) -> tuple[list[VideoRecord], list[str]]:
-    """The rows of `gone` that may be removed, and a note on rows of empty folders, whose disk may be away.
+    """The rows of `gone` that may be removed, and a note on the others, whose disk may be away.
 
-    A folder is empty if nothing is in it, a given one also if no file to index is. A given path that is
-    missing was a folder if rows are below it. A file that is itself a given path may be removed.
+    A row stays if the nearest folder above it that exists is empty, or if a given folder above it, existing
+    or not, has no file to index. A row whose file was itself given may be removed.
     """
     filled = {place for file in findings.files for place in (file.path, *file.path.parents)}
     empty = {path for path in findings.searched if path not in filled}
@@ -177,10 +177,10 @@ def safely_pruned(gone: Sequence[VideoRecord], findings: Findings) -> tuple[list
 
 
 def _is_empty(folder: Path) -> bool:
-    """Whether nothing is in a folder, as in one where a disk was mounted."""
+    """Whether nothing is in a folder, as in one where a disk was mounted, or whether it cannot be read."""
     try:
         return not any(folder.iterdir())
-    except OSError:  # unreadable, so something may be there
+    except OSError:
         return True
 
 
@@ -242,13 +242,3 @@ def found_again(ledger: Ledger, files: Iterable[SourceFile]) -> list[VideoRecord
             missing[file.size].remove(same)
             relocated_records.append(replace(same, path=path, modified_ns=file.modified_ns, state="done"))
     return relocated_records
-
-
-def _is_gone(path: str) -> bool:
-    try:
-        source_path(path).stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        return False  # unreadable, so it may still exist
-    return False

@@ -67,14 +67,14 @@ def build(
     Ctrl-C ends the run: finished videos are written, and the summary says that it was interrupted. Raises
     StoreError (DiskFull, …) if a write fails, and MachineLack; earlier writes are kept.
     """
-    started = time.monotonic()
+    started, pruned = time.monotonic(), {record.video_id for record in plan.pruned}
     summary = Summary(
         renamed=len(plan.renamed),
         described=plan.described,
         unchanged=plan.unchanged,
         failed_before=plan.failed_before,
         removed_before=plan.removed_before,
-        gone=[source_path(record.path) for record in plan.gone if record not in plan.pruned],
+        gone=[source_path(record.path) for record in plan.gone if record.video_id not in pruned],
         pruned=[source_path(record.path) for record in plan.pruned],
         left_out=list(plan.problems),
     )

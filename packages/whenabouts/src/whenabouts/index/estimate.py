@@ -235,7 +235,7 @@ def _every(work: Sequence[Work], most: int) -> Sequence[Work]:
 
 
 def _amounts(work: Work, contents: Contents, transcribe: str) -> Amounts:
-    """The parts of a file that are read. Speech that an earlier run recognised with this model is not."""
+    """The parts of a file that are read, without speech that an earlier run recognised with this model."""
     task = work.task
     is_kept = not work.is_whole and work.record is not None and work.record.words == f"speech:{transcribe}"
     letters = speech = 0.0

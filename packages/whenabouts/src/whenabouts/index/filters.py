@@ -229,10 +229,10 @@ def make_filter(
     before: str | datetime | None = None,
     where: Sequence[str] = (),
 ) -> Filter:
-    """A filter from the user's input. Raises UsageError for a malformed date or condition."""
-    return Filter(
-        tuple(within),
-        parse_date(after) if isinstance(after, str) else after,
-        parse_date(before) if isinstance(before, str) else before,
-        tuple(Condition.parse(text) for text in where),
-    )
+    """A filter from the user's input; dates without a zone are in UTC.
+
+    Raises UsageError for a malformed date or condition.
+    """
+    dates = (date.isoformat() if isinstance(date, datetime) else date for date in (after, before))
+    first, last = (None if date is None else parse_date(date) for date in dates)
+    return Filter(tuple(within), first, last, tuple(map(Condition.parse, where)))

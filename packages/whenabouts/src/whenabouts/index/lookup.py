@@ -502,7 +502,7 @@ def _places(table: Any) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray
     right = (starts >= 0) & (starts < ends) & np.isfinite(ends)
     if not right.all():
         wrong = int(np.argmin(right))
-        raise _no_clip(f"is from {starts[wrong]!r} to {ends[wrong]!r} s")
+        raise _no_clip(f"is from {float(starts[wrong])} to {float(ends[wrong])} s")
     return index, starts, ends
 
 

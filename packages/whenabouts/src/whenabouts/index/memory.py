@@ -235,7 +235,7 @@ def in_full(halves: NDArray[Any]) -> NDArray[np.float32]:
 
 @dataclass(slots=True, eq=False)
 class _Kept:
-    """A stream in one state: searches left until it is read (-1: not to be read), and the stream if read."""
+    """A stream in one state: searches left until it is read (-1: no room for it), and the stream if read."""
 
     state: Hashable
     size: StreamSize
@@ -287,12 +287,11 @@ class ClipMemory:
                 now = size()
                 self._streams[name] = _Kept(state, now, now.searches if self._has_room(now) else -1)
                 return None
-            if kept.whole is not None or kept.searches < 0:
+            if kept.searches < 1:
                 return kept.whole
             kept.searches -= 1
             if kept.searches > 0:
                 return None
-            kept.searches = -1
         try:
             kept.whole = read(kept.size)
         except BaseException:
@@ -303,5 +302,5 @@ class ClipMemory:
     def _has_room(self, size: StreamSize) -> bool:
         if size.is_small:
             return True
-        large = (kept.size for kept in self._streams.values() if not kept.size.is_small)
-        return size.bytes + sum(other.bytes for other in large if other is not size) <= self.most_bytes
+        others = (kept.size for kept in self._streams.values() if kept.searches >= 0)
+        return size.bytes + sum(other.bytes for other in others if not other.is_small) <= self.most_bytes

@@ -617,7 +617,8 @@ def read_metadata_file(path: Path) -> dict[str, dict[str, Any]]:
     Raises UsageError for an unreadable file or a malformed line.
     """
     try:
-        lines = read_regular(path, _METADATA_FILE_LIMIT).decode("utf-8").splitlines()
+        # Not splitlines(), which also cuts at signs that a JSON text may contain, such as U+2028.
+        lines = read_regular(path, _METADATA_FILE_LIMIT).decode("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"{path}: the metadata file cannot be read ({error}); it must be JSON lines in UTF-8"

@@ -177,7 +177,7 @@ class Heartbeat:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._beat_on, daemon=True)
         self._last: Progress | None = None
-        self._reported = self._worked = self._told = 0.0
+        self._reported = self._worked = self._shown_at = 0.0
         self._step, self._fraction = "", 0.0
         self._error: Exception | None = None
 
@@ -205,7 +205,7 @@ class Heartbeat:
         """Show the likely progress, if nothing was shown for a second."""
         with self._lock:
             now = self._clock()
-            if self._last is not None and now - self._told >= _BEAT_SECONDS:
+            if self._last is not None and now - self._shown_at >= _BEAT_SECONDS:
                 self._tell(self._last.after(now - self._reported, self._processor() - self._worked))
 
     def _going_on(self, progress: Progress) -> Progress:
@@ -216,7 +216,7 @@ class Heartbeat:
         return replace(progress, fraction=shown, pace=progress.pace * slower)
 
     def _tell(self, progress: Progress) -> None:
-        self._step, self._fraction, self._told = progress.step, progress.fraction, self._clock()
+        self._step, self._fraction, self._shown_at = progress.step, progress.fraction, self._clock()
         assert self._show is not None
         self._show(progress)
 

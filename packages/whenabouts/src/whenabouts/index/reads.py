@@ -186,17 +186,12 @@ class Reads(Handle):
             if words is None:
                 hits = lookup.match(table, query, k, narrowing, languages, self._hits_at(stream))
             else:
-                hits = self._matched_by_language(stream, query, k, narrowing, words)
+                # The k best clips of each language, ties included.
+                [(rows, score)] = words.best(by_language(query, words.languages), k, narrowing.video_ids)
+                hits = self._hits_at(stream)(rows, score, len(rows))
             return self._with_parts(hits, [SearchedTable(table, narrowing)], query, k, languages, parts=parts)
 
         return self._read("search", lambda: self._finished(read()))
-
-    def _matched_by_language(
-        self, stream: str, query: str, k: int, narrowing: Narrowing, words: WordsByLanguage
-    ) -> ClipHits:
-        """The k best clips of each language, ties included."""
-        [(rows, score)] = words.best(by_language(query, words.languages), k, narrowing.video_ids)
-        return self._hits_at(stream)(rows, score, len(rows))
 
     def _words_of_languages(
         self, stream: str, tables: Sequence[Any], hidden: Sequence[Collection[str]]

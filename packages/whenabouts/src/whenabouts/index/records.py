@@ -134,7 +134,7 @@ class VideoRecord:
     @property
     def is_gone(self) -> bool:
         """Whether the file is missing; on object stores, whether the last index run missed it."""
-        return self.state == "gone" or not (self.path.startswith(SCHEME) or Path(self.path).exists())
+        return self.state == "gone" or (not self.path.startswith(SCHEME) and is_missing(Path(self.path)))
 
     @property
     def language(self) -> str:
@@ -160,7 +160,7 @@ class ClipColumns:
     - `box`: (n, 4) place in the picture, left, top, right, bottom in 0..1; None: no place.
     - `recognised`: (n,) in [0, 1], the recogniser's certainty of the words; None: they were written.
 
-    Raises `UsageError` if lengths differ or a number is not finite.
+    Raises `UsageError` if lengths differ, a number is not finite, or a clip is not 0 <= start < end.
     """
 
     start: NDArray[np.float64]
@@ -182,6 +182,8 @@ class ClipColumns:
         numbers = [column for name, column in columns.items() if name not in ("text", "context")]
         if not all(np.isfinite(column).all() for column in numbers):
             raise UsageError("clip times, vectors and boxes must be finite numbers; one is NaN or infinite")
+        if not ((self.start >= 0) & (self.start < self.end)).all():
+            raise UsageError("a clip is empty, reversed or negative; clips need 0 <= start < end")
         if self.vectors is not None and self.vectors.ndim != 2:
             raise UsageError(f"clip vectors have shape {self.vectors.shape}; (clips, dimension) is needed")
 
@@ -282,6 +284,17 @@ class StoreStats:
     hours: float
     streams: Mapping[str, StreamStats]
     bytes: int | None
+
+
+def is_missing(path: Path) -> bool:
+    """Whether no file is there; false for a path that may not be read, because the file may still exist."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 _DIGITS = re.compile("[0-9]+")

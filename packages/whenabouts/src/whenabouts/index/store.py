@@ -267,15 +267,16 @@ class Store(Reads):
                     if is_remote(self.place):
                         check_conditional_put(self.place, self._options)
                     locks.acquire(self._lock, self.place, wait, on_wait)
-                if not is_remote(self.place):
-                    stranger.begin(folder_of(self.place))
-                    self._checksums = checksums.begin(folder_of(self.place))
             else:
                 with speaking(self.place, "write"):
                     self._check_lease()
             self._depth += 1
             try:
                 if self._depth == 1:
+                    if not is_remote(self.place):
+                        with speaking(self.place, "write"):
+                            stranger.begin(folder_of(self.place))
+                            self._checksums = checksums.begin(folder_of(self.place))
                     self.refresh()
                     self._just_erased = None
                     if self.facts(ERASING):

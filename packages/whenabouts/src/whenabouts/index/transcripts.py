@@ -43,7 +43,6 @@ class Transcripts:
         self._options = storage_options
         self._db: Any = None
         self._opened: Any = None
-        self._with_tracks: set[str] | None = None
 
     def find(self, content_hash: str, model: str = "", sound_track: str = "") -> CueTrack | None:
         """The transcript that `model` ("": the latest) made of this content's `sound_track`, or None."""
@@ -65,21 +64,15 @@ class Transcripts:
             tracks.setdefault(row["content_hash"], {})[row["source"]] = row["language"] or ""
         return tracks
 
-    def _tracked(self) -> set[str]:
-        """Content hashes with stored subtitle tracks; cached, because only the lock's holder writes."""
-        if self._with_tracks is None:
-            self._with_tracks = {row["content_hash"] for row in self._rows(_IS_TRACK, ["content_hash"])}
-        return self._with_tracks
-
     def _rows_of(self, content_hash: str) -> list[dict[str, Any]]:
         return self._rows(f"content_hash = {literal(content_hash)}")
 
     def _rows(self, condition: str, columns: list[str] | None = None) -> list[dict[str, Any]]:
         """The rows that fulfil an SQL condition, or columns of them; none if there is no table yet."""
-        if self._table() is None:
+        if (table := self._table()) is None:
             return []
         with speaking(self._place, "read transcripts"):
-            query = self._table().search().where(condition).limit(None)
+            query = table.search().where(condition).limit(None)
             rows: list[dict[str, Any]] = (query.select(columns) if columns else query).to_arrow().to_pylist()
         return rows
 
@@ -106,13 +99,11 @@ class Transcripts:
 
     def keep_tracks(self, content_hash: str, tracks: Sequence[CueTrack]) -> None:
         """Store the subtitle tracks of a video in place of its earlier ones."""
-        if content_hash in self._tracked():
-            condition = f"content_hash = {literal(content_hash)} AND {_IS_TRACK}"
+        condition = f"content_hash = {literal(content_hash)} AND {_IS_TRACK}"
+        if self._rows(condition, ["id"]):
             with speaking(self._place, "write transcripts"), uninterrupted():
                 self._table().delete(condition)
-            self._tracked().discard(content_hash)
         if tracks:
-            self._tracked().add(content_hash)
             self._write([_row(content_hash, _TRACK + track.source, track) for track in tracks])
 
     def _write(self, values: list[dict[str, Any]]) -> None:
@@ -128,19 +119,19 @@ class Transcripts:
     def forget(self, content_hashes: Iterable[str]) -> None:
         """Delete the transcripts of these contents."""
         hashes = [name for name in content_hashes if name]
-        if hashes and self._table() is not None:
+        if hashes and (table := self._table()) is not None:
             with speaking(self._place, "remove transcripts"), uninterrupted():
-                self._table().delete(among("content_hash", hashes))
+                table.delete(among("content_hash", hashes))
                 # Removed transcripts must not stay readable in old versions of the table.
-                tidy(self._table(), self._place)
+                tidy(table, self._place)
 
     def tidy(self) -> None:
         """Merge the table's fragments, once there are many."""
-        if self._table() is None:
+        if (table := self._table()) is None:
             return
         with speaking(self._place, "optimize transcripts"):
-            if self._table().stats()["fragment_stats"]["num_fragments"] >= _MOST_FRAGMENTS:
-                tidy(self._table(), self._place)
+            if table.stats()["fragment_stats"]["num_fragments"] >= _MOST_FRAGMENTS:
+                tidy(table, self._place)
 
     def _database(self) -> Any:
         if self._db is None:
@@ -148,9 +139,12 @@ class Transcripts:
         return self._db
 
     def _table(self) -> Any:
-        if self._opened is None:
-            with speaking(self._place, "read transcripts"):
+        """The table in its newest version, because other processes write too; None if there is none yet."""
+        with speaking(self._place, "read transcripts"):
+            if self._opened is None:
                 self._opened = open_table(self._database(), _TABLE)
+            else:
+                self._opened.checkout_latest()
         return self._opened
 
 

@@ -261,7 +261,8 @@ class WordsByLanguage:
         rows, score = matching(self.tables[number], [word], len(of_table), Narrowing())
         places = np.searchsorted(of_table, rows)
         share = score / _rarity(len(of_table), len(rows)) / (_K1 + 1)
-        slowed = _K1 * (1 - _B + _B * lengths[places] / lengths.mean())
+        mean = lengths.sum() / max(len(lengths), 1)  # a table may have lost all its clips with words
+        slowed = _K1 * (1 - _B + _B * lengths[places] / mean)
         times = np.rint(np.clip(share * slowed / np.maximum(1 - share, 1e-9), 1, None))
         return places + own.start, times
 

@@ -268,7 +268,7 @@ class ReaderPool:
         try:
             message: Message = worker.connection.recv()
             worker.last_message = time.monotonic()
-        except (EOFError, ConnectionResetError):
+        except (EOFError, OSError):  # OSError: it died in the middle of a message
             cause = self._bury(worker)
             code = worker.process.returncode
             # With little memory, decoders crash on intact files.

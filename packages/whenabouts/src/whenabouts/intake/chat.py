@@ -250,10 +250,10 @@ class Chat:
             text, reason = choice["message"]["content"], choice.get("finish_reason")
         except (ValueError, KeyError, TypeError, AttributeError):
             raise ChatError(f"{host} answers, but not like a chat endpoint; check the address") from None
+        if reason == "length":  # also if a model that thinks first has not come to its answer
+            raise ChatError(f"{host}: the answer of {self.endpoint.model} is too long and was cut off")
         if not isinstance(text, str) or not text.strip():
             raise ChatError(f"{host}: {self.endpoint.model} gives no answer")
-        if reason == "length":
-            raise ChatError(f"{host}: the answer of {self.endpoint.model} is too long and was cut off")
         return text
 
     def _refused(self, reply: Reply) -> str:

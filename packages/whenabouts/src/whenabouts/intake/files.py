@@ -96,7 +96,7 @@ def _short(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Sign:
-    """How files of a format begin; of `keys`, `line` and `start` the first that is set counts."""
+    """How files of a format begin; the first of `keys`, `line` and `start` that is set counts."""
 
     keys: str = ""
     """Required keys of its first JSON value: "qid vid". "*/times" is a key of an entry of that object or
@@ -236,12 +236,6 @@ def open_unpacked(path: Path) -> Iterator[IO[bytes]]:
                     yield io.BufferedReader(bounded, _HEAD_BYTES)
             else:
                 yield raw
-    except EOFError:
-        raise FormatError(
-            path, "the gzip file is cut off: it ends before its end mark; fetch it again"
-        ) from None
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise FormatError(path, f"the gzip file is damaged ({error}); fetch it again") from None
     except OSError as error:
         raise FormatError(path, f"cannot be read: {error.strerror or error}") from None
 
@@ -256,7 +250,14 @@ class _Bounded(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        piece = self._stream.read(len(buffer))
+        # These errors are raised here, because `write_atomically` takes an OSError for one of its own file.
+        try:
+            piece = self._stream.read(len(buffer))
+        except EOFError:
+            problem = "the gzip file is cut off: it ends before its end mark; fetch it again"
+            raise FormatError(self._path, problem) from None
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise FormatError(self._path, f"the gzip file is damaged ({error}); fetch it again") from None
         self._left -= len(piece)
         if self._left < 0:
             raise FormatError(
@@ -289,12 +290,12 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
     Links are followed; an existing path that is not a file (a device, a pipe, a folder) is refused.
     """
     packed = path.name.endswith(".gz")
-    path = path.resolve() if path.is_symlink() else path
-    if path.exists() and not path.is_file():
-        raise FormatError(path, "is not a regular file; name a regular file or a new one")
     try:
+        path = path.resolve() if path.is_symlink() else path
+        if path.exists() and not path.is_file():
+            raise FormatError(path, "is not a regular file; name a regular file or a new one")
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        handle, aside = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
     except OSError as error:
         raise FormatError(path, f"cannot be written: {error.strerror or error}") from None
     try:
@@ -323,7 +324,7 @@ def folder_aside(path: Path) -> Iterator[Path]:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        folder = Path(tempfile.mkdtemp(prefix=f".{path.name[:40]}.", dir=path.parent))
     except OSError as error:
         raise FormatError(path, f"cannot be written: {error.strerror or error}") from None
     try:
@@ -475,12 +476,11 @@ def refuse_overwriting(target: Path, *sources: Path | str) -> None:
 
 
 def line_containing(path: Path, text: str) -> int | None:
-    """The number of the first line that contains some text, or None; for messages about an id."""
-    forms = (text.encode(), json.dumps(text)[1:-1].encode())
+    """The number of the first line that contains an id as a whole ("q1", not "q10"), or None."""
+    forms = b"|".join(re.escape(form.encode()) for form in (text, json.dumps(text)[1:-1]))
+    whole = re.compile(rb"(?<![\w.-])(?:" + forms + rb")(?![\w.-])")
     with contextlib.suppress(WhenaboutsError), open_unpacked(path) as stream:
-        for number, line in enumerate(stream, 1):
-            if any(form in line for form in forms):
-                return number
+        return next((number for number, line in enumerate(stream, 1) if whole.search(line)), None)
     return None
 
 

@@ -18,7 +18,6 @@ import json
 import os
 import re
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -176,7 +175,7 @@ def folder_of(name: str, is_whole: Callable[[Path], bool]) -> Path:
     if begun is not None and (folder is None if commit is None else commit == begun.revision):
         raise HubError(not_here(name, "its download is not finished"))
     if folder is None:
-        others = _revisions(repository)
+        others = sorted(each.name for each in _place(repository).glob("snapshots/*"))
         if revision and others:
             raise HubError(not_here(name, f"this machine has revision {others[0][:12]}, not {revision}"))
         raise HubError(not_here(name))
@@ -216,11 +215,6 @@ def _cache() -> Path:
 
 def _place(repository: str) -> Path:
     return _cache() / ("models--" + repository.replace("/", "--"))
-
-
-def _revisions(repository: str) -> list[str]:
-    snapshots = _place(repository) / "snapshots"
-    return sorted(folder.name for folder in snapshots.iterdir()) if snapshots.is_dir() else []
 
 
 def _lacking(folder: Path, pin: Pin) -> list[HubFile]:
@@ -294,6 +288,8 @@ def _ask(name: str, url: str, headers: Mapping[str, str], **bounds: Any) -> Repl
             f"{name}: HF_HUB_OFFLINE is set, so nothing is downloaded; unset it, or give a folder's path"
         )
     key = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
+    if key and not key.isascii():
+        raise HubError(f"{name}: HF_TOKEN has characters that no token has; set it to the token alone")
     authorization = {"Authorization": f"Bearer {key}"} if key else {}
     sent = {"User-Agent": "whenabouts", **authorization, **headers}
     return send("GET", url, headers=sent, idle_seconds=_PATIENCE_SECONDS, is_direct=False, **bounds)
@@ -351,11 +347,15 @@ def fetch(pin: Pin, on_bytes: Callable[[HubFile, int], object] = lambda file, co
     folder = place / "snapshots" / pin.revision
     _check_room(pin, folder)
     try:
-        _write_begun(pin)
+        place.mkdir(parents=True, exist_ok=True)
         held = locking.hold(place, ".whenabouts.lock")
         if held is None:
             raise HubError(f"{pin.repository}: another command is fetching it; wait until it is done")
         try:
+            # The earlier pin stays valid meanwhile.
+            draft = place / f"{_BEGUN}.new"
+            draft.write_text(json.dumps(asdict(pin), indent=1), encoding="utf-8")
+            draft.replace(place / _BEGUN)
             for file in _lacking(folder, pin):
                 _fetch_file(pin, file, place, on_bytes)
             (place / _BEGUN).replace(place / _PIN)
@@ -372,8 +372,7 @@ def _fetch_file(pin: Pin, file: HubFile, place: Path, on_bytes: Callable[[HubFil
     The client itself restarts a file in each process, and accepts more bytes than stated.
     """
     link = place / "snapshots" / pin.revision / file.path
-    name = file.sha256 or file.blob or hashlib.sha256(f"{pin.revision} {file.path}".encode()).hexdigest()
-    blob, part = place / "blobs" / name, place / "blobs" / f"{name}.whenabouts-part"
+    blob, part = _blob_and_part(pin, file)
     for parent in (blob.parent, link.parent):
         parent.mkdir(parents=True, exist_ok=True)
     if not (blob.is_file() and file.fits(blob)):
@@ -389,6 +388,13 @@ def _fetch_file(pin: Pin, file: HubFile, place: Path, on_bytes: Callable[[HubFil
         part.replace(blob)
     link.unlink(missing_ok=True)
     link.symlink_to(os.path.relpath(blob, link.parent))
+
+
+def _blob_and_part(pin: Pin, file: HubFile) -> tuple[Path, Path]:
+    """Where the content of a file is stored, and the part of it that is downloaded so far."""
+    name = file.sha256 or file.blob or hashlib.sha256(f"{pin.revision} {file.path}".encode()).hexdigest()
+    blobs = _place(pin.repository) / "blobs"
+    return blobs / name, blobs / f"{name}.whenabouts-part"
 
 
 def _download(pin: Pin, file: HubFile, stream: BinaryIO, on_bytes: Callable[[HubFile, int], object]) -> bool:
@@ -441,25 +447,19 @@ def _empty(stream: BinaryIO) -> None:
 
 
 def _check_room(pin: Pin, folder: Path) -> None:
-    needed = sum(file.size for file in (_lacking(folder, pin) if folder.is_dir() else pin.files))
+    needed = 0
+    for file in _lacking(folder, pin):
+        stored = max((path.stat().st_size for path in _blob_and_part(pin, file) if path.is_file()), default=0)
+        needed += max(0, file.size - stored)
     place = _cache()
     while not place.exists():
         place = place.parent
     free = shutil.disk_usage(place).free
     if needed and needed + _SPARE_BYTES > free:
         raise HubError(
-            f"{pin.repository}: needs {needed / 1e6:,.0f} MB, and {place} has {free / 1e6:,.0f} MB free; "
-            "make room, or set HF_HOME to a folder on another disk"
+            f"{pin.repository}: needs {(needed + _SPARE_BYTES) / 1e6:,.0f} MB more, and {place} has "
+            f"{free / 1e6:,.0f} MB free; make room, or set HF_HOME to a folder on another disk"
         )
-
-
-def _write_begun(pin: Pin) -> None:
-    """Record the download in progress, atomically; the earlier pin stays valid meanwhile."""
-    place = _place(pin.repository)
-    place.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=place, delete=False, encoding="utf-8") as draft:
-        json.dump(asdict(pin), draft, indent=1)
-    Path(draft.name).replace(place / _BEGUN)
 
 
 def _broken_off(name: str, error: OSError) -> str:

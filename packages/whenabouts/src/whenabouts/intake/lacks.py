@@ -1,7 +1,7 @@
 """What this machine lacks (memory, open files, threads): such an error says nothing about the file at hand.
 
 lack_of(OSError(errno.EMFILE, "Too many open files"))
-# 'this process may open 16 files at once, which are too few; allow 1024 with `ulimit -n 1024`'
+# 'this process may open 16 files at once, too few here; allow 1024 with `ulimit -n 1024`'
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ def _more_memory() -> str:
 
 def _more_files() -> str:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return f"this process may open {most} files at once, which are too few; allow 1024 with `ulimit -n 1024`"
+    more = max(1024, 4 * most)
+    return f"this process may open {most} files at once, too few here; allow {more} with `ulimit -n {more}`"
 
 
 def _megabytes(size: int) -> str:

@@ -19,7 +19,7 @@ class Notes:
     most: int
 
     def has(self, fact: str) -> bool:
-        """Whether a fact is noted; it counts as new again."""
+        """Whether a fact is noted; its note then counts as the newest."""
         try:
             os.utime(self.place(fact))
         except (OSError, RuntimeError):
@@ -27,7 +27,7 @@ class Notes:
         return True
 
     def text(self, fact: str) -> str:
-        """The text that was noted with a fact; "" if there is none. The note counts as new again."""
+        """The text that was noted with a fact; "" if there is none. The note then counts as the newest."""
         with contextlib.suppress(OSError, RuntimeError, UnicodeDecodeError):
             return self.place(fact).read_text(encoding="utf-8") if self.has(fact) else ""
         return ""

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from whenabouts.moments.zero_shot import finite_row
 from whenabouts.types import UsageError
 
 Floats = NDArray[np.float64]
@@ -87,12 +88,12 @@ def fuse(cosine: ArrayLike | None, bm25: ArrayLike | None, scale: Scale | None =
 
     Raises UsageError if both are missing, lengths differ, or values are not finite.
     """
-    lexical = None if bm25 is None else _checked("BM25", bm25)
+    lexical = None if bm25 is None else finite_row("bm25", bm25)
     if cosine is None:
         if lexical is None:
             raise UsageError("there is nothing to fuse: give cosines, BM25 scores, or both")
         return lexical.copy()
-    semantic = _checked("cosine", cosine)
+    semantic = finite_row("cosine", cosine)
     if lexical is not None and lexical.shape != semantic.shape:
         raise UsageError(f"{semantic.size} cosines and {lexical.size} BM25 scores; both must be one per clip")
     if not semantic.size:
@@ -100,11 +101,3 @@ def fuse(cosine: ArrayLike | None, bm25: ArrayLike | None, scale: Scale | None =
     scale = scale or measure_scale(semantic)
     raised = COSINE_WEIGHT * (semantic - scale.level) / scale.spread
     return raised if lexical is None else lexical + raised
-
-
-def _checked(name: str, values: ArrayLike) -> Floats:
-    """Finite float64 values, one per clip."""
-    array = np.asarray(values, dtype=np.float64)
-    if array.ndim != 1 or not np.isfinite(array).all():
-        raise UsageError(f"{name} scores must be one finite number per clip; their shape is {array.shape}")
-    return array

@@ -118,7 +118,7 @@ class Curves:
 
     def __post_init__(self) -> None:
         for name in ("score", "start", "end"):
-            object.__setattr__(self, name, _finite(name, getattr(self, name)))
+            object.__setattr__(self, name, finite_row(name, getattr(self, name)))
         if not len(self.score) == len(self.start) == len(self.end):
             raise UsageError(
                 f"score, start and end have {len(self.score)}, {len(self.start)} and {len(self.end)} "
@@ -346,7 +346,7 @@ def snap(moments: Moments, borders: ArrayLike, offsets: ArrayLike, snap_seconds:
 
     Raises UsageError for borders that are not finite, do not fit the offsets or the moments, or descend.
     """
-    times = _finite("borders", borders)
+    times = finite_row("borders", borders)
     bounds = checked_offsets(offsets, len(times), "borders")
     if len(moments) and int(moments.video.max()) >= len(bounds) - 1:
         raise UsageError(f"there are borders of {len(bounds) - 1} videos, none of {int(moments.video.max())}")
@@ -375,8 +375,8 @@ def checked_offsets(offsets: ArrayLike, count: int, noun: str) -> Indices:
     return bounds
 
 
-def _finite(name: str, values: ArrayLike) -> Floats:
-    """The values as (N,) float64. Raises UsageError if that is impossible."""
+def finite_row(name: str, values: ArrayLike) -> Floats:
+    """The values as (N,) float64. Raises UsageError for another shape or a number that is not finite."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1:
         raise UsageError(f"{name} must be one row of numbers; its shape is {array.shape}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -138,25 +138,20 @@ class People:
     def allowed(self, condition: Condition, records: Iterable[VideoRecord]) -> tuple[Spans, str]:
         """The ranges of some videos that a condition on people allows, and a note if it matches nobody.
 
-        With "=", a video whose metadata match (`--meta speaker=Ada`) is allowed as a whole. Raises UsageError
-        for operators other than = and !=.
+        A video whose metadata match (`--meta speaker=Ada`) is allowed as a whole with "=", and left out with
+        "!=". Raises UsageError for other operators.
         """
-        stream = self.streams[condition.key]
-        records = list(records)
-        whole = [
-            record.video_id
-            for record in records
-            if condition.key in record.metadata and condition.accepts(record.metadata)
-        ]
-        spans = self.spans(stream, condition)
-        note = "" if whole else self.note_on(stream, condition)
-        if condition.operator == "!=":
-            return spans.outside(record.video_id for record in records), note
-        if condition.operator != "=":
+        if condition.operator not in ("=", "!="):
             raise UsageError(
                 f"{condition.key}{condition.operator}{condition.value}: names have no order; use = or !="
             )
-        return spans.with_whole(whole), note
+        stream, has_name = self.streams[condition.key], replace(condition, operator="=").accepts
+        named = {record.video_id: has_name(record.metadata) for record in records}
+        spans = self.spans(stream, condition)
+        note = "" if any(named.values()) else self.note_on(stream, condition)
+        if condition.operator == "!=":
+            return spans.outside(video_id for video_id, is_named in named.items() if not is_named), note
+        return spans.with_whole(video_id for video_id, is_named in named.items() if is_named), note
 
     def note_on(self, stream: str, condition: Condition) -> str:
         """A note listing people if no name matches a condition; "" otherwise."""
@@ -216,7 +211,7 @@ class People:
             changes = self._changes()
             if not changes:
                 raise NothingToUndo(
-                    "there is nothing to undo: no name was changed, or somebody was forgotten since"
+                    "there is nothing to undo: no name was changed, or somebody or a stream was erased since"
                 )
             last = changes.pop()
             names = self._names()
@@ -329,7 +324,10 @@ def _how_to_know() -> str:
 
 def _rename(names: Names, people: Sequence[Person], name: str) -> int:
     for person in people:
-        names.setdefault(person.stream, {}).update(dict.fromkeys(person.labels, name))
+        of_stream = names.setdefault(person.stream, {})
+        # Labels of removed videos are renamed too, because the videos may be indexed again.
+        labels = (label for label, current in of_stream.items() if current == person.name)
+        of_stream |= dict.fromkeys((*person.labels, *labels), name)
     return len(people)
 
 

@@ -99,7 +99,8 @@ def _snippets_of(
     for video_id, piece in pieces:
         video = block.video_ids.index(video_id)
         inside = (moments.video == video) & (moments.start <= piece.start) & (piece.end <= moments.end)
-        rows.append(int(np.flatnonzero(inside)[0]))
+        # Moments of texts on the screen may overlap, so the evidence decides.
+        rows.append(next(row for row in np.flatnonzero(inside).tolist() if answer.strongest(row) == piece))
     clips = [answer.clips(row) for row in rows]
     best = [some.start + best_clip(block.text[some], answer.scores[some], weights) for some in clips]
     shown = [answer.evidence(row, clip) for row, clip in zip(rows, best, strict=True)]

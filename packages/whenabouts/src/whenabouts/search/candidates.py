@@ -19,7 +19,7 @@ from whenabouts.people.naming import People
 from whenabouts.search.understand import NEAREST_CLIPS, EncodedQuery, Understanding
 from whenabouts.types import Moment, ScoredMoment, number_of
 
-# In a few videos every match counts.
+# Most clips with matching words that a stream retrieves.
 MATCHED_CLIPS = 1000
 CANDIDATE_VIDEOS = 40
 """Most videos whose clips are all scored."""

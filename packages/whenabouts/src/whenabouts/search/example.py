@@ -66,7 +66,10 @@ def example_of(corpus: OpenedCorpus, like: Like) -> Example:
         return _of_span(record, Moment(record.video_id, like.start, like.end))
     if isinstance(like, np.ndarray):
         return Example("a picture", picture=_checked(like))
-    if isinstance(like, str) and not Path(like).is_file() and "@" in like:
+    if not isinstance(like, str | os.PathLike):
+        raise UsageError(f"an example is a picture (file or array) or a moment, not a {type(like).__name__}")
+    # `Path.is_file` raises OSError for a name that is too long.
+    if isinstance(like, str) and "@" in like and not os.path.isfile(like):  # noqa: PTH113
         return example_at(like, corpus.resolve, corpus.rate_of)
     return _of_file(corpus, Path(like))
 
@@ -124,7 +127,7 @@ def _of_file(corpus: OpenedCorpus, path: Path) -> Example:
         try:
             name = _name(corpus.resolve(str(path)))
         except UsageError:
-            if path.is_file():
+            if os.path.isfile(path):  # noqa: PTH113
                 raise error from None
             raise UsageError(
                 f"{error}; an example is a {KINDS} file, or a moment of the corpus: VIDEO@TIME or "

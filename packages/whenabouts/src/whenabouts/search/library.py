@@ -217,7 +217,7 @@ class Library:
             STATE: lambda: self._states,
             "duration": lambda: _distinct(self._table["duration"].to_pylist()),
             "path": lambda: _distinct(self._paths),
-            "name": lambda: _distinct([re.split(r"[/\\]", path)[-1] for path in self._paths]),
+            "name": lambda: _distinct(self._file_names),
         }
         return columns.get(key, lambda: self._metadata_column(key))()
 
@@ -226,6 +226,11 @@ class Library:
     @cached_property
     def _paths(self) -> list[str]:
         return [path.decode("utf-8", "backslashreplace") for path in self._table["path"].to_pylist()]
+
+    @cached_property
+    def _file_names(self) -> list[str]:
+        names = [re.split(rb"[/\\]", path)[-1] for path in self._table["path"].to_pylist()]
+        return [name.decode("utf-8", "backslashreplace") for name in names]
 
     @cached_property
     def _failed(self) -> NDArray[np.bool_]:
@@ -239,7 +244,7 @@ class Library:
 
     @property
     def _missing(self) -> NDArray[np.bool_]:
-        """(n,) whether each file is missing, at most half a minute old; object stores are not asked."""
+        """(n,) whether each file is missing, cached for half a minute; object stores are not asked."""
         if self._looked is None or time.monotonic() - self._looked[0] > _LOOK_SECONDS:
             self._looked = time.monotonic(), _not_there(self._table["path"].to_pylist())
         return self._looked[1]
@@ -423,9 +428,10 @@ def narrowed(filter: Filter, library: Callable[[], Library]) -> Filter:
     left, facts = filter.parted(FACTS)
     if not facts:
         return filter
-    allowed = library().rows(Filter(within=filter.within, conditions=facts))
+    present = library()
+    allowed = present.ids_of(present.rows(Filter(within=filter.within, conditions=facts)).tolist())
     # No video has an empty id, so this filter allows nothing.
-    return replace(left, within=tuple(library().ids_of(allowed.tolist())) or ("",))
+    return replace(left, within=tuple(allowed) or ("",))
 
 
 def state_of(record: VideoRecord, *, is_gone: bool) -> str:

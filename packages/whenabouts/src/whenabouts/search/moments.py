@@ -187,13 +187,13 @@ def inside(
     ]
     kept = np.concatenate([np.zeros(0, np.bool_), *touching])
     video, rows = np.repeat(videos, np.diff(block.offsets))[kept], np.flatnonzero(kept)
-    some = block.take(kept)
+    touched = block.take(kept)
     begins = np.append(True, (np.diff(rows) > 1) | (np.diff(video) > 0))[: len(rows)]
     first = np.flatnonzero(begins)
     owner = video[first]
     offsets = np.append(first, len(rows)).astype(np.int64)
-    runs = replace(some, video_ids=[block.video_ids[place] for place in owner.tolist()], offsets=offsets)
-    return some, scores[kept], Runs(runs, owner, first - some.offsets[owner])
+    runs = replace(touched, video_ids=[block.video_ids[place] for place in owner.tolist()], offsets=offsets)
+    return touched, scores[kept], Runs(runs, owner, first - touched.offsets[owner])
 
 
 def cut(moments: Moments, block: ClipBlock, spans: Spans | None) -> Moments:

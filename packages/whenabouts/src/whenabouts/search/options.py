@@ -77,13 +77,11 @@ class SearchOptions(Scope, ModelChoice, PlaceList, CheckChoice, RerankChoice, Re
                 "a list of all places is in order of time; leave out the reranker and the rewriter, or --all "
                 "(all=)"
             )
-        for name in ("rerank_seconds", "rewrite_seconds"):
+        for name in ("rerank_seconds", "rewrite_seconds", "check_seconds"):
             if not 0 < getattr(self, name) < math.inf:
                 raise UsageError(f"{name} is {getattr(self, name)}; give seconds, more than 0")
         if not 1 <= self.check_best <= MOST_CHECKED:
             raise UsageError(f"check_best is {self.check_best}; check 1 to {MOST_CHECKED} moments")
-        if not 0 < self.check_seconds < math.inf:
-            raise UsageError(f"check_seconds is {self.check_seconds}; give seconds, more than 0")
         if self.skip < 0 or (self.skip and not self.all):
             raise UsageError(f"skip is {self.skip}; give 0 or more, together with --all (all=)")
 

@@ -76,17 +76,9 @@ class _Request:
     streams: Sequence[str]
 
     def places(self, query: ParsedQuery) -> list[Iterator[Place]]:
-        """The places with everything in a query, by stream."""
-        return [self._inside(name, query) for name in self.streams]
-
-    def _inside(self, stream: str, query: ParsedQuery) -> Iterator[Place]:
-        """The allowed places of a stream, clipped to the allowed time ranges."""
-        spans = self.allowed.spans
-        for place in places_in(self.searcher.store, stream, query, self.allowed.videos):
-            if spans is None:
-                yield place
-            elif (moment := spans.cut(place.moment)) is not None:
-                yield replace(place, moment=moment)
+        """The allowed places with everything in a query, by stream."""
+        store, allowed = self.searcher.store, self.allowed
+        return [places_in(store, name, query, allowed.videos, allowed.spans) for name in self.streams]
 
     def weights(self) -> Mapping[str, Weights]:
         """By stream, the weights of words that decide where a snippet begins."""
@@ -182,11 +174,12 @@ def _ranked(request: _Request, options: SearchOptions) -> SearchResult:
     )
     calibration = searcher.calibration
     interval = searcher.ranking.interval(in_order) if query.other_words and kept else None
-    withheld = searcher.ranking.withheld(in_order)
-    doubt = doubt_of(in_order[0].confidence, interval, withheld) if answer == "unsure" else ""
+    doubt = doubt_of(in_order[0].confidence, interval, searcher.ranking.withheld(in_order))
     notes = [calibration.note] if query.other_words and calibration.note else []
+    if not kept and in_order[0].confidence is None:
+        notes.append(f"{doubt}; search without a minimum confidence")
     result = request.result(answer, kept[: options.count], *notes)
-    return replace(result, doubt=doubt, interval=interval)
+    return replace(result, doubt=doubt if answer == "unsure" else "", interval=interval)
 
 
 def _by_words(
@@ -226,7 +219,7 @@ def _scores(query: str, places: Sequence[Place], answer: StreamAnswer, rarity: R
 
 
 def _scored(place: Place, score: float, weights: Weights) -> ScoredMoment:
-    words, moment = " ".join(place.texts), place.moment
+    words, moment = " ".join(filter(None, place.texts)), place.moment
     text = from_answer(words, weights)
     piece = Evidence(place.stream, score, moment.start, moment.end, text, recognised=place.recognised)
     evidence = {place.stream: piece}

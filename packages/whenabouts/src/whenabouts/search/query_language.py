@@ -37,15 +37,14 @@ def note_on_languages(query: str, spoken: Mapping[str, int], foreign: Collection
     is_sure = language_among(query, {*known_languages(), *candidates}) == language
     of_query = f"the query is in {name_of(language)}, and " if is_sure else ""
     return (
-        f"of {videos} {counted}: {of_query}this corpus's sentence model does "
-        f"not know {' and '.join(map(name_of, unbridged))}. There only words with a similar spelling "
-        "are found, "
-        "not meaning; index into a new corpus with --text multilingual-e5"
+        f"of {videos} {counted}: {of_query}this corpus's sentence model does not know "
+        f"{' and '.join(map(name_of, unbridged))}. There only words with a similar spelling are found, not "
+        "meaning; index into a new corpus with --text multilingual-e5"
     )
 
 
 def language_apart(query: str, spoken: Collection[str]) -> str:
-    """The language that a query is surely in, if it is none of the spoken ones; else "".
+    """The language of a query if it is clear and not among the spoken ones; else "".
 
     >>> language_apart("Comment les réseaux apprennent", ["en"]), language_apart("PyTorch", ["en"])
     ('fr', '')

@@ -63,9 +63,11 @@ def answered(
             result = _in_order(result, question)
         is_all = question.order == "every" and options.k is None and result.answer == "match"
         count = MOST_K if is_all else options.count
-        least = options.min_confidence
+        least, notes = options.min_confidence, list[str]()
         kept = tuple(scored for scored in result.moments if (scored.confidence or 0.0) >= least)
-        result = _with(result, kept[:count])
+        if result.moments and not kept and result.moments[0].confidence is None:
+            notes = [f"{result.doubt}; search without a minimum confidence"]
+        result = _with(result, kept[:count], *notes)
     return replace(result, words=question.text, understood=question.rules, is_in_order=bool(question.order))
 
 

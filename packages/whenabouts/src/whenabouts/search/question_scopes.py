@@ -188,9 +188,9 @@ class Scopes:
             return None
         for match in (match for pattern in _BY_DATE for match in pattern.finditer(text)):
             span = period(match["when"], self.today)
-            rest = _joined(text[: match.start()], text[match.end() :])
-            if span is not None and rest:
-                return rest, Scope("recorded", _with_days(match["when"], span), self.names.recorded(*span))
+            event = _joined(text[: match.start()], text[match.end() :])
+            if span is not None and event:
+                return event, Scope("recorded", _with_days(match["when"], span), self.names.recorded(*span))
         return None
 
     def _name_at_the_end(self, text: str) -> tuple[str, Scope] | None:

@@ -99,12 +99,12 @@ def read(text: str, names: Names, today: date, literal: Collection[str] = ()) ->
     def unmasked(part: str) -> str:
         return "".join(quotations.get(sign, sign) for sign in part)
 
-    rest, scopes = masked.rstrip(" ?!."), list[Scope]()
+    sentence, scopes = masked.rstrip(" ?!."), list[Scope]()
     reader = Scopes(names, today, frozenset(literal), unmasked)
-    while len(scopes) < _MOST_SCOPES and (taken := reader.taken_from(rest)) is not None:
-        rest, scope = taken
+    while len(scopes) < _MOST_SCOPES and (taken := reader.taken_from(sentence)) is not None:
+        sentence, scope = taken
         scopes.append(scope)
-    order, event = _ordered(rest, literal)
+    order, event = _ordered(sentence, literal)
     question = _parts(event, literal)
     question = replace(question, order=order)
     if not question.rules and "about" not in literal and (topic := _topic(event)):

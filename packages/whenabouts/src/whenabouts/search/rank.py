@@ -147,8 +147,8 @@ def ranked(
     chances = {(name, video_id): chance_of(name, video_id) for name, video_id in pairs}
     fallbacks = {name: chance for (name, _), chance in chances.items() if chance is not None}
     without = {id for id, chance in chances.items() if chance is None}
-    each = [chances[name, moment.moment.video_id] or fallbacks.get(name) for name, moment in scored]
-    each_surprise = surprises(each, [moment.score for _, moment in scored])
+    used = [chances[name, moment.moment.video_id] or fallbacks.get(name) for name, moment in scored]
+    each_surprise = surprises(used, [moment.score for _, moment in scored])
     entries = [
         _Entry.of(surprise, moment, name, unsaid)
         for surprise, (name, moment) in zip(each_surprise, scored, strict=True)

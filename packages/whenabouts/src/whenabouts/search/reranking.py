@@ -127,8 +127,8 @@ def features_of(query: str, block: ClipBlock, scores: Floats, moments: Moments, 
     values[:, 3] = _mean(np.maximum(scores, 0.0), about)
     spoken = [rarity.languages.get(block.video_ids[video], "") for video in moments.video.tolist()]
     for language in dict.fromkeys(spoken):
-        own = np.flatnonzero([other == language for other in spoken])
-        values[own, :3] = _of_words(query, language, block, near[own], around[own], rarity)
+        rows = np.flatnonzero([other == language for other in spoken])
+        values[rows, :3] = _of_words(query, language, block, near[rows], around[rows], rarity)
     return values
 
 

@@ -16,8 +16,8 @@ from whenabouts.search.coverage import Coverage
 from whenabouts.search.questions import Rule
 from whenabouts.streams import stream as stream_named
 from whenabouts.times import format_time
-from whenabouts.types import Answer, Evidence, Moment, ScoredMoment, UsageError, WhenaboutsError
-from whenabouts.video.objects import source_path
+from whenabouts.types import Answer, Evidence, Moment, ScoredMoment, UsageError, WhenaboutsError, number_of
+from whenabouts.video.objects import SCHEME, source_path
 from whenabouts.video.thumbnails import thumbnail
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def percent_beside(word: str, confidence: float | None) -> int | None:
 def is_answer(answer: Answer, confidence: float | None) -> bool:
     """Whether a moment of a search counts as an answer.
 
-    With "no match" none does; with a match, moments that chance also reaches do not.
+    With "no match" none does; with a match, those below `PROBABLE.no_match_below` do not.
     """
     if answer == "match":
         return confidence is None or confidence >= PROBABLE.no_match_below
@@ -122,8 +122,7 @@ class RewriteReport:
     @property
     def line(self) -> str:
         """The queries, for users."""
-        queries = "; ".join(self.queries)
-        return f"also searched, in words of {self.model}: {queries}"
+        return f"also searched, in words of {self.model}: {'; '.join(self.queries)}"
 
     def to_json(self) -> dict[str, Any]:
         return {"model": self.model, "queries": list(self.queries)}
@@ -142,10 +141,9 @@ class SearchResult:
     - `coverage`: which videos each stream searched (for a trained system: its streams).
     - `places`: set if all places are listed, in order of time.
     - `like`: name of the query's example, "" without one.
-    - `check`: how the answer was checked; `rerank`: which model ordered the
-      moments; `rewrite`: which other queries were searched; None if not.
-    - `understood`: the rules that interpreted the query (`questions.py`); `words`: the event then searched
-      for.
+    - `check`: how the answer was checked; `rerank`: which model ordered the moments; `rewrite`: which other
+      queries were searched; None if not.
+    - `understood`: the rules that interpreted the query (`questions.py`); `words`: the event searched for.
     - `is_in_order`: the moments are in order of time.
     """
 
@@ -263,10 +261,11 @@ class SearchResult:
         return self.videos[video_id].file_name or video_id
 
     def link(self, scored: ScoredMoment) -> str:
-        """A link that opens the video at the moment: a file URI with a media fragment (W3C)."""
-        moment = scored.moment
-        path = self.videos[moment.video_id].path.encode("utf-8", "surrogateescape")
-        return f"file://{quote_from_bytes(path)}#t={moment.start:.3f},{moment.end:.3f}"
+        """A link to the moment: the URI of a file or an S3 object, with a media fragment (W3C)."""
+        moment, path = scored.moment, self.videos[scored.video_id].path
+        scheme = SCHEME if path.startswith(SCHEME) else "file://"
+        name = quote_from_bytes(path.removeprefix(SCHEME).encode("utf-8", "surrogateescape"))
+        return f"{scheme}{name}#t={moment.start:.3f},{moment.end:.3f}"
 
     def to_json(self) -> dict[str, Any]:
         """The answer as JSON values; times are float seconds, spans half-open."""
@@ -345,10 +344,11 @@ def _html_of(result: SearchResult) -> str:
 
     Pictures are made at once, and only from files that are unchanged since indexing.
     """
-    head = f"{len(result)} moments for “{escape(result.question)}”: {result.answer.replace('_', ' ')}"
+    count = number_of(len(result), "moment")
+    head = f"{count} for “{escape(result.question)}”: {result.answer.replace('_', ' ')}"
     if result.doubt:
         head += f" ({escape(result.doubt)})"
-    rows = [_html_row(result, rank, scored) for rank, scored in enumerate(result.moments[:_MOST_ROWS], 1)]
+    rows = [_html_row(result, rank, scored) for rank, scored in result.numbered[:_MOST_ROWS]]
     notes = [escape(note) for note in result.notes]
     if len(result) > _MOST_ROWS:
         notes.append(f"and {len(result) - _MOST_ROWS} more")

@@ -27,7 +27,7 @@ from whenabouts.index.word_statistics import term_of
 from whenabouts.streams import stream as stream_named
 
 NAME = "sound"
-# Shorter ones sound like much; of four sounds one may differ.
+# Shorter queries sound like many words; one sound in four may differ.
 _FEWEST_SOUNDS, _DIFFERENT = 4, 0.25
 _MOST_SOUNDS, _MOST_PLACES = 60, 200
 # Some 500 hours of speech; a search takes time and memory in proportion.
@@ -58,9 +58,9 @@ class SoundsAlike:
         self._spoken: tuple[object, _Spoken] | None = None
 
     def rewritten(self, query: str, seconds: float) -> list[str]:
-        """The stretches that sound most like the query, where the corpus lacks one of its words.
+        """A list with the stretch that sounds most like the query.
 
-        Raises CheckerError.
+        Raises CheckerError if there is none, or if the corpus has all words of the query.
         """
         words, spoken = words_of(query), self._words()
         sounds = _numbers("".join(map(_sound, words)))[:_MOST_SOUNDS]
@@ -84,7 +84,7 @@ class SoundsAlike:
                 for number in range(len(block.video_ids)):
                     for text in block.text[block.rows(number)]:
                         words += words_of(text)
-                    words.append("")  # no stretch goes from one video to the next
+                    words.append("")  # the end of a video, which no stretch may include
                 if len(words) > _MOST_WORDS:
                     raise CheckerError(f"the corpus has more than {_MOST_WORDS:,} spoken words")
             sounds = [_numbers(_sound(word)) if word else np.zeros(1, np.uint8) for word in words]
@@ -102,7 +102,7 @@ class SoundsAlike:
 
 
 def _alike(query: NDArray[np.uint8], spelt: str, spoken: _Spoken) -> list[str]:
-    """Whole words that sound like the query: the likest first, by sound and then by spelling."""
+    """A list with the words that are nearest to the query in sound, then in spelling; [] for none."""
     from jellyfish import jaro_winkler_similarity
 
     edits, most = edits_to_ends(query, spoken.sounds), _DIFFERENT * len(query)
@@ -115,7 +115,7 @@ def _alike(query: NDArray[np.uint8], spelt: str, spoken: _Spoken) -> list[str]:
         words = spoken.words[first : last + 1]
         sounds = _numbers("".join(map(_sound, words)))
         different = int(edits_to_ends(query, sounds, anywhere=False)[-1])
-        if different <= most:
+        if different <= most and "" not in words:
             text = " ".join(words)
             alike[text] = (different, -jaro_winkler_similarity(spelt, text))
     alike.pop(spelt, None)

@@ -186,13 +186,12 @@ class Understanding:
         """Queries encoded in one batch, with their nearest clips if an index is asked for all at once."""
         vectors, nearest = self.encoded(texts), dict[tuple[str, str], tuple[Hashable, ClipHits]]()
         for stream in dict.fromkeys(stream for stream, _ in vectors):
-            own = [(text, vector) for (name, text), vector in vectors.items() if name == stream]
+            queries = [(text, vector) for (name, text), vector in vectors.items() if name == stream]
             state = self.state_of(stream)
-            hits_of_each = self._store.nearest_of_each(stream, [vector for _, vector in own], NEAREST_CLIPS)
-            if hits_of_each is not None and self.state_of(stream) == state:
-                nearest |= {
-                    (stream, text): (state, hits) for (text, _), hits in zip(own, hits_of_each, strict=True)
-                }
+            lists = self._store.nearest_of_each(stream, [vector for _, vector in queries], NEAREST_CLIPS)
+            if lists is not None and self.state_of(stream) == state:
+                for (text, _), hits in zip(queries, lists, strict=True):
+                    nearest[stream, text] = state, hits
         return EncodedTexts(self._store.description_version, vectors, nearest)
 
     def state_of(self, stream: str) -> Hashable:
@@ -252,7 +251,8 @@ def checked_query(
 ) -> tuple[str, list[str]]:
     """The words of a query as they are searched, with notes on changes.
 
-    Raises UsageError for a query without words, unless words are optional.
+    Raises UsageError for a query without words, unless words are optional, and for an invalid `k` (at most
+    `most`) or `min_confidence`.
     """
     if not isinstance(text, str):
         raise UsageError(f"the query is {text!r}; give it as text")

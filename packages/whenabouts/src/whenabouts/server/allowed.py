@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from whenabouts.index.lance import folder_of
 from whenabouts.server.errors import ServerError
 from whenabouts.server.files import real_path
 from whenabouts.server.folders import ServedFolders
@@ -47,11 +48,11 @@ class Allowed:
     def __init__(self, folders: Iterable[Path]) -> None:
         self.roots: dict[str, str] = {}
         for folder in folders:
-            if not folder.expanduser().is_dir():
+            real = folder_of(str(folder))
+            if not real.is_dir():
                 raise UsageError(f"--allow {folder}: there is no such folder; check the path")
-            real = os.path.realpath(folder.expanduser())
-            if real not in self.roots.values():
-                self.roots[_unused(Path(real).name or "files", self.roots)] = real
+            if str(real) not in self.roots.values():
+                self.roots[_unused(real.name or "files", self.roots)] = str(real)
         self.folders = ServedFolders(frozenset(self.roots.values()))
 
     def hold(self, path: str) -> bool:

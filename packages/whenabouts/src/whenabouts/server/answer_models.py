@@ -6,14 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whenabouts.checkers import (
-    CheckerError,
-    CheckerUnavailable,
-    Reranker,
-    Rewriter,
-    open_reranker,
-    open_rewriter,
-)
+from whenabouts.checkers import CheckerError, Reranker, Rewriter, open_reranker, open_rewriter
 from whenabouts.checkers.reranker import Document
 from whenabouts.server.errors import ServerError
 from whenabouts.server.paths import Paths
@@ -76,7 +69,7 @@ class _QuietReranker:
         try:
             return self._reranker.score(query, documents)
         except CheckerError as error:
-            raise CheckerError(self._hidden(str(error))) from error
+            raise type(error)(self._hidden(str(error))) from error
 
 
 class _QuietRewriter:
@@ -89,5 +82,4 @@ class _QuietRewriter:
         try:
             return self._rewriter.rewritten(query, seconds)
         except CheckerError as error:
-            kind = CheckerUnavailable if isinstance(error, CheckerUnavailable) else CheckerError
-            raise kind(self._hidden(str(error))) from error
+            raise type(error)(self._hidden(str(error))) from error

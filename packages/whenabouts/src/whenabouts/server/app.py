@@ -48,7 +48,6 @@ class Application:
         self._guarded = Proxied(Counted(guard, self.service.metrics), settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
         await self._guarded(scope, receive, send)
 
 
@@ -59,7 +58,6 @@ class Counted:
         self._app, self._metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -93,7 +91,6 @@ class AnsweringHead:
         self._api = api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
         if scope["type"] != "http" or scope["method"] != "HEAD" or self._has_own(scope):
             await self._api(scope, receive, send)
             return

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from whenabouts.server.files import OpenFile, open_regular
 from whenabouts.types import UsageError
+from whenabouts.video.files import with_home
 
 _UNFINISHED = ".part"
 _NAME = re.compile(r"[0-9a-f]{40}(-[0-9]+-[0-9]+\.part)?(?:\.[a-z0-9]+)?")
@@ -37,7 +38,8 @@ class Cache:
     """
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
-        self.folder, self._most = folder, most_bytes
+        self.folder = folder = with_home(folder)
+        self._most = most_bytes
         self._lock = threading.Lock()
         self._sizes: OrderedDict[str, int] = OrderedDict()
         self._being_made: dict[str, asyncio.Task[None]] = {}

@@ -337,8 +337,8 @@ async def export_collection(
     def read(corpus: Corpus) -> tuple[str, bytes]:
         kept = _filled(corpus, collection)
         moments, _ = corpus.moments_of(kept.items)
-        called, sources = listed_as_shown(service, corpus, moments)
-        data, _ = export.render(called, parameters.format, Options(title=kept.name, sources=sources))
+        shown, sources = listed_as_shown(service, corpus, moments)
+        data, _ = export.render(shown, parameters.format, Options(title=kept.name, sources=sources))
         return kept.name, data
 
     name, data = await service.read(service.searches, request, read)
@@ -366,7 +366,10 @@ async def film(request: Request, collection: CollectionId, _: Annotated[NoParame
     def read(corpus: Corpus) -> tuple[str, list[tuple[VideoRecord, Moment]]]:
         kept = _filled(corpus, collection)
         moments = ((corpus.record(item.video_id), item.moment) for item in kept.items)
-        return kept.name, [(record, moment) for record, moment in moments if record is not None]
+        parts = [(record, moment) for record, moment in moments if record is not None]
+        for record, _moment in parts:
+            service.folders.open(record).close()
+        return kept.name, parts
 
     name, parts = await service.read(service.reads, request, read)
     if sum(part[1].duration for part in parts) > MOST_FILM_SECONDS:
@@ -376,8 +379,6 @@ async def film(request: Request, collection: CollectionId, _: Annotated[NoParame
             f"a film may last at most {MOST_FILM_SECONDS:g} s here; use `whenabouts cut --collection` for "
             "more",
         )
-    for record, _moment in parts:
-        service.folders.open(record).close()
     facts = [
         f"{'/'.join(content_of(record))} {moment.start:.3f} {moment.end:.3f}" for record, moment in parts
     ]
@@ -406,7 +407,7 @@ def _join(service: Service, parts: Sequence[tuple[VideoRecord, Moment]], out: Fi
             (stack.enter_context(service.folders.held(record)), moment.start, moment.end)
             for record, moment in parts
         ]
-        with safe_errors(cuts[0][0], out):
+        with safe_errors(cuts[0][0], out, *(path for path, _, _ in cuts[1:])):
             service.decoders.join(cuts, out)
 
 

@@ -22,6 +22,7 @@ from whenabouts.index.records import DiskFull, StoreError
 from whenabouts.plugins import PackageMissing
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts.video.aside import WriteError
+from whenabouts.video.files import printable as printable_path
 from whenabouts.video.probe import MediaError
 
 
@@ -98,8 +99,8 @@ def no_video(video_id: str) -> ServerError:
 
 
 @contextlib.contextmanager
-def safe_errors(path: Path, out: Path) -> Iterator[None]:
-    """Turn errors of reading `path` and writing `out` into a ServerError whose message has no folders."""
+def safe_errors(path: Path, out: Path, *others: Path) -> Iterator[None]:
+    """Turn errors of reading `path` and `others` and of writing `out` into a ServerError without folders."""
     try:
         yield
     except (OSError, WhenaboutsError) as error:
@@ -107,7 +108,9 @@ def safe_errors(path: Path, out: Path) -> Iterator[None]:
             raise _disk_full("this file was discarded") from error
         if isinstance(error, OSError | WriteError):
             raise ServerError(500, "internal", "the file could not be written") from error
-        message = str(error).replace(str(path), path.name).replace(str(out), "the clip")
+        message = str(error).replace(printable_path(out), "the clip")
+        for source in (path, *others):
+            message = message.replace(printable_path(source), printable_path(Path(source.name)))
         status = 400 if isinstance(error, UsageError) else 409
         raise ServerError(status, "unreadable_video" if status == 409 else "invalid", message) from error
 

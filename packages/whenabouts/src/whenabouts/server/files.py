@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 
 from starlette.datastructures import Headers
@@ -15,7 +16,7 @@ from starlette.responses import FileResponse, Response
 from starlette.staticfiles import NotModifiedResponse
 from starlette.types import Receive, Scope, Send
 
-from whenabouts.intake.opening import open_descriptor
+from whenabouts.intake import opening
 from whenabouts.server.errors import ServerError, printable
 
 # By the name's suffix and never by content, so that no browser runs a file.
@@ -50,18 +51,21 @@ def content_type(path: Path | str) -> str:
 class OpenFile:
     """A regular file open for reading; the caller closes it."""
 
-    descriptor: int
+    file: BufferedReader
     status: os.stat_result
 
+    @property
+    def descriptor(self) -> int:
+        return self.file.fileno()
+
     def close(self) -> None:
-        """Close the file."""
-        os.close(self.descriptor)
+        self.file.close()
 
 
 def open_regular(path: Path | str) -> OpenFile:
     """Open a file if it is a regular one. Raises OSError."""
-    descriptor = open_descriptor(path)
-    return OpenFile(descriptor, os.fstat(descriptor))
+    file = opening.open_regular(path)
+    return OpenFile(file, os.fstat(file.fileno()))
 
 
 def real_path(descriptor: int) -> str:
@@ -171,7 +175,6 @@ class _OpenFileResponse(FileResponse):
         self._opened, self._done = opened, done
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the file."""
         if not self.is_range:
             scope = {**scope, "headers": [pair for pair in scope["headers"] if pair[0] != b"range"]}
         try:

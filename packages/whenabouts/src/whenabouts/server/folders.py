@@ -20,7 +20,7 @@ from whenabouts.server.errors import ServerError
 from whenabouts.server.files import OpenFile, open_regular, real_path
 from whenabouts.server.objects import OpenObject
 from whenabouts.types import UsageError
-from whenabouts.video.files import modified_ns, real_place
+from whenabouts.video.files import modified_ns, real_place, with_home
 from whenabouts.video.objects import ObjectPath, source_path
 
 
@@ -39,7 +39,7 @@ class ServedFolders:
         A corpus of an earlier version does not record what was indexed; then the folders of its files
         are used. Raises UsageError for a named place that does not exist.
         """
-        places = [source_path(place) for place in named]
+        places = [source_path(with_home(place)) for place in named]
         for place in places:
             if not place.exists():
                 raise UsageError(f"--files {place}: there is no such folder or file; check the path")

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 
 from whenabouts.corpus import Corpus
 from whenabouts.extras import lacking
-from whenabouts.index.records import VideoRecord
+from whenabouts.index.lance import folder_of
 from whenabouts.server.allowed import Allowed
 from whenabouts.server.errors import ServerError, printable, problems
 from whenabouts.server.jobs_runner import MOST_PLACES, Runner
@@ -250,7 +250,7 @@ async def offer(request: Request, _: Annotated[NoParameters, Query()]) -> OfferB
             ]
             for kind, listed in offered().items()
         }
-        return OfferBody(**models, free_bytes=shutil.disk_usage(corpus.places[0]).free)
+        return OfferBody(**models, free_bytes=shutil.disk_usage(folder_of(corpus.places[0])).free)
 
     return await _done(request, read)
 
@@ -288,7 +288,7 @@ async def failed(request: Request, _: Annotated[NoParameters, Query()]) -> Failu
 
     def read(corpus: Corpus, runner: Runner) -> FailuresBody:
         records = corpus.store.ledger().failed
-        shown = [_failed_record(service, runner.allowed, record) for record in records[:_MOST_FAILED]]
+        shown = [_failed(service, runner.allowed, each.path, each.error) for each in records[:_MOST_FAILED]]
         return FailuresBody(data=shown, total=len(records))
 
     return await _done(request, read)
@@ -366,7 +366,7 @@ def _watched(service: Service, corpus: Corpus, runner: Runner, watched: Watched)
         there=folder.is_dir(),
         last=_shown(service, {name: fact for name, fact in watched.last.items() if name not in hidden}),
         progress=_shown(service, progress) if isinstance(progress, dict) else {},
-        failed=[_failed_record(service, runner.allowed, record) for record in failures[:_MOST_WATCHED]],
+        failed=[_failed(service, runner.allowed, each.path, each.error) for each in failures[:_MOST_WATCHED]],
         failed_in_all=len(failures),
     )
 
@@ -386,10 +386,6 @@ def _job(service: Service, runner: Runner, job: Job) -> JobBody:
             for each in failures
         ],
     )
-
-
-def _failed_record(service: Service, allowed: Allowed, record: VideoRecord) -> FailedBody:
-    return _failed(service, allowed, record.path, record.error)
 
 
 def _failed(service: Service, allowed: Allowed, path: str, why: str) -> FailedBody:

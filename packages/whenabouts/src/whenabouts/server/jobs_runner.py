@@ -22,7 +22,7 @@ from typing import Any
 
 from whenabouts import locking
 from whenabouts.corpus import Corpus
-from whenabouts.index.lance import folder_of
+from whenabouts.index.lance import folder_of, is_remote
 from whenabouts.index.records import StoreError
 from whenabouts.server.allowed import Allowed
 from whenabouts.server.offered_models import check_offered
@@ -40,9 +40,8 @@ _WATCH_AGAIN_SECONDS = 30.0
 _END_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 _KILLED = (
-    "the process of this job was killed, perhaps because memory ran out; continue the job (finished "
-    "files are "
-    "kept), or stop it"
+    "the process of this job was killed, perhaps because memory ran out; continue the job (finished files "
+    "are kept), or stop it"
 )
 
 
@@ -135,7 +134,7 @@ class Runner:
 
     def __init__(self, corpus: Corpus, folders: Iterable[Path]) -> None:
         place = corpus.places[0]
-        if len(corpus.places) > 1 or "://" in place:
+        if len(corpus.places) > 1 or is_remote(place):
             raise UsageError(
                 f"--allow: a page adds to a single corpus in a folder, and {corpus.location} is not "
                 "one; leave out --allow, or name one folder with --corpus"

@@ -36,7 +36,6 @@ class OpenObject:
         return cls(open_source(path), path.stat())
 
     def close(self) -> None:
-        """Close the object."""
         self.reader.close()
 
     @property
@@ -93,7 +92,6 @@ class _Answer(StreamingResponse):
         self._release = release
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer."""
         try:
             await super().__call__(scope, receive, send)
         finally:

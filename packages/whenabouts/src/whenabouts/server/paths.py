@@ -32,7 +32,8 @@ class Paths:
         roots = [folder for folder in folders if folder != "/"]
         spelled = {place for name in (*places, *roots) for place in _spellings(name)}
         # _FOLDERS would drop such a place entirely, and it ends a path at a colon.
-        names = {place: Path(place).name for place in spelled} | {f"{folder}/": "/./" for folder in roots}
+        names = {place: name for place in spelled if (name := Path(place).name)}
+        names |= {f"{folder}/": "/./" for folder in roots}
         self._names = {place: names[place] for place in sorted(names, key=len, reverse=True)}
 
     def of_file(self, record: VideoRecord) -> str:
@@ -84,9 +85,15 @@ class Paths:
         return seen
 
 
+def without_location(text: str, location: str, instead: str) -> str:
+    """A message with a corpus's location replaced, but not where "." or "films" is part of a longer name."""
+    place = re.escape(location.rstrip("/"))
+    return re.sub(rf"(?<![\w./)-])(?<!\w'){place}/?(?![\w-]|\.\w)", instead, text)
+
+
 def _spellings(place: str) -> Iterable[str]:
     """A place as given, made absolute, resolved, and without its first slash, as object stores print it."""
-    if "://" in place or len(place) < 2:
-        return (place,) if place else ()
+    if "://" in place:
+        return (place,)
     whole = [str(Path(place).absolute()), str(Path(place).resolve())]
     return place, *whole, *(path.lstrip("/") for path in whole if path.count("/") > 1)

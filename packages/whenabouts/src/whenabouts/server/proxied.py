@@ -38,7 +38,6 @@ class Proxied:
         self._app, self._base, self._networks = app, settings.base_path, settings.proxy_networks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

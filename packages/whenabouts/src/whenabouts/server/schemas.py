@@ -527,10 +527,9 @@ class FacetsBody(BaseModel):
     root: str | None
 
 
-class RelocationRequest(BaseModel):
+class RelocationRequest(Strict):
     """The new path of a moved file."""
 
-    model_config = ConfigDict(extra="forbid")
     path: Annotated[str, Field(min_length=1, max_length=4000, pattern=r"^[^\x00]+$")]
 
 
@@ -623,26 +622,23 @@ class PeopleBody(BaseModel):
 PersonName = Annotated[str, Field(min_length=1, max_length=2 * LONGEST_NAME, pattern=r"\S")]
 
 
-class NameRequest(BaseModel):
+class NameRequest(Strict):
     """A person's present name and new name."""
 
-    model_config = ConfigDict(extra="forbid")
     person: PersonName
     name: PersonName
 
 
-class MergeRequest(BaseModel):
+class MergeRequest(Strict):
     """Two names of one person: the clips of `other` become those of `person`."""
 
-    model_config = ConfigDict(extra="forbid")
     person: PersonName
     other: PersonName
 
 
-class ForgetRequest(BaseModel):
+class ForgetRequest(Strict):
     """The person to forget for good."""
 
-    model_config = ConfigDict(extra="forbid")
     person: PersonName
 
 

@@ -127,7 +127,6 @@ class Guard:
             self._known = (*self._known, guest)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -186,7 +185,8 @@ class Guard:
             raise ServerError(400, "bad_host", "one Host header is needed")
         if scope.get("forwarded"):  # a trusted proxy reported the host name
             return
-        if self._settings.is_loopback and _host_name(hosts[0]) not in LOOPBACK_NAMES:
+        names = LOOPBACK_NAMES | {self._settings.host.strip("[]")}
+        if self._settings.is_loopback and _host_name(hosts[0]) not in names:
             raise ServerError(
                 403, "wrong_host", f"this server is localhost, not {hosts[0][:100]!r}", field="Host"
             )
@@ -210,8 +210,7 @@ class Guard:
         return limits.picture_bytes if is_search else limits.body_bytes
 
     def _too_large(self, scope: Scope) -> ServerError:
-        most = self._most_bytes(scope)
-        return ServerError(413, "too_large", f"a body may have at most {most} bytes")
+        return ServerError(413, "too_large", f"a body may have at most {self._most_bytes(scope)} bytes")
 
     async def _body(self, scope: Scope, receive: Receive) -> Receive:
         """Read the body of a request, up to its bound, for replay."""
@@ -307,9 +306,8 @@ def check_scope(guest: Guest, needed: str | None) -> None:
     raise ServerError(
         403,
         "scope_missing",
-        f"the token of {guest.name} may {', '.join(in_order(guest.scopes))} but not {needed}; ask "
-        "whoever gave it "
-        "to you for another one",
+        f"the token of {guest.name} may {', '.join(in_order(guest.scopes))} but not {needed}; ask whoever "
+        "gave it to you for another one",
         field=needed,
     )
 
@@ -320,8 +318,7 @@ def _check_site(scope: Scope) -> None:
     modes = _values(scope, b"sec-fetch-mode")
     if "cross-site" in sites and not (modes == ["navigate"] and scope["method"] == "GET"):
         raise ServerError(403, "cross_site", "pages of other sites may not use this server")
-    # Clients without Sec-Fetch-Site may send Origin. Without either, the request is not from a browser's
-    # page.
+    # Clients without Sec-Fetch-Site may send Origin. Without either, no browser's page sent the request.
     hosts = [host.lower() for host in _values(scope, b"host")]
     for origin in _values(scope, b"origin"):
         try:

@@ -36,7 +36,7 @@ from whenabouts.server.jobs_runner import Runner
 from whenabouts.server.memory import MemoryBound, Needs, Parts, taken_by
 from whenabouts.server.metrics import Metrics
 from whenabouts.server.paging import Pages
-from whenabouts.server.paths import Paths
+from whenabouts.server.paths import Paths, without_location
 from whenabouts.server.schemas import SearchBodyParameters, SearchParameters, SearchRequest
 from whenabouts.server.settings import Settings
 from whenabouts.server.work import BoundedExecutor, ConnectionLimit, RateLimit
@@ -72,6 +72,10 @@ class RecentValues(OrderedDict[tuple[str, ...], Result]):
             while len(self) > self._most:
                 self.popitem(last=False)
         return value
+
+    def clear(self) -> None:
+        with self._lock:
+            super().clear()
 
 
 class Readers:
@@ -153,7 +157,7 @@ class Service:
         self.pages = Pages(blake2b(f"{place}\0{settings.token}".encode("utf-8", "replace")).digest())
         self._readers = Readers(corpus, limits.searches + limits.reads + limits.checks, self._forget)
         self._answers: RecentValues[SearchResult] = RecentValues(_KEPT_ANSWERS)
-        self._probes: RecentValues[Probe | None] = RecentValues(_KEPT_PROBES)
+        self._probes: RecentValues[Probe] = RecentValues(_KEPT_PROBES)
         self._pools: RecentValues[tuple[int, float]] = RecentValues(1)
 
     @property
@@ -370,7 +374,7 @@ class Service:
         try:
             records = corpus.resolve_all(search.within, by_path=self.paths.are_shown)
         except (UsageError, ValueError) as error:
-            problem = str(error).replace(corpus.location, "this corpus")
+            problem = without_location(str(error), corpus.location, "this corpus")
             raise ServerError(404, "no_such_video", problem, field="within") from None
         return [record.video_id for record in records]
 
@@ -399,15 +403,12 @@ class Service:
         return self._pools.get_or_make((str(corpus.version),), count)
 
     def probe(self, record: VideoRecord) -> Probe | None:
-        """What a video's file contains; None if it is missing or unreadable."""
-
-        def look() -> Probe | None:
-            try:
-                return self.decoders.probe(source_path(record.path))
-            except (MediaError, OSError):
-                return None
-
-        return self._probes.get_or_make((record.path, str(record.modified_ns), record.content_hash), look)
+        """What a video's file contains; None if it cannot be read now, which is not cached."""
+        key = (record.path, str(record.modified_ns), record.content_hash)
+        try:
+            return self._probes.get_or_make(key, lambda: self.decoders.probe(source_path(record.path)))
+        except (MediaError, OSError):
+            return None
 
     async def made(self, executor: BoundedExecutor, kind: str, name: str, make: Make) -> OpenFile:
         """A file of the cache, open; an executor makes it if it is absent."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path as FilePath
@@ -336,15 +336,14 @@ async def video_thumbnail(
 ) -> Response:
     """Sends the picture at `at` seconds, made once and cached."""
     service = service_of(request)
-    record = await service.record(request, video_id)
-    service.folders.open(record).close()
+    record = await _readable(service, request, video_id)
     if not record.has_picture:
         raise ServerError(404, "no_picture", f"{video_id} has no pictures, only sound")
     if parameters.at > _length(record) + _SLACK_SECONDS:
         raise _beyond(record, parameters.at, "at")
     at, width = round(parameters.at, 2), -(-parameters.width // 16) * 16
     key = Cache.key("thumbnail", *content_of(record), f"{at:.2f}", str(width)) + ".jpg"
-    make = partial(_draw, service, record, at, width)
+    make = partial(_write, service, record, lambda path, out: service.decoders.draw(path, at, width, out))
     opened = await service.made(service.thumbnails, "thumbnail", key, make)
     name = f"{record.video_id}-{at:.2f}.jpg"
     return respond(request, opened, media_type="image/jpeg", name=name, tag=key[:32])
@@ -362,14 +361,27 @@ async def clip(
 ) -> Response:
     """Cuts [start, end) in seconds, re-encoded to begin and end at exact frames, and caches the file."""
     service = service_of(request)
-    record = await service.record(request, video_id)
-    service.folders.open(record).close()
+    record = await _readable(service, request, video_id)
     start, end = _clip_span(record, parameters.start, parameters.end)
     key = Cache.key("clip", *content_of(record), f"{start:.3f}", f"{end:.3f}") + ".mp4"
-    make = partial(_cut, service, record, start, end)
+    make = partial(_write, service, record, lambda path, out: service.decoders.cut(path, start, end, out))
     opened = await service.encoded_once("clip", key, make)
     name = f"{FilePath(name_of(record)).stem}_{start:.3f}-{end:.3f}.mp4"
     return respond(request, opened, media_type="video/mp4", name=name, tag=key[:32])
+
+
+async def _readable(service: Service, request: Request, video_id: str) -> VideoRecord:
+    """The record of a video. Raises ServerError as `record_of` and `ServedFolders.open` do.
+
+    The file is opened in a thread, because a disk or a store may hang.
+    """
+
+    def read(corpus: Corpus) -> VideoRecord:
+        record = record_of(corpus, video_id)
+        service.folders.open(record).close()
+        return record
+
+    return await service.read(service.reads, request, read)
 
 
 def _clip_span(record: VideoRecord, start: float, end: float) -> tuple[float, float]:
@@ -403,13 +415,9 @@ def content_of(record: VideoRecord) -> tuple[str, ...]:
     return record.path, record.content_hash, str(record.size), str(record.modified_ns)
 
 
-def _draw(service: Service, record: VideoRecord, at: float, width: int, out: FilePath) -> None:
-    """Write a thumbnail."""
+def _write(
+    service: Service, record: VideoRecord, make: Callable[[FilePath, FilePath], None], out: FilePath
+) -> None:
+    """Write a thumbnail or a clip of a video to `out`."""
     with service.folders.held(record) as path, safe_errors(path, out):
-        service.decoders.draw(path, at, width, out)
-
-
-def _cut(service: Service, record: VideoRecord, start: float, end: float, out: FilePath) -> None:
-    """Write a clip."""
-    with service.folders.held(record) as path, safe_errors(path, out):
-        service.decoders.cut(path, start, end, out)
+        make(path, out)

@@ -125,9 +125,8 @@ class SoundStream(Stream):
             samples = np.concatenate([last.samples, batch.samples])
             return _advanced(replace(last, samples=samples, clips=()), run, is_last=False)
         before = _advanced(last, run, is_last=True) if last is not None else None
-        first = _SoundState(
-            (), _no_vectors(run), batch.samples, batch.start, before.next if before else 0, rate
-        )
+        number = before.next if before else 0
+        first = _SoundState((), _no_vectors(run), batch.samples, batch.start, number, rate)
         now = _advanced(first, run, is_last=False)
         if before is None:
             return now

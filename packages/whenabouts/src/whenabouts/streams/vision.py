@@ -127,8 +127,8 @@ def _window(settings: Mapping[str, Any]) -> Window | None:
 def _frames_a_clip(setup: Setup, encoder: Any) -> int:
     """Frames per clip: the corpus's, else the given number, else the model's; 1 for single frames."""
     given = setup.options.get("clip_frames")
-    if given is not None and not 1 <= given <= _MOST_FRAMES:
-        raise UsageError(f"--clip-frames {given}: give a number from 1 to {_MOST_FRAMES}")
+    if given is not None and not (1 <= given <= _MOST_FRAMES and given == int(given)):
+        raise UsageError(f"--clip-frames {given}: give a whole number from 1 to {_MOST_FRAMES}")
     if given is not None and given > 1 and not isinstance(encoder, ClipEncoder):
         raise UsageError(
             f"--clip-frames {given}: {encoder.name} looks at single frames; leave it out, or name a model "

@@ -44,17 +44,22 @@ def written_aside(path: Path, *, force: bool = False) -> Iterator[Path]:
 def check_free(path: Path, *, force: bool, sources: Iterable[str | Path] = ()) -> None:
     """Raise UsageError if `path` may not be written: a folder or pipe, or an existing file without `force`.
 
-    One of the `sources` (the files being read) is never replaced.
+    One of the `sources` (the files being read) is never replaced. Raises WriteError for an impossible path.
     """
     for source in sources:
         with contextlib.suppress(OSError):
             if path.samefile(source):
                 raise UsageError(f"{printable(path)}: is a source of this; give another name")
-    if path.is_dir():
+    try:
+        is_folder, is_file = path.is_dir(), path.is_file()
+        exists, is_link = path.exists(), path.is_symlink()
+    except OSError as error:
+        raise write_error(path, error) from error
+    if is_folder:
         raise UsageError(f"{printable(path)}: a folder stands there; give the name of a file")
-    if path.exists() and not path.is_file():
+    if exists and not is_file:
         raise UsageError(f"{printable(path)}: a pipe or a device; give the name of a file")
-    if not force and (path.exists() or path.is_symlink()):
+    if not force and (exists or is_link):
         raise UsageError(f"{printable(path)}: is there already; give another name, or --force to replace it")
 
 

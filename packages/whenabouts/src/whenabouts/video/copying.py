@@ -58,7 +58,8 @@ def copy_suffix(path: Path) -> str:
 def copy_packets(span: Span, aside: Path, form: str, progress: Callable[[float], None]) -> Copied:
     """Copy the packets of a span into a new file of a container format.
 
-    Raises UsageError if the container cannot hold them or the source has no times.
+    Raises UsageError if the container cannot hold them or the source has no times, MediaError if they are
+    damaged.
     """
     import av
 
@@ -79,7 +80,13 @@ def copy_packets(span: Span, aside: Path, form: str, progress: Callable[[float],
                     f"{printable(span.path)}: {codecs} cannot be copied into {form} ({error}); "
                     "give a name that ends in .mkv, or leave out --copy"
                 ) from None
-            return _Copying(span, source, streams, origin).run(target, twins, progress)
+            try:
+                return _Copying(span, source, streams, origin).run(target, twins, progress)
+            except (av.error.ArgumentError, av.error.InvalidDataError) as error:
+                raise MediaError(
+                    f"{printable(span.path)}: its packets cannot be copied ({error.strerror}); "
+                    "leave out --copy"
+                ) from error
 
 
 def _opened(aside: Path, form: str) -> OutputContainer:
@@ -92,7 +99,7 @@ def _opened(aside: Path, form: str) -> OutputContainer:
 def _check_times(span: Span, source: InputContainer) -> None:
     if source.start_time is None or "avi" in source.format.name.split(","):
         raise UsageError(
-            f"{printable(span.path)}: {source.format.name} does not store when a picture is shown, "
+            f"{printable(span.path)}: {source.format.name} stores no times of pictures or sound, "
             "so it cannot be copied in part; leave out --copy"
         )
     if any(sum(start >= 0 for start in starts) > 1 for starts in edit_starts(span.path)):

@@ -53,6 +53,7 @@ _ARROW_LINE = re.compile(rf"\s*{_STAMP}\s*-{{1,3}}>\s*{_STAMP}(?:\s.*)?")
 _BROKEN_LINE = re.compile(r"\s*-?\d+:\S*\s*-->")
 _TIME = re.compile(_STAMP)
 _SBV_LINE = re.compile(rf"\s*{_STAMP}\s*,\s*{_STAMP}\s*")
+_ASS_EVENTS = re.compile(r"(?:\A|[\r\n])[ \t]*\[events\]", re.IGNORECASE)
 _ASS_LINE = re.compile(rf"Dialogue:(?:[^,]*,)*?\s*{_STAMP}\s*,\s*{_STAMP}\s*,.*")
 _HEADER = 2_000
 _HEADER_LANGUAGE = re.compile(r"Language:\s*([A-Za-z]{2,3}(?:-[A-Za-z0-9]{1,8})*)\s*")
@@ -76,7 +77,7 @@ class SubtitleError(WhenaboutsError):
 
 
 class BrokenSubtitles(SubtitleError, DataFault):
-    """The bytes of a file are no subtitles that can be read."""
+    """The bytes of a file cannot be read as subtitles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +102,8 @@ def words_of(
 
     The order is: full tracks before forced ones (which translate only foreign parts), tracks in `language`
     (such as "en") before others, sidecars before embedded tracks. Then come a plain `talk.srt`, the language
-    of the sound, English (which the offline encoder reads best), and the others. An unreadable track comes
-    last, without cues and with a note. No picture is decoded.
+    of the sound, English (which the offline encoder reads best), and the others. A broken track comes last,
+    without cues and with a note. No picture is decoded. Raises SubtitleError if a sidecar cannot be read.
     """
     tracks = [_sidecar(sidecar, path.stem) for sidecar in sidecars]
     tracks += _embedded(path, [track for track in probe.subtitle_tracks if track.is_text])
@@ -123,9 +124,9 @@ def read_cue_file(path: Path) -> CueTrack:
     unrolled. Raises SubtitleError if the file is not a subtitle file or larger than 64 MiB.
     """
     text, notes = _text_of(path)
-    if "[events]" in text[: 1 << 20].lower():
+    if _ASS_EVENTS.search(text, 0, 1 << 20):
         raw = _ass_cues(text)
-    elif "->" in text:
+    elif "->" in text and not _SBV_LINE.match(text):  # a spoken line may have an arrow too
         raw = _timed_blocks(text, _ARROW_LINE, ends_at_blank=text.lstrip().startswith("WEBVTT"))
     else:
         raw = _sbv_cues(text)

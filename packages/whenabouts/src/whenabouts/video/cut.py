@@ -25,7 +25,7 @@ from whenabouts.video.encoding import MovieWriter, Span, check_media, common_for
 from whenabouts.video.files import printable
 from whenabouts.video.frame_times import frame_rate
 from whenabouts.video.headers import lacks_index, missing_bytes
-from whenabouts.video.objects import source_path
+from whenabouts.video.objects import refusals, source_path
 from whenabouts.video.probe import MediaError, probe
 from whenabouts.video.spans import HELD_SECONDS, PictureSpan, SoundSpan
 from whenabouts.video.timecode import exact
@@ -117,15 +117,20 @@ def cut(
     with a note. `progress` gets the share done, 0 to 1.
 
     Raises MediaError if the source cannot be read or is empty at that time, UsageError for an invalid span or
-    an existing `out` (unless `force`), WriteError if it cannot be written. No partial file is left.
+    an existing `out` (unless `force`), WriteError if it cannot be written, StoreAway if the source's store or
+    disk refuses a read. No partial file is left.
     """
     path, out = source_path(path), Path(out)
     if not copy:
         return join([(path, start, end)], out, force=force, progress=progress)[0]
     check_free(out, force=force, sources=[path])
     span = look_at(path, start, end)
+    before = refusals.count
     with _written(out, force=force) as aside:
-        copied = copy_packets(span, aside, container_for(out, copy=True), progress or _silent)
+        try:
+            copied = copy_packets(span, aside, container_for(out, copy=True), progress or _silent)
+        finally:
+            refusals.check(before, path)
         _check_whole(aside, out)
     return _cut_of(out, span, copied.start, copied.end, copied.frames, _copy_notes(span, copied.start))
 
@@ -153,10 +158,12 @@ def join(
     progress = progress or _silent
     parts_done = _PartProgress(progress, sum((span.end - span.start for span in spans), Fraction(0)))
     done: list[Cut] = []
+    before = refusals.count
     with _written(out, force=force) as aside:
         with MovieWriter(aside, form, container_for(out)) as writer:
             for span, span_notes in zip(spans, notes, strict=True):
                 done.append(_put(writer, span, out, span_notes, parts_done))
+                refusals.check(before, span.path)
         _check_whole(aside, out)
     progress(1.0)
     return done

@@ -122,7 +122,7 @@ def look_at(path: Path, start: float, end: float) -> Span:
 
     Raises UsageError for an invalid span or one after the end, MediaError if the file is not media.
     """
-    if not (math.isfinite(start) and math.isfinite(end) and 0 <= start < end):
+    if not (math.isfinite(start) and math.isfinite(end) and 0 <= exact(start) < exact(end)):
         raise UsageError(
             f"{printable(path)}: {start!r}-{end!r} is not a span of time; 0 <= start < end is needed"
         )
@@ -155,8 +155,9 @@ def look_at(path: Path, start: float, end: float) -> Span:
 
 def check_media(path: Path) -> None:
     """Raise MediaError for a file that cannot be a recording, such as a pipe (reading it might never end)."""
-    if path.exists() and not path.is_file():
-        raise MediaError(f"{printable(path)}: not a regular file; give the path of a recording")
+    with contextlib.suppress(OSError):  # `probe` says what is wrong with a path that cannot be looked at
+        if path.exists() and not path.is_file():
+            raise MediaError(f"{printable(path)}: not a regular file; give the path of a recording")
     if path.suffix.lower() in TRANSCRIPT_SUFFIXES:
         raise MediaError(f"{printable(path)}: a transcript; there are no pictures and no sound in it to cut")
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.types import WhenaboutsError
-from whenabouts.video.files import content_hash, printable
+from whenabouts.video.files import content_hash, printable, with_home
 
 LEAST_SCORE = 0.8
 """Faces with a lower detector score (0 to 1) are dropped."""
@@ -47,7 +47,7 @@ class FaceFinder:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self.name = str(Path(folder).resolve())
+        self.name = str(with_home(folder).resolve())
         if importlib.util.find_spec("cv2") is None:
             raise FacesUnavailableError(
                 "OpenCV, which finds faces, is not installed; pip install 'whenabouts[people]'"

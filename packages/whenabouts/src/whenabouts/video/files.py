@@ -174,7 +174,7 @@ class _Walk:
             is_object = given.is_file()
             # A single object's neighbours are listed too, because they include its subtitles.
             top = given.parent if is_object and len(given.parts) > _BUCKET_PARTS else given
-            entries = list(objects_below(top))
+            entries = list(objects_below(top, recursive=not is_object))
         except OSError as error:
             self.problems[given] = _reason(given, error)
             return
@@ -187,7 +187,7 @@ class _Walk:
             path, status = entry
             kind, is_given = _kind(path), path == given
             if is_object and not is_given:
-                if kind is not None and path.parent == top:
+                if kind is not None:
                     (self._objects_beside if kind == "transcript" else self._neighbours)[top].append(path)
             elif any(part.startswith(".") for part in path.relative_to(top).parts) and not is_given:
                 continue
@@ -337,6 +337,11 @@ class _Walk:
 def real_place(path: Path) -> str:
     """A path with links resolved; an object's address as it is."""
     return str(path) if isinstance(path, ObjectPath) else os.path.realpath(path)
+
+
+def with_home(path: str | Path) -> Path:
+    """A path with the home folder for `~`; unchanged for an unknown user."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111, because pathlib raises for an unknown user
 
 
 def _tidy(path: Path) -> Path:

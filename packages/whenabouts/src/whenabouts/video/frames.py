@@ -57,6 +57,7 @@ _LEAP_BACK = 1
 _LOST_SECONDS = 0.5
 # Longer ticks come from damaged headers.
 _LONGEST_TICK = 600
+_SLOWEST_RATE = Fraction(1, 1_000_000)
 SEEK_EARLIER = (0, 2, 10, 60)
 """If a seek ends after the wanted instant, it is tried again this many seconds earlier."""
 # Formats without an index: a seek lands somewhere near, and in program streams FFmpeg guesses the first times
@@ -123,7 +124,7 @@ class FrameReader:
         self.damage: str | None = None
         self.frames_decoded = 0
         self.skips_unwanted = True  # benchmarks and tests turn it off to compare
-        self._rate = Fraction(rate).limit_denominator(1_000_000)
+        self._rate = max(_SLOWEST_RATE, Fraction(rate).limit_denominator(_SLOWEST_RATE.denominator))
         self._size = size
         self._threads = threads
         self._start, self._end = Fraction(start), None if end is None else Fraction(end)

@@ -26,7 +26,7 @@ _STARS = re.compile(r"(?<!\\)\*{2,}")
 
 
 class UnusableRules(UsageError):
-    """A folder's ignore file cannot be read or has an invalid pattern, so that it may be about any file."""
+    """A folder's ignore file cannot be read or has an invalid pattern, so it might exclude any file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Patterns:
         Raises UnusableRules, which names the file as `where`, if it cannot be read or has an invalid pattern.
         """
         try:
-            lines = read_regular(folder / IGNORE_FILE, _MOST_BYTES).decode("utf-8").splitlines()
+            lines = read_regular(folder / IGNORE_FILE, _MOST_BYTES).decode("utf-8-sig").splitlines()
             rule = (folder, _spec(lines, where))
         except FileNotFoundError:
             return self

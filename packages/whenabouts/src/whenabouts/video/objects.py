@@ -138,8 +138,10 @@ def check_place(place: str) -> None:
         )
 
 
-def objects_below(place: ObjectPath) -> Iterator[tuple[ObjectPath, os.stat_result] | str]:
-    """The objects at or below a place with their status; an unsupported key as text.
+def objects_below(
+    place: ObjectPath, *, recursive: bool = True
+) -> Iterator[tuple[ObjectPath, os.stat_result] | str]:
+    """The objects below a place, or only directly below it, with their status; an unsupported key as text.
 
     Unsupported are keys with empty parts, `.` or `..`, control characters, or more than 1024 bytes: as a path
     they would be another object. Raises OSError, also for too many objects.
@@ -147,7 +149,7 @@ def objects_below(place: ObjectPath) -> Iterator[tuple[ObjectPath, os.stat_resul
     from pyarrow.fs import FileSelector
 
     with _speaking(place):
-        infos = _store().get_file_info(FileSelector(place.key, recursive=True))
+        infos = _store().get_file_info(FileSelector(place.key, recursive=recursive))
     if len(infos) > _MOST_OBJECTS:
         reason = f"{len(infos):,} objects; give folders of at most {_MOST_OBJECTS:,}"
         raise OSError(errno.EFBIG, reason, str(place))
@@ -234,7 +236,7 @@ class ObjectReader(io.RawIOBase):
         return self._blocks[number]
 
     def close(self) -> None:
-        if not self.closed:
+        if not self.closed and hasattr(self, "_blocks"):  # it was opened
             self._blocks.clear()
             self._file.close()
         super().close()

@@ -65,18 +65,7 @@ def open_container(path: Path, *, hidden: Sequence[tuple[int, int]] = ()) -> Inp
     Raises OSError if the file is not a regular one or cannot be read, `av.error.FFmpegError` if FFmpeg cannot
     read it or its format is not allowed.
     """
-    import av
-
-    limit = {"max_pixels": str(most_pixels())}
-    # Probing allows more, so that a message can name the size; some formats are probed with a picture or two.
-    probed = {"max_pixels": str(_PROBED_TIMES * most_pixels())}
-    # Tags of other encodings than UTF-8 are no reason to refuse a recording.
-    data = _Without(_bytes_of(path), hidden) if hidden else _bytes_of(path)
-    container = av.open(data, "r", options=_OPTIONS | probed, io_open=_refuse, metadata_errors="replace")
-    for stream in container.streams.video:
-        if stream.codec_context is not None:
-            stream.codec_context.options = limit
-    return container
+    return _opened(_Without(_bytes_of(path), hidden) if hidden else _bytes_of(path), _OPTIONS)
 
 
 def discard_others(container: InputContainer, *indices: int) -> None:
@@ -91,8 +80,8 @@ def discard_others(container: InputContainer, *indices: int) -> None:
 def packets_of(container: InputContainer, streams: Any) -> Iterator[Any]:
     """The packets of a stream, or of several, in stored order.
 
-    PyAV raises IndexError behind the last one if a stream appeared that the header did not name, as where
-    broadcasts are joined. Raises `av.error.FFmpegError`.
+    After the last one PyAV raises IndexError if a stream appeared that the header does not name, as in joined
+    broadcasts. Raises `av.error.FFmpegError`.
     """
     try:
         yield from container.demux(streams)
@@ -105,10 +94,17 @@ def open_picture(data: IO[bytes], kind: str) -> InputContainer:
 
     Raises `av.error.FFmpegError` if FFmpeg cannot read it.
     """
+    return _opened(data, {"protocol_whitelist": "none"}, kind)
+
+
+def _opened(data: Any, options: dict[str, str], kind: str | None = None) -> InputContainer:
+    """An open container whose decoders refuse pictures of more than `most_pixels`."""
     import av
 
-    options = {"protocol_whitelist": "none", "max_pixels": str(_PROBED_TIMES * most_pixels())}
-    container = av.open(data, "r", format=kind, options=options, io_open=_refuse)
+    # Probing allows more, so that a message can name the size; some formats are probed with a picture or two.
+    probed = options | {"max_pixels": str(_PROBED_TIMES * most_pixels())}
+    # Tags of other encodings than UTF-8 are no reason to refuse a file.
+    container = av.open(data, "r", format=kind, options=probed, io_open=_refuse, metadata_errors="replace")
     for stream in container.streams.video:
         if stream.codec_context is not None:
             stream.codec_context.options = {"max_pixels": str(most_pixels())}

@@ -32,11 +32,8 @@ def packet_damage(path: Path) -> str | None:
                     bad += 1
         except av.error.FFmpegError as error:
             return f"cannot be read beyond {at:.1f} s ({error.strerror}); copy or download it again"
-    return (
-        f"damaged at {first_bad:.1f} s: {bad} packet(s) are broken; copy or download it again"
-        if bad
-        else None
-    )
+    broken = f"damaged at {first_bad:.1f} s: {bad} packet(s) are broken; copy or download it again"
+    return broken if bad else None
 
 
 def _can_be_parsed(packet: Any) -> bool:

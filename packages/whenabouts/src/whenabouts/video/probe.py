@@ -69,7 +69,7 @@ class MediaError(WhenaboutsError):
 
 
 class BrokenMedia(MediaError, DataFault):
-    """The bytes of a file are no media that can be read."""
+    """The bytes of a file cannot be read as media."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +171,8 @@ def open_media(path: Path) -> InputContainer:
     """
     import av
 
-    container = None
     try:
-        container = open_container(path)
-        return on_one_clock(path, container)
+        return on_one_clock(path, open_container(path))
     except WhenaboutsError:
         raise
     except (OSError, ValueError, av.error.FFmpegError) as error:

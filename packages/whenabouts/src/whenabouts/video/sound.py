@@ -54,7 +54,7 @@ def sound_pieces(
     notes: list[str] | None = None,
     track: str = "",
 ) -> Iterator[SoundPiece]:
-    """A sound track of a file in pieces of at most `piece_seconds` (38 MB for ten minutes), mixed to mono.
+    """A sound track of a file in pieces of up to about `piece_seconds` (38 MB for ten minutes), mono.
 
     `track` is the number (from 1) or the language of the sound track, "" for the first; `rate` is in samples
     a second. Times count from the start of the file, as for frames and cues. Undecodable packets are dropped,
@@ -132,7 +132,7 @@ class Resampler:
         yield from self._through(None)
 
     def _through(self, frame: AudioFrame | None) -> Iterator[NDArray[np.float32]]:
-        """What the filter gives for a frame; None ends the filter. A filter that fails is not used again."""
+        """Finite samples of the filter for a frame; None ends it. A filter that fails is not used again."""
         import av
 
         resampler, self._resampler = self._resampler, None
@@ -146,7 +146,9 @@ class Resampler:
             return
         self._resampler = resampler if frame is not None else None
         for made in converted:
-            yield np.asarray(made.to_ndarray(), np.float32)
+            samples = np.asarray(made.to_ndarray(), np.float32)
+            # Floating-point sound may hold NaN, which encoders refuse.
+            yield np.where(np.isfinite(samples), samples, np.float32(0))
 
 
 def _pieces(

@@ -69,16 +69,16 @@ class PictureSpan:
         self.frames_decoded = 0
 
     def __iter__(self) -> Iterator[Picture]:
-        first = self._frames(skips=True)
-        current = next(first, None)
+        frames = self._frames(skips=True)
+        current = next(frames, None)
         if current is None or current[0] - self._start > HELD_SECONDS:
             # The picture shown at the start is wanted too, but may have been skipped.
-            first.close()
-            first = self._frames(skips=False)
-            current = next(first, None)
+            frames.close()
+            frames = self._frames(skips=False)
+            current = next(frames, None)
         while current is not None:
             time, frame = current
-            current = next(first, None)
+            current = next(frames, None)
             until = self.end if current is None else current[0]
             yield Picture(time, until, frame)
 
@@ -193,7 +193,7 @@ class SoundSpan:
         self.form = form
         self.position = round(start * form.rate)
         self._path, self._start = path, start
-        self._container: InputContainer | None = open_media(path)
+        self._container = open_media(path)
         self._blocks = self._positioned()
         self._held: tuple[int, NDArray[np.float32]] | None = None
 
@@ -202,9 +202,7 @@ class SoundSpan:
 
     def __exit__(self, *_: object) -> None:
         self._blocks.close()
-        if self._container is not None:
-            self._container.close()
-            self._container = None
+        self._container.close()
 
     def read(self, until: Fraction) -> NDArray[np.float32]:
         """(channels, N) samples in [-1, 1] up to an instant; fewer if the recording ends before it."""
@@ -231,7 +229,6 @@ class SoundSpan:
 
     def _positioned(self) -> Generator[tuple[int, NDArray[np.float32]]]:
         """(number of the first sample since the start of the file, samples) of each block."""
-        assert self._container is not None
         converter = Resampler("fltp", self.form.layout, self.form.rate)
         following: int | None = None
         jitter = _JITTER_SECONDS * self.form.rate

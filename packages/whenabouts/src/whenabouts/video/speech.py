@@ -200,9 +200,9 @@ def _reported(segments: Iterable[Any], start: float, progress: Callable[[float],
         yield segment
 
 
-def _another_language(model: str, languages: str, language: str) -> str:
+def _another_language(model: str, model_language: str, language: str) -> str:
     return (
-        f"its sound is marked as {language} and {model} knows {languages} only, so its speech was not "
+        f"its sound is marked as {language} and {model} knows {model_language} only, so its speech was not "
         "recognised; name a model for many languages, such as --transcribe small"
     )
 

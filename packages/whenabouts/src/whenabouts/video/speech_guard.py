@@ -10,17 +10,8 @@ from typing import Any
 
 from whenabouts.video.cue import Cue
 
-STOCK_PHRASES = frozenset(
-    (
-        "thankyou",
-        "thankyouverymuch",
-        "thankyouforwatching",
-        "thanksforwatching",
-        "pleasesubscribe",
-        "bye",
-        "you",
-    )
-)
+_PHRASES = "thankyou thankyouverymuch thankyouforwatching thanksforwatching pleasesubscribe bye you"
+STOCK_PHRASES = frozenset(_PHRASES.split())
 """Frequent hallucinations of Whisper (https://arxiv.org/abs/2501.11378), as `_letters` returns them."""
 
 

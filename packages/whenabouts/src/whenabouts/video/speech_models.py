@@ -14,6 +14,7 @@ from whenabouts.intake.hub import ModelCard
 from whenabouts.intake.opening import read_regular
 from whenabouts.lines import first_line, one_line
 from whenabouts.types import WhenaboutsError
+from whenabouts.video.files import with_home
 from whenabouts.video.onnx_recogniser import PREFIX as ONNX
 from whenabouts.video.onnx_recogniser import OnnxRecogniser
 
@@ -47,14 +48,9 @@ _CONVERT = (
 
 MODELS = (
     ModelCard(PACKAGED, "speech in English, offline", packages=(_MODULE,)),
-    *(
-        ModelCard(f"Systran/faster-whisper-{size}", f"speech in 99 languages, {quality}", alias=size)
-        for size, quality in (
-            ("tiny", "quick and rough"),
-            ("small", "a fair middle"),
-            ("large-v3", "best and slow"),
-        )
-    ),
+    ModelCard("Systran/faster-whisper-tiny", "speech in 99 languages, quick and rough", alias="tiny"),
+    ModelCard("Systran/faster-whisper-small", "speech in 99 languages, a fair middle", alias="small"),
+    ModelCard("Systran/faster-whisper-large-v3", "speech in 99 languages, best and slow", alias="large-v3"),
 )
 """Entries of `whenabouts models list`."""
 
@@ -92,7 +88,8 @@ def why_unavailable(model: str | None = None) -> str | None:
             f"no speech model is installed; {_INSTALL} brings one for English (71 MB), or "
             "`whenabouts models get small` fetches one for 99 languages, then --transcribe small"
         )
-    if model is not None and Path(model).is_dir() and not (Path(model) / "model.bin").is_file():
+    folder = None if model is None else with_home(model)
+    if folder is not None and folder.is_dir() and not (folder / "model.bin").is_file():
         return (
             f"{model}: no converted Whisper model in this folder (model.bin is missing). If it has videos to "
             f"index, write --transcribe after it; if it has a Whisper model, convert it with {_CONVERT}"
@@ -139,7 +136,7 @@ def _load_onnx(model: str) -> OnnxRecogniser:
     from onnx_asr.resolver import model_repos
 
     place = model.removeprefix(ONNX)
-    folder, repository = Path(place), model_repos.get(place, place)
+    folder, repository = with_home(place), model_repos.get(place, place)
     try:
         if not folder.is_dir():
             if "/" not in repository or not hub.is_name(repository):
@@ -173,8 +170,8 @@ def repository_of(model: str) -> str | None:
 
 def _folder_of(model: str) -> Path:
     """The folder of a model by path, size or repository; nothing is downloaded."""
-    if Path(model).is_dir():
-        return Path(model)
+    if (folder := with_home(model)).is_dir():
+        return folder
     repository = repository_of(model) or model
     if "/" not in repository or not hub.is_name(repository):
         from faster_whisper import available_models

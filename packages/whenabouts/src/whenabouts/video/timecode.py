@@ -19,14 +19,9 @@ from whenabouts.types import UsageError
 HALF_MILLISECOND = Fraction(1, 2000)
 _MICROSECONDS = 1_000_000
 # Rates that editing programs support; 1000/1001 is NTSC's.
-STANDARD_RATES = tuple(
-    Fraction(rate)
-    for rate in (
-        Fraction(24000, 1001), 24, 25, Fraction(30000, 1001), 30, 48, 50, Fraction(60000, 1001), 60,
-        100, Fraction(120000, 1001), 120,
-    )
-)  # fmt: skip
-_NEAR = Fraction(1, 200)
+_NTSC = tuple(rate * Fraction(1000, 1001) for rate in (24, 30, 60, 120))
+STANDARD_RATES = tuple(sorted([*map(Fraction, (24, 25, 30, 48, 50, 60, 100, 120)), *_NTSC]))
+_NEAR = Fraction(1, 2000)
 
 
 def exact(seconds: float | Fraction) -> Fraction:
@@ -52,7 +47,7 @@ def nearest_rate(rate: Fraction) -> Fraction:
     (Fraction(30000, 1001), Fraction(25, 2))
     """
     best = min(STANDARD_RATES, key=lambda standard: abs(standard - rate))
-    return best if abs(best - rate) <= best * _NEAR / 10 else rate
+    return best if abs(best - rate) <= best * _NEAR else rate
 
 
 def snapped_rate(rate: Fraction) -> Fraction:

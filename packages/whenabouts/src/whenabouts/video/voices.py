@@ -98,10 +98,9 @@ class Diarizer(ABC):
 
     @abstractmethod
     def follow(self, samples: Floats, start: float, before: Diarized | None) -> Diarized:
-        """Continue with sound (N,) at 16 kHz from `start` seconds; `before` is the result for the sound
-        before.
+        """Continue with sound (N,) at 16 kHz from `start` seconds; `before` is the result for earlier sound.
 
-        The last frames may be delayed until the sound after them.
+        A gap between the two has frames as well. The last frames may be delayed until the sound after them.
         """
 
     @abstractmethod

@@ -99,8 +99,8 @@ class Collection:
 class Collections:
     """The collections of a corpus. Each method that changes something does so in one transaction.
 
-    Collections are addressed by name or id. `inside` gives a moment without what is after its video's end, or
-    raises UsageError. All methods raise StoreError if the database file cannot be used.
+    Collections are addressed by name or id. `inside` clips a moment to its video, or raises UsageError. All
+    methods raise StoreError if the database file cannot be used.
     """
 
     def __init__(self, database: Database, inside: Callable[[Moment], Moment] | None = None) -> None:
@@ -165,7 +165,7 @@ class Collections:
             ]
             connection.executemany(
                 "INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, '', '[]', ?)",
-                [(_new_id(), row["id"], at, *facts) for at, facts in enumerate(kept, place)],
+                [(secrets.token_hex(6), row["id"], at, *facts) for at, facts in enumerate(kept, place)],
             )
             return _changed(connection, row["id"])
 
@@ -269,17 +269,13 @@ def _tags(tags: Sequence[str]) -> list[str]:
     return plain
 
 
-def _new_id() -> str:
-    return secrets.token_hex(6)
-
-
 def _find(connection: sqlite3.Connection, name: str) -> sqlite3.Row | None:
     """The collection with an id or a name, ids first, both as they are listed."""
     name = name.strip()
     # SQLite does not find text that is not UTF-8 by the text that is shown.
     rows = connection.execute("SELECT rowid, * FROM collections")
-    called = [row for row in rows if name in (row["name"], row["id"])]
-    return min(called, key=lambda row: bool(row["id"] != name), default=None)
+    matching = (row for row in rows if name in (row["name"], row["id"]))
+    return min(matching, key=lambda row: bool(row["id"] != name), default=None)
 
 
 def _listed_row(connection: sqlite3.Connection, name: str) -> sqlite3.Row:
@@ -318,7 +314,7 @@ def _create(connection: sqlite3.Connection, name: str, note: str) -> str:
     _check_free(connection, name)
     if connection.execute("SELECT COUNT(*) FROM collections").fetchone()[0] >= MOST_COLLECTIONS:
         raise UsageError(f"there are {MOST_COLLECTIONS} collections, the most allowed; delete one first")
-    new = _new_id()
+    new = secrets.token_hex(6)
     connection.execute(
         "INSERT INTO collections VALUES (?, ?, ?, ?)", (new, checked_name(name), _note(note), time.time())
     )

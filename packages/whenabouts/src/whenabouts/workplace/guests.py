@@ -24,6 +24,7 @@ from typing import Any
 from whenabouts.intake.opening import read_regular
 from whenabouts.types import UsageError
 from whenabouts.video.aside import written_aside
+from whenabouts.video.files import with_home
 from whenabouts.workplace.collections import checked_name
 
 READ, INDEX, COLLECT, JUDGE = "read", "index", "collect", "judge"
@@ -87,7 +88,7 @@ class Guests:
     """The guests in a file. Changes are atomic; a server sees them at its next request."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = with_home(path)
         self._lock = threading.Lock()
         self._seen: tuple[int, ...] | None = None
         self._current: Sequence[Guest] = ()
@@ -98,7 +99,9 @@ class Guests:
             document = json.loads(read_regular(self.path, _MOST_BYTES))
             return sorted((_guest_of(entry) for entry in document["guests"]), key=lambda each: each.name)
         except OSError as error:
-            remedy = "`whenabouts guests FILE add NAME` creates one"
+            remedy = "name another file, or check its permissions"
+            if isinstance(error, FileNotFoundError):
+                remedy = "`whenabouts guests FILE add NAME` creates one"
             raise UsageError(
                 f"{self.path}: the file of guests cannot be read ({error.strerror}); {remedy}"
             ) from None
@@ -155,7 +158,7 @@ class Guests:
     @contextlib.contextmanager
     def _changing(self) -> Iterator[list[Guest]]:
         """The guests as a list that is written back at the end, under the lock."""
-        with _alone(self.path.parent):
+        with _locked(self.path.parent):
             guests = self.listed() if self.path.exists() else []
             yield guests
             entries = [guest.to_json() | {"digest": guest.digest} for guest in guests]
@@ -165,7 +168,7 @@ class Guests:
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[None]:
     """Hold a folder's lock. Raises UsageError if the folder is missing or stays locked."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -4,8 +4,9 @@ A job passes through these states:
 
     planning -> planned -> waiting -> running -> done | failed | interrupted | paused | stopped
 
-A user can let a paused, interrupted or failed job continue: it waits again. A running job only stores the
-user's `wish` ("pause", "stop", "continue"), and the queue's runner carries it out.
+A user can let a paused, interrupted or failed job continue: it waits again, or without a plan is planned
+again. A running job only stores the user's `wish` ("pause", "stop", "continue"), and the queue's runner
+carries it out.
 """
 
 from __future__ import annotations
@@ -137,8 +138,9 @@ class Jobs:
                 connection.execute("UPDATE jobs SET wish = ? WHERE id = ?", (wish, job_id))
             else:
                 connection.execute(
-                    "UPDATE jobs SET state = ?, wish = '', tries = 0, outcome = '{}' WHERE id = ?",
-                    (state, job_id),
+                    "UPDATE jobs SET state = CASE WHEN ? = 'continue' AND kind = 'index' AND plan = '{}' AND "
+                    "tries = 0 THEN 'planning' ELSE ? END, wish = '', tries = 0, outcome = '{}' WHERE id = ?",
+                    (wish, state, job_id),
                 )
         return self.get(job_id)
 
@@ -181,14 +183,14 @@ class Jobs:
             if connection is None:
                 return
         with self._database.changing() as connection:
-            died = "the server ended several times while this job ran; continue it, or stop it"
+            message = "the server ended several times while this job ran; continue it, or stop it"
             for wish, state in _AFTER_WISH.items():
                 connection.execute(
                     "UPDATE jobs SET state = ?, wish = '' WHERE state = 'running' AND wish = ?", (state, wish)
                 )
             connection.execute(
                 "UPDATE jobs SET state = 'interrupted', outcome = ? WHERE state = 'running' AND tries >= ?",
-                (json.dumps({"message": died}), MOST_TRIES),
+                (json.dumps({"message": message}), MOST_TRIES),
             )
             connection.execute("UPDATE jobs SET state = 'waiting' WHERE state = 'running'")
 

@@ -84,10 +84,10 @@ class SavedSearches:
         with self._database.changing() as connection:
             rows = connection.execute("SELECT rowid, name FROM searches").fetchall()
             # Shown names are compared: SQLite cannot find a name that is not UTF-8 by its shown form.
-            called = [(row["rowid"],) for row in rows if row["name"] == name.strip()]
-            if not called:
+            matching = [(row["rowid"],) for row in rows if row["name"] == name.strip()]
+            if not matching:
                 raise NoSuchSearch(name)
-            connection.executemany("DELETE FROM searches WHERE rowid = ?", called)
+            connection.executemany("DELETE FROM searches WHERE rowid = ?", matching)
 
 
 def _search_of(row: sqlite3.Row) -> SavedSearch:

@@ -146,6 +146,7 @@ class Page {
     this.waiting = null;
     this.task = task;
     this.unseen = false;
+    this.#enable();
     this.#progress(progress, task);
     this.guideline.changedTo(guideline);
     byId("judging").hidden = task === null;

@@ -65,7 +65,7 @@ function itemsOf(lines) {
 const cellsOf = (line) => line.trim().replace(/^\||\|$/g, "").split("|").map((cell) => cell.trim());
 
 function tableOf(lines) {
-  const [head, ...body] = lines.filter((line) => !RULE.test(line)).map(cellsOf);
+  const [head = [], ...body] = lines.filter((line) => !RULE.test(line)).map(cellsOf);
   const row = (cells, tag) => make("tr", {}, ...cells.map((cell) => make(tag, {}, ...words(cell))));
   return make("table", {}, make("thead", {}, row(head, "th")), make("tbody", {}, ...body.map((cells) => row(cells, "td"))));
 }

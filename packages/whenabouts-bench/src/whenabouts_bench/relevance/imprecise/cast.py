@@ -70,7 +70,8 @@ def read_cast(path: Path) -> Cast:
             raise FormatError(path, "is not a gender:", line=number, value=gender, accepted=accepted)
         words = [word for word in name.split() if is_capital(word)]
         if not words:
-            raise FormatError(path, "has no word with a capital:", line=number, field="name", value=name)
+            accepted = "a word of a capital A to Z and small letters"
+            raise FormatError(path, "is no name:", line=number, field="name", value=name, accepted=accepted)
         for word in words:
             nouns[word] = noun if nouns.get(word, noun) == noun else "person"
     if not nouns:

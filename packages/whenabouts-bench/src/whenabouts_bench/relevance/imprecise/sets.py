@@ -29,8 +29,8 @@ REVIEW = "review.jsonl"
 def one_pool(parts: Sequence[Annotations], names: Sequence[str]) -> Annotations:
     """Several splits as one, with all videos and queries.
 
-    Ids used for different sentences are prefixed with the split's name. Raises UsageError if a video has two
-    durations.
+    An id that comes again gets its split's name as a prefix. Raises UsageError if two durations of a video
+    differ by more than 1 s.
     """
     if len(parts) == 1:
         return parts[0]
@@ -127,6 +127,8 @@ def query_sets(
         for place, query in enumerate(part.queries)
     )
     part = replace(part, queries=queries)
+    if seed < 0:
+        raise UsageError(f"--seed {seed}: give 0 or more")
     if min(validation, test) < 0 or validation + test > len(first):
         raise UsageError(
             f"--validation {validation} --test {test}: there are {len(first):,} different captions"

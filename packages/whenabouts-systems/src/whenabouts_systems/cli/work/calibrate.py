@@ -27,10 +27,9 @@ def run(options: argparse.Namespace) -> int:
     """Calibrate a trained system on a split; write the calibration to the checkpoint's folder and show it."""
     _check(options)
     report, notes = _calibrated(options)
-    files: list[Path] = []
+    files = [report.confidence.save(options.checkpoint)]  # first: a fault of --out must not lose it
     if options.out:
-        files = list(write_report(report, Path(options.out)))
-    files = [report.confidence.save(options.checkpoint), *files]
+        files += write_report(report, Path(options.out))
     print_either(
         options,
         lambda: {**report.to_json(), "notes": notes, "files": [str(path) for path in files]},
@@ -42,16 +41,18 @@ def run(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> None:
     if not options.features:
         raise UsageError("--checkpoint needs --features DIR: the feature files of the split to calibrate on")
-    if not Path(options.checkpoint).is_dir():
+    if not Path(options.checkpoint).expanduser().is_dir():
         raise UsageError(
             f"--checkpoint {options.checkpoint}: no such folder; a calibration is kept in the folder of a "
             "trained system"
         )
-    if options.queries:
-        raise UsageError("--queries are for a corpus; a checkpoint is calibrated on the queries of --split")
+    if options.queries or options.check:
+        raise UsageError(
+            "--queries and --check are for a corpus; a checkpoint is calibrated on the queries of --split"
+        )
     if options.pools and options.pool_size is not None:
         raise UsageError(
-            "--pool-size is of pools that are drawn; --pools names pools that there are: one of them"
+            "--pool-size is for pools that are drawn; leave it out, or --pools, which names a file of pools"
         )
     if not 0 < options.iou <= 1:
         raise UsageError(f"--iou {options.iou}: accepted: a number above 0, at most 1")
@@ -104,8 +105,7 @@ def _notes(options: argparse.Namespace, pools: Annotations) -> list[str]:
     if size <= videos:
         return []
     return [
-        f"pools of {size:,} videos cannot be had: {options.split} has {videos:,}; all of them were in each "
-        "pool"
+        f"pools of {size:,} videos are impossible: {options.split} has {videos:,}, and each pool held all"
     ]
 
 

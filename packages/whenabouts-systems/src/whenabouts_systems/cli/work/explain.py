@@ -48,6 +48,8 @@ def _of_a_split(options: argparse.Namespace) -> Explanation:
         raise UsageError("--checkpoint needs --features DIR, the folder of features as for `whenabouts run`")
     if options.moment is not None:
         raise UsageError("--moment is for --model; leave it out, since the annotations have the true moment")
+    if options.other is None and options.other_features is not None:
+        raise UsageError("--other-features is for --other RUN, which is missing; give both, or neither")
     with ExitStack() as files:
         systems = [_opened(files, options, options.checkpoint, options.features)]
         if options.other is not None:

@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
             system = how.opened(files, chooser)
         else:
             system = how.opened(files, localizer, options.experiment)
-        truth = _truth(options, system)
+        truth = _truth(how, system)
         _keep_what_is_read(options, system.experiment, truth, (chooser, localizer))
         split = _answered_split(options, system.split)
         retriever = None if alone else _retriever(files, options, how, chooser, system)
@@ -104,7 +104,8 @@ def _number(text: str | None, kind: Any, option: str) -> Any:
     try:
         return kind(text)
     except ValueError:
-        raise UsageError(f"{option} {text!r}: accepted: a number, or none") from None
+        number = "a whole number" if kind is int else "a number"
+        raise UsageError(f"{option} {text!r}: accepted: {number}, or none") from None
 
 
 def _retriever(
@@ -146,10 +147,10 @@ def _keep_what_is_read(
     check_free(out, force=options.force)
 
 
-def _truth(options: argparse.Namespace, system: OpenedSystem) -> Path:
+def _truth(how: SplitOptions, system: OpenedSystem) -> Path:
     """The annotations of the split."""
     data = system.experiment.data
-    return Path(data.folder or options.features) / str(getattr(data, system.split.name))
+    return data.beside(Path(how.features).expanduser(), getattr(data, system.split.name))
 
 
 def _chooses_alone(options: argparse.Namespace, chooser: str | None) -> bool:
@@ -230,7 +231,7 @@ def _show(options: argparse.Namespace, report: dict[str, Any]) -> None:
         notes.insert(0, f"segments are of whole clips: {report['segments']:g} s")
     if report["videos_not_found"]:
         silent = report["videos_not_found"]
-        notes.insert(0, f"videos of which nothing is read, and which are not found: {silent:,}")
+        notes.insert(0, f"videos without features, which are never found: {silent:,}")
     if report["tasks"] == ["SVMR"] and options.task is None:
         notes.insert(
             0, "this system finds moments in a given video; with --retriever RUN it searches all of them"

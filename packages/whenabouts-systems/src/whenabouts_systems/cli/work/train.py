@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Any
 
 from whenabouts.cli.terminal import console, for_terminal, print_json, wants_json
@@ -18,7 +19,7 @@ from whenabouts_systems.training.stages import StagedExperiment, StagedResult, l
 def run(options: argparse.Namespace) -> int:
     """Train, and show the results."""
     use_large_pages()
-    options.experiment = experiment_file(options.experiment)
+    options.experiment, options.out = experiment_file(options.experiment), Path(options.out).expanduser()
     if has_stages(options.experiment):
         return _run_stages(options)
     experiment, seeds = _experiment(options), _seeds(options)

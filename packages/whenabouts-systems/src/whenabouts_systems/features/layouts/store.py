@@ -69,8 +69,7 @@ class WrittenStore:
         """Lines of text."""
         lines = [
             f"{self.path}: {number_of(self.items, 'item')}, {number_of(self.rows, 'row')} of {self.width} "
-            f"{self.dtype}, "
-            f"{self.bytes / 1e6:,.1f} MB",
+            f"{self.dtype}, {self.bytes / 1e6:,.1f} MB",
             f"content {self.content}",
         ]
         if self.rows_not_finite:
@@ -182,11 +181,11 @@ def convert_to_store(
     if dtype is not None and dtype not in DTYPES:
         raise UsageError(f"dtype {dtype!r} is not stored; accepted: {', '.join(DTYPES)}")
     stated = source.fingerprint
+    of_source = {**stated.to_json(), **stated.extra, "extra": None}
     for name, value in (facts or {}).items():
-        stated_value = getattr(stated, name, None) if name not in stated.extra else stated.extra[name]
-        if stated_value is not None and name != "extra" and stated_value != value:
+        if of_source.get(name) is not None and of_source[name] != value:
             raise UsageError(
-                f"{source.path}: {name} is {stated_value!r} in the source, not {value!r}; leave it out"
+                f"{source.path}: {name} is {of_source[name]!r} in the source, not {value!r}; leave it out"
             )
     fingerprint = stated.with_facts(facts or {}, "--set")
     rows = ((item, source.get(item)) for item in source)
@@ -244,7 +243,7 @@ class _Writer:
             kept = np.ascontiguousarray(rows, dtype=self.dtype.newbyteorder("<"))
         if kept.dtype.itemsize < rows.dtype.itemsize and not np.array_equal(np.isfinite(kept), finite):
             raise UsageError(
-                f"{self._path}: item {item!r} has numbers too large for {self.dtype}; take float32"
+                f"{self._path}: item {item!r} has numbers too large for {self.dtype}; take a wider type"
             )
         return kept
 
