@@ -173,7 +173,7 @@ def test_a_second_round_judges_what_is_new_and_joins_the_first(build: Build, tmp
     for earlier, out in ((both, both), (inside, truth), (truth, inside), (truth, truth)):
         again = run_here("judgements", str(second.folder), "--with", earlier, "--out", out)
         assert "is read here" in again.err, (earlier, out)
-    again = run_here("judgements", str(second.folder), "--run", run, "--out", run)
+    again = run_here("judgements", str(second.folder), "--run", str(run), "--out", str(run))
     assert "is read here" in again.err
 
 

@@ -229,7 +229,7 @@ def test_an_old_cache_that_cannot_be_removed_is_not_used(
     settings = replace(FEATURES, cache="cache")
     ExperimentData.open(DATA, settings, place).close()
     os.utime(place / "video.h5", ns=(1, 1))
-    monkeypatch.setattr(cache.shutil, "rmtree", lambda *_, **__: None)
+    monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)
     for _ in range(2):
         with pytest.raises(UsageError, match=r"video\.h5-.*: is there already"):
             ExperimentData.open(DATA, settings, place)

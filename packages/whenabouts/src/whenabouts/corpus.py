@@ -241,13 +241,14 @@ class Corpus:
                 "this model compares moments with words; describe in words what they should show"
             )
         checked_query(query, options.count, options.min_confidence)
+        rewriter: Rewriter | None
         if options.rewrite == sounds_alike.NAME:
             rewriter = self._sounds = self._sounds or sounds_alike.SoundsAlike(self.store)
         else:
             rewriter = self._model(open_rewriter, options.rewrite)
         reranker = self._model(open_reranker, options.rerank)
         checker = self._model(open_checker, options.check)
-        is_reordered = rewriter is not None or reranker is not None
+        is_reordered = bool(options.rewrite or reranker)
         wider = replace(options, k=max(options.count, MOST_RERANKED if is_reordered else 0))
         result = self._search(query, wider, encoded)
         picture = picture or picture_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections import namedtuple
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -278,7 +278,7 @@ def test_room_is_needed_only_for_bytes_that_are_not_here(
     blobs = own_cache / "models--own--clip" / "blobs"
     blobs.mkdir(parents=True)
     (blobs / f"{pin.weights[0].sha256}{ending}").write_bytes(WEIGHTS)
-    free = namedtuple("free", "free")(len(WEIGHTS) // 2)
+    free = SimpleNamespace(free=len(WEIGHTS) // 2)
     monkeypatch.setattr(hub, "_SPARE_BYTES", 0)
     monkeypatch.setattr("shutil.disk_usage", lambda place: free)
     assert (hub.fetch(pin) / "model.safetensors").read_bytes() == WEIGHTS

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from whenabouts.intake.remote_faults import StoreAway
 from whenabouts.types import UsageError, WhenaboutsError
-from whenabouts.video import copying, encoding, opened
+from whenabouts.video import copying, encoding, objects, opened
 from whenabouts.video import cut as cutting
 from whenabouts.video.aside import WriteError
 from whenabouts.video.cut import cut, cut_name, join, suffix_for
@@ -340,7 +340,7 @@ def test_a_source_that_its_disk_stops_reading_is_named_and_nothing_is_left(
 
     def failing(data: Any, count: int) -> bytes:
         if size // 2 < data.tell() < size - size // 10:
-            opened.refusals.note("Input/output error")
+            objects.refusals.note("Input/output error")
             raise av.error.FFmpegError(errno.EIO, "Input/output error")
         return read(data, count)
 
@@ -408,9 +408,9 @@ def test_a_folder_that_may_not_be_written_to_is_told(
     def forbidden(path: Path, flags: int, *others: Any) -> int:
         if flags & os.O_WRONLY:
             raise PermissionError(errno.EACCES, "Permission denied")
-        return opened(path, flags, *others)
+        return os_open(path, flags, *others)
 
-    opened = os.open
+    os_open = os.open
     monkeypatch.setattr("whenabouts.video.aside.os.open", forbidden)
     with pytest.raises(WriteError, match="may not be written to"):
         cut(source, 0, 0.4, tmp_path / "out.mp4")

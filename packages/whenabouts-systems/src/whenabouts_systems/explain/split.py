@@ -178,7 +178,7 @@ class _QuerySystem:
         return self.system.split.query_batch(np.full(len(rows), self.row, np.int64))
 
     def _ranked(self, block: RunBlock, k: int, truth: Sequence[Moment]) -> list[Ranked]:
-        ranked = []
+        ranked: list[Ranked] = []
         # Windows after the end of their video are empty; a list of videos has no times (NaN).
         for at in np.flatnonzero(~(block.start >= block.end))[:k].tolist():
             name = block.video_ids[int(block.video[at])]

@@ -104,7 +104,9 @@ def _opened(data: Any, options: dict[str, str], kind: str | None = None) -> Inpu
     # Probing allows more, so that a message can name the size; some formats are probed with a picture or two.
     probed = options | {"max_pixels": str(_PROBED_TIMES * most_pixels())}
     # Tags of other encodings than UTF-8 are no reason to refuse a file.
-    container = av.open(data, "r", format=kind, options=probed, io_open=_refuse, metadata_errors="replace")
+    container: InputContainer = av.open(
+        data, "r", format=kind, options=probed, io_open=_refuse, metadata_errors="replace"
+    )
     for stream in container.streams.video:
         if stream.codec_context is not None:
             stream.codec_context.options = {"max_pixels": str(most_pixels())}
