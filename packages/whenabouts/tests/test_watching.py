@@ -18,6 +18,7 @@ import pytest
 
 pytest.importorskip("watchfiles", reason="the extra watch is not installed")
 
+from whenabouts import watching
 from whenabouts.corpus import Corpus
 from whenabouts.types import UsageError
 from whenabouts.watching import watch
@@ -187,6 +188,12 @@ def test_the_verb_says_what_came_and_ends_with_ctrl_c(
             assert ran.wait(30) == 0
         finally:
             ran.kill()
+
+
+def test_a_link_to_itself_does_not_end_the_watching(folder: Path) -> None:
+    (folder / "loop.mp4").symlink_to("loop.mp4")
+    assert watching._may_matter(folder / "loop.mp4", folder / "c.corpus")
+    assert not watching._may_matter(folder / "c.corpus" / "loop.mp4", folder / "c.corpus")
 
 
 @pytest.mark.slow

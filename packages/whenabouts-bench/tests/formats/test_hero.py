@@ -111,7 +111,8 @@ def test_the_numbers_may_be_without_splits(tmp_path: Path, form: Any) -> None:
 
 def test_numbers_of_several_splits_are_read_by_the_name_of_the_lists(tmp_path: Path) -> None:
     numbers = {"train": {"a": [1.0, 0]}, "val": {"b": [1.0, 0]}, "test_public": {"c": [1.0, 0]}}
-    for name, video in (("train_top2000", "a"), ("val_top100", "b"), ("tvr_test_top100", "c")):
+    named = {"train_top2000": "a", "val_top100": "b", "Validation.mdb": "b", "tvr_test_top100": "c"}
+    for name, video in named.items():
         assert read(write_lists(tmp_path / name, {"7": [[0, 1.0]]}, numbers)) == {"7": [(video, 1.0)]}
     for name in ("lists", "retrieval_top100"):  # which has the letters of "val"
         path = write_lists(tmp_path / name, {"7": [[0, 1.0]]}, numbers)

@@ -93,6 +93,14 @@ def test_answers_are_judged_by_sentence_video_and_nearest_moment(truth: Path, tm
     assert not result.missing
 
 
+def test_answers_without_two_times_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "answers.json"
+    answers = {"a": "1 - 2", "b": "I do not know", "c": "at 5 s"}
+    path.write_text(json.dumps({f"v.mp4>>>{name}>>>[1, 2]": answer for name, answer in answers.items()}))
+    assert sum(block.video.size for block in formats.open_run(path).blocks()) == 1
+    assert "without two times, so counted as a miss: 2 answers of 3" in caplog.text
+
+
 def test_logged_samples_say_the_same_as_the_submission(truth: Path, tmp_path: Path, rows: Rows) -> None:
     submission = tmp_path / "answers.json"
     submission.write_text(json.dumps(ANSWERS, indent=4))

@@ -370,7 +370,7 @@ def test_a_batch_cut_off_at_any_byte_counts_as_not_written(journal: Journal) -> 
         path.write_bytes(whole[:size])
         reader = again(journal)
         assert len(reader.events()) == 2, size
-        assert "set aside when the next one is written" in reader.notes[0]
+        assert "incomplete; the next write moves it to journal.torn" in reader.notes[0]
     path.write_bytes(whole[: len(whole) - 40])
     writer = again(journal)
     assert [event.seq for event in writer.append_all(many(journal))] == [event.seq for event in written]

@@ -82,6 +82,8 @@ def test_addresses_without_the_video_are_refused(make_set: Make, tmp_path: Path)
         write_label_studio(make_set(), tmp_path / "out.json", "http://media/all.mp4")
     with pytest.raises(UsageError, match="the labelling interface is written there"):
         write_label_studio(make_set(folder="other"), tmp_path / "out.xml")
+    with pytest.raises(FormatError, match=r"\.: is not a regular file"):
+        write_label_studio(make_set(folder="third"), Path())
 
 
 def test_answers_come_back_with_their_annotators(make_set: Make, tmp_path: Path) -> None:

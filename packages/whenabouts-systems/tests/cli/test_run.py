@@ -294,7 +294,7 @@ def test_annotations_may_lie_elsewhere(ran: Any, features: Path, tmp_path: Path)
     assert str(moved / "test.jsonl") in told["evaluate"]
 
 
-def test_a_tilde_means_the_home_folder_wherever_it_stands(
+def test_a_tilde_in_features_checkpoint_and_data_means_the_home_folder(
     features: Path, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import h5py
 import pytest
@@ -18,6 +19,7 @@ from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts_systems.models.staged import read_stages
 from whenabouts_systems.models.trained import Trained
+from whenabouts_systems.training.data import ExperimentData
 from whenabouts_systems.training.devices import open_device
 from whenabouts_systems.training.experiment import has_stages, load_experiment
 from whenabouts_systems.training.launch import launch
@@ -309,13 +311,18 @@ def test_what_is_wrong_with_a_later_stage_is_told_before_the_first(staged: Path,
         assert not (tmp_path / "run").exists()
 
 
-def test_places_of_each_seed_are_looked_for_before_the_first_step(staged: Path, tmp_path: Path) -> None:
+def test_places_of_each_seed_are_looked_for_before_the_first_step(
+    staged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = Mock(wraps=ExperimentData.check)
+    monkeypatch.setattr(ExperimentData, "check", checked)
     lists = f"second.data.retrieved.lists={tmp_path / 'lists-{seed}'}"
     for seed, problem in ((1, "lists-2"), (2, None)):
         (tmp_path / f"lists-{seed}").mkdir()
         with pytest.raises(UsageError if problem else Killed, match=problem):
             trained(staged, tmp_path / "run", lists, seeds=[1, 2], log=dying_at("seed 1"))
         assert not (tmp_path / "run").exists()
+    assert checked.call_count == 4, "two calls check the features of two stages once for all seeds"
 
 
 def test_folders_that_are_used_are_refused_before_the_first_step(

@@ -248,7 +248,7 @@ class Corpus:
             rewriter = self._model(open_rewriter, options.rewrite)
         reranker = self._model(open_reranker, options.rerank)
         checker = self._model(open_checker, options.check)
-        is_reordered = bool(options.rewrite or reranker)
+        is_reordered = rewriter is not None or reranker is not None
         wider = replace(options, k=max(options.count, MOST_RERANKED if is_reordered else 0))
         result = self._search(query, wider, encoded)
         picture = picture or picture_of

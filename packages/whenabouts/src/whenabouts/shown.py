@@ -335,7 +335,7 @@ class Stats:
         lines += [f"  {line}" for kind, line in self.choices.items() if kind != "gone" or not self.gone]
         if self.gone:
             which = number_of(len(self.gone), "file is", "files are")
-            lines.append(f"{which} gone (`whenabouts index PATH --prune` removes their videos):")
+            lines.append(f"{which} gone (`whenabouts index PATH --prune` removes their entries):")
             lines += [f"  {unambiguous(r.path)}" for r in self.gone]
         if self.failed:
             lines.append(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from whenabouts.index.lance import folder_of
 from whenabouts.locking import is_shared
 from whenabouts.types import UsageError
-from whenabouts.video.files import MEDIA_SUFFIXES, TRANSCRIPT_SUFFIXES
+from whenabouts.video.files import MEDIA_SUFFIXES, TRANSCRIPT_SUFFIXES, real_place
 
 if TYPE_CHECKING:
     from whenabouts.corpus import Corpus
@@ -110,7 +110,7 @@ def _may_matter(path: Path, corpus_folder: Path) -> bool:
     Paths in the corpus's own folder do not matter, or each index run would cause the next one.
     """
     is_relevant = path.suffix.lower() in MEDIA_SUFFIXES | TRANSCRIPT_SUFFIXES or not path.is_file()
-    return is_relevant and not path.resolve().is_relative_to(corpus_folder)
+    return is_relevant and not Path(real_place(path)).is_relative_to(corpus_folder)
 
 
 class _Arriving:

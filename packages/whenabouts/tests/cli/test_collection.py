@@ -74,7 +74,7 @@ def test_a_collection_from_empty_to_a_list_for_editors(
         (("move", "film", "1", "0"), "no number 0"),
         (("move", "film", "1"), "NAME FROM TO"),
         (("show",), "NAME: list its moments"),
-        (("add", "film", "friday@1-2", "--note", "good"), "--note is an option of `collection change`"),
+        (("add", "film", "friday@1-2", "--note", "good"), "only `whenabouts collection change` takes"),
     ],
 )
 def test_what_cannot_be_done_is_refused(

@@ -14,6 +14,8 @@ from PIL import Image
 
 from whenabouts.corpus import Corpus
 from whenabouts.encoders import EncoderUnavailable
+from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
+from whenabouts.index.store import Store
 from whenabouts.search.options import SearchOptions
 from whenabouts.types import Moment, UsageError
 from whenabouts.video.frames import sample_frames
@@ -121,8 +123,21 @@ def test_words_and_a_picture_are_asked_together(corpus: Corpus, frog: Path) -> N
 def test_a_stream_without_its_encoder_still_finds_more_of_a_moment(corpus: Corpus, frog: Path) -> None:
     alone = Corpus(corpus.location)
     assert alone.search(like="frog.webm@0-2", streams="vision").moments
+    found = alone.search(like="frog.webm@0-2")
+    assert any("vision" in scored.evidence for scored in found)
+    assert not any("was not searched" in note for note in found.notes)
     with pytest.raises(EncoderUnavailable, match="mosaic"):
         alone.search(like=frog, streams="vision")
+
+
+def test_a_broken_stream_that_no_sentence_can_search_is_no_matter_of_a_sentence(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "a.corpus", create=True)
+    store.add_stream(StreamInfo("subtitle", "words", "a", 0))
+    store.add_stream(StreamInfo("likeness", "an encoder that moved", "b", 2))
+    said = ClipColumns(np.zeros(1), np.ones(1), ["a glacier"])
+    store.put_video(VideoRecord("film", "/film.mp4", streams={"subtitle": "a"}), {"subtitle": said})
+    result = Corpus(store.place).search("harpsichord")
+    assert result.answer == "no_match" and not any("likeness" in note for note in result.notes)
 
 
 def test_a_stream_that_cannot_meet_a_picture_says_what_it_takes(corpus: Corpus, frog: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -199,6 +200,23 @@ def test_a_folder_that_holds_one_other_alone_is_passed_over(tmp_path: Path) -> N
     paths = ("a/b/c/1.mp4", "a/b/c/2.mp4", "d.mp4")
     put(store, [record_of(tmp_path, row, f"v{row}", path, {}, {}) for row, path in enumerate(paths)])
     assert facet(store, "video.folder") == {"a/b/c": 2}
+
+
+def test_a_file_that_may_not_be_looked_at_is_not_missing(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked = record_of(tmp_path / "locked", 5, "locked", "talk.mp4", {}, {"words": ""})
+    put(store, [locked])
+    Path(locked.path).unlink()
+    stat = Path.stat
+
+    def refused(path: Path, **options: bool) -> os.stat_result:
+        if "locked" in path.parts:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", refused)
+    assert "locked" not in listed(store, "video.state=missing")
 
 
 def test_a_file_that_is_deleted_is_missing_without_an_index_run(store: Store, tmp_path: Path) -> None:

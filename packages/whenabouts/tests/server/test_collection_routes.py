@@ -19,6 +19,7 @@ from tests.server.conftest import Client, Open, error_of, id_of
 from whenabouts.server.decoding import Decoders
 from whenabouts.server.errors import ServerError, safe_errors
 from whenabouts.video.files import printable
+from whenabouts.video.objects import Refusals
 from whenabouts.video.probe import MediaError
 from whenabouts.workplace.database import FILE
 
@@ -121,6 +122,8 @@ def test_a_folder_is_hidden_however_a_message_writes_it(name: str) -> None:
     path = Path("/secret", name, "a.mp4")
     with pytest.raises(ServerError, match=r"^a\.mp4: is damaged$"), safe_errors(path, Path("out.mp4")):
         raise MediaError(f"{printable(path)}: is damaged")
+    with pytest.raises(ServerError, match=r"^a\.mp4: went away$"), safe_errors(path, Path("out.mp4")):
+        Refusals(1, "went away").check(0, path)
 
 
 def test_an_empty_collection_makes_no_film_and_no_list(desk: Client) -> None:

@@ -140,8 +140,8 @@ def _run_drop(options: argparse.Namespace, truth_format: str | None, run_format:
     ]
     files = write_drop(drops, Path(options.figure)) if options.figure else []
     if wants_json(options):
-        report = {"protocol": protocol.label, "systems": [drop.to_json() for drop in drops]}
-        print_json({**report, "files": [str(path) for path in files]})
+        systems = [drop.to_json() for drop in drops]
+        print_json({"protocol": protocol.label, "systems": systems, "files": [str(path) for path in files]})
         return 0
     for drop in drops:
         _show_drop(drop)

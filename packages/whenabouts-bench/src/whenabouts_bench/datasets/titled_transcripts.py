@@ -268,7 +268,7 @@ DATASET = Declaration(
         "Train, validate and test within one fold: the splits of another fold have the same recordings. The "
         'split "test" has all titles, for systems that are not trained.',
     ),
-    # Splits of different folds share queries, except two test splits, and training with validation.
+    # Splits of different folds share queries, except test with test and training with validation.
     shared_query_ids=tuple(
         (first, second)
         for first, second in combinations([ALL, *(name for fold in FOLDS for name in split_names(fold))], 2)

@@ -174,8 +174,8 @@ def _videos_of(path: Path, file: Path) -> dict[int, str]:
 def _numbers(path: Path, lists: str) -> dict[int, str]:
     content = Origin(path).object(read_json(path) or None, _NUMBERS)
     splits = content if all(isinstance(videos, dict) for videos in content.values()) else {"": content}
-    words = re.findall("[a-z]+", lists)  # whole words: "retrieval" does not name the split "val"
-    named = [split for split in splits if split and split.lower().split("_")[0] in words]
+    words = re.findall(r"[a-z\d]+", lists)  # "valid_top100" names the split "val", "retrieval" does not
+    named = [s for s in splits if s and any(word.startswith(s.lower().split("_")[0]) for word in words)]
     by_split = {split: _of_split(Origin(path), videos) for split, videos in splits.items()}
     whole: dict[int, str] = {}
     for split, videos in by_split.items():

@@ -95,8 +95,8 @@ class LmmsEvalRun(SentenceRun):
                 yield builder.block()
         refuse_empty(self.path, answered > 0)
         if without_times:
-            count = number_of(without_times, "answer has", "answers have")
-            self.warn_once(f"{count} no two times and counts as a miss; the file has {answered:,}")
+            count = number_of(without_times, "answer")
+            self.warn_once(f"without two times, so counted as a miss: {count} of {answered:,}")
         yield builder.block()
 
     def _entries(self) -> Iterator[tuple[str, DescribedQuery, str]]:

@@ -208,7 +208,7 @@ def raw_grades(judged: Judged) -> RawGrades | None:
 
 
 def write_agreement(judged: Judged, folder: Path) -> list[Path]:
-    """Write agreement.svg, .png (figure 5 of paper 004) and grades.csv. Raises UsageError without grades."""
+    """Write agreement.svg/.png (paper 004, figure 5), grades.csv. Raises UsageError if nothing is settled."""
     if not len(judged.annotations.query):
         raise UsageError(f"{judged.task_set.folder}: nothing is agreed on yet, so there is nothing to draw")
     files = draw_agreement(judged.annotations, raw_grades(judged), folder / "agreement")

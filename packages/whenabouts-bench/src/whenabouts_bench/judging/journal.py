@@ -315,6 +315,7 @@ class Journal:
         """Move torn last lines, which were never acknowledged, out of the journal."""
         if not torn:
             return
+        target = self.task_set.folder / TORN
         try:
             descriptor = open_appending(own_file(self.task_set.folder, TORN))
             try:
@@ -322,13 +323,10 @@ class Journal:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+            target = self._path
+            os.truncate(target, self._size)
         except OSError as error:
-            where = self.task_set.folder / TORN
-            raise FormatError(where, f"cannot be written: {error.strerror or error}") from None
-        try:
-            os.truncate(self._path, self._size)
-        except OSError as error:
-            raise FormatError(self._path, f"cannot be written: {error.strerror or error}") from None
+            raise FormatError(target, f"cannot be written: {error.strerror or error}") from None
         self._note(f"{self._path}: {_torn_lines(torn)} incomplete; moved to {TORN} ({len(torn)} bytes)")
 
     def _write(self, data: bytes) -> None:

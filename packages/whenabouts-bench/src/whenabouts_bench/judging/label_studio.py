@@ -56,7 +56,7 @@ def write_label_studio(
         raise UsageError(f"{task_set.folder}: no task needs another grade, so there is nothing to write")
     if "{video_id}" not in url and "{file}" not in url:
         raise UsageError(f"--video-url {url!r}: has neither {{file}} nor {{video_id}}")
-    interface = path.with_suffix(".xml")
+    interface = path.parent / f"{path.stem}.xml"
     if interface == path:
         raise UsageError(f"{path}: the labelling interface is written there; give a name that ends in .json")
     with write_atomically(path) as stream:

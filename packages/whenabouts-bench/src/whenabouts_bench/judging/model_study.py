@@ -212,7 +212,7 @@ def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None
 
 
 def kendall_taus(first: Floats, second: Floats) -> Floats:
-    """(N,) tau of each row of two arrays (N, R); values within 1e-9 are ties; NaN where one is all ties."""
+    """(N,) tau of each row of two arrays (N, R); differences under 5e-10 are ties; NaN if one is all ties."""
     left, right = np.triu_indices(first.shape[1], 1)
     a, b = (np.sign(np.round(each[:, left] - each[:, right], 9)) for each in (first, second))
     untied = np.sqrt((a != 0).sum(axis=1) * (b != 0).sum(axis=1))

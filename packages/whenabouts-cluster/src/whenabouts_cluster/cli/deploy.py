@@ -8,10 +8,11 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from whenabouts.cli.options import add_access, add_corpus, add_verb, corpus_name, named_path
+from whenabouts.cli.options import add_access, add_corpus, add_verb, corpus_name
 from whenabouts.cli.terminal import for_terminal
 from whenabouts.intake.files import write_atomically
 from whenabouts.times import whole_number
+from whenabouts.video.files import with_home
 
 _EPILOG = """\
 examples:
@@ -73,8 +74,8 @@ def add_parser(verbs: Any) -> None:
 
 
 def _absolute(place: str) -> str:
-    """A place that replicas find too, whose current folder is another one."""
-    return place if "://" in place else str(named_path(place).resolve())
+    """A path made absolute, because replicas run in another folder; a URI is unchanged."""
+    return place if "://" in place else str(with_home(place).resolve())
 
 
 def run(options: argparse.Namespace) -> int:
@@ -92,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
         cpus=options.cpus,
         memory_mb=options.memory,
         time_limit=options.time_limit,
-        models=tuple(_absolute(run) if named_path(run).is_dir() else run for run in options.model),
+        models=tuple(_absolute(run) if with_home(run).is_dir() else run for run in options.model),
         files=tuple(map(_absolute, options.files)),
     )
     if options.write is not None:

@@ -190,7 +190,7 @@ def run_tokens(options: argparse.Namespace) -> int:
     if options.dataset and not options.folder:
         raise UsageError(f"--dataset {options.dataset}: give --folder DIR, where its files are")
     if options.queries and (options.folder or options.split):
-        raise UsageError("--folder and --split are for --dataset; --queries FILE names all of its queries")
+        raise UsageError("--folder and --split are for --dataset; --queries FILE reads the whole file")
     if options.dataset:
         dataset = open_dataset(options.dataset, options.folder)
         queries = [dataset.annotations(split).queries for split in options.split or dataset.splits]

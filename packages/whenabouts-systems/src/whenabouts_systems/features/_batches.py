@@ -32,9 +32,8 @@ class ItemBatch:
         """The rows in slices whose copies stay small; float16 as float32, in which NumPy is quicker."""
         for start in range(0, len(self.arrays[0]), _SLICE_ROWS):
             cut = slice(start, start + _SLICE_ROWS)
-            types = [np.result_type(array.dtype, np.float32) for array in self.arrays]
-            pairs = zip(self.arrays, types, strict=True)
-            yield cut, tuple(array[cut].astype(dtype, copy=False) for array, dtype in pairs)
+            rows = (array[cut].astype(np.result_type(array, np.float32), copy=False) for array in self.arrays)
+            yield cut, tuple(rows)
 
 
 def row_norms(rows: Rows) -> NDArray[np.float64]:

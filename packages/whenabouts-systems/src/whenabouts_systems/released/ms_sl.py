@@ -36,12 +36,12 @@ def settings_of(released: Released, program: str, preset: BranchSettings) -> Set
     """The settings for MS-SL or GMMFormer; `program` is the name in messages, `preset` the defaults."""
     hidden, query_width, tokens = released.sizes("hidden_size", "query_input_size", "max_desc_l")
     stream, width = STREAMS[0], released.size("clip_input_proj.net.1.weight", 1)
-    clips = min(released.setting("map_size", _PRESET.clips), released.size(_CLIP_PLACES, 0))
+    clips = min(released.setting("map_size", preset.clips), released.size(_CLIP_PLACES, 0))
     config = {
         "streams": {stream: width},
         "query_width": query_width,
         "hidden": hidden,
-        "heads": released.heads(hidden, _PRESET.heads),
+        "heads": released.heads(hidden, preset.heads),
         "frames": released.size(_FRAME_PLACES, 0),
         "clips": clips,
         "max_tokens": tokens,

@@ -49,8 +49,8 @@ class AsReleased(_detr.PairsInBatch, Model):
 
     - The random walk multiplies by a matrix instead of its inverse, whatever `whole_walk` says.
     - Padding takes part in the clusters, the means, the convolutions, the walk and the slots.
-    - The similarity of the sentence with clips uses only the first window, with borders rounded down to whole
-      clips; its softmax and mean include padding.
+    - In the term `similarity`, a moment's clips are those of its first window, with borders rounded down to
+      whole clips; its softmax and mean include padding.
 
     With `unlike_from_epoch`, a video's wrong sentence may be its own, because `PairsInBatch` excludes none.
     """

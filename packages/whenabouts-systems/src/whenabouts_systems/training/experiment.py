@@ -275,7 +275,7 @@ class TrainingSettings:
       other optimizers clip the norm over all tensors.
     - `evaluate_every`: epochs between evaluations; may be a fraction.
     - `metric`: one metric, or the sum of several joined by `+`; higher is better.
-    - `patience`: this many evaluations may bring no gain; the next such one ends the training (None: never).
+    - `patience`: stop after more than this many evaluations in a row without a gain (None: never).
     - `protocol`: a protocol's name in `whenabouts evaluate` ("": the judgements choose).
     - `save_minutes`: how often the state is saved within an epoch.
     - `betas`: of the optimizer.

@@ -111,15 +111,15 @@ def launch_seeds(
     With `resume`, finished trainings are only read, an interrupted one continues, the others start.
     """
     # Refuse wrong seeds and used folders before the first training.
-    experiments = [experiment.with_seed(seed) for seed in different_seeds(seeds)]
-    places = [Path(out) / f"seed-{seed}" for seed in seeds]
-    for place in () if resume else places:
-        setup.by_first(RunFolder(place).refuse_used)
+    runs = [(Path(out) / f"seed-{seed}", experiment.with_seed(seed)) for seed in different_seeds(seeds)]
+    if not resume:
+        for place, _ in runs:
+            setup.by_first(RunFolder(place).refuse_used)
     results: list[TrainingResult] = []
-    for seed, seeded, place in zip(seeds, experiments, places, strict=True):
+    for place, seeded in runs:
         begun = setup.agreed(resume and (place / EXPERIMENT).exists())
         if log and setup.writes:
-            log(f"seed {seed}")
+            log(f"seed {seeded.training.seed}")
         # All seeds use the same data, so describe it once.
         described = None if results else log
         results.append(launch(seeded, features, place, setup, resume=begun, show=show, log=described))

@@ -128,8 +128,7 @@ def launch_stages(
     if seeds is not None:
         seeded = [(seed, staged.with_seed(seed)) for seed in different_seeds(seeds)]
         runs = [(run, Path(out) / f"seed-{seed}", f"seed {seed}, ") for seed, run in seeded]
-    for run, _, _ in runs:
-        check_stages(run, features)
+    check_stages([run for run, _, _ in runs], features)
     setup.by_first(lambda: _check_folders(runs, resume=resume, of_seeds=seeds is not None))
     results: dict[str, list[TrainingResult]] = {name: [] for name in staged.stages}
     for run, folder, before in runs:
@@ -149,13 +148,14 @@ def launch_stages(
     return staged_result
 
 
-def check_stages(staged: StagedExperiment, features: str | Path) -> None:
-    """Raise the errors of all stages' settings and files before the first begins, rather than hours later."""
-    for experiment in staged.stages.values():
+def check_stages(runs: Sequence[StagedExperiment], features: str | Path) -> None:
+    """Raise the errors of all stages' settings and files early; the runs differ only in their seeds."""
+    for experiment in runs[0].stages.values():
         inputs = ExperimentData.check(
             experiment.data, experiment.features, features, splits=("train", "validation")
         )
         experiment.check_negatives(experiment.config(inputs))
+    for experiment in (stage for run in runs for stage in run.stages.values()):
         check_lists(experiment, features)
         if (first_stage := experiment.data.first_stage) and not first_stage.startswith(STAGE):
             Trained.from_pretrained(folder_of(first_stage, "", experiment.training.seed))

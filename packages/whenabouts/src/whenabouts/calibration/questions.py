@@ -33,7 +33,7 @@ _WORDS_OF_STRETCH = 12
 _MOST_VIDEOS = 200
 # A given end is cut without a note if it is at most this far past the end of the video (rounded up).
 _PAST_END_SECONDS = 1.0
-# In scripts without spaces, a longer "word" is cut into pieces, because it may be a whole sentence.
+# In scripts without spaces a longer "word" may be a sentence; it is cut into pieces of `_SIGNS` characters.
 _LONGEST_WORD = 10
 _SIGNS = 4
 _MOST_BYTES = 256 << 20

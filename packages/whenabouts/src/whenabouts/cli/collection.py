@@ -94,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"whenabouts collection {options.action} {_ACTIONS[options.action]}")
     of_change = [name for name in ("start", "end", "note", "tag") if getattr(options, name) is not None]
     if of_change and options.action != "change":
-        raise UsageError(f"--{of_change[0]} is an option of `collection change`; call that for the moment")
+        raise UsageError(f"--{of_change[0]}: only `whenabouts collection change` takes this option")
     if options.action == "delete":
         collections.delete(options.name)
         return 0

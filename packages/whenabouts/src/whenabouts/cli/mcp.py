@@ -19,12 +19,12 @@ from whenabouts.cli.options import (
     add_guests,
     add_verb,
     corpus_name,
-    named_path,
     open_or_new_corpus,
     page_address,
 )
 from whenabouts.times import whole_number
 from whenabouts.types import UsageError
+from whenabouts.video.files import with_home
 from whenabouts.workplace.guests import READ, SCOPES
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def add_parser(verbs: Any) -> None:
         help="print settings for a client (mcpServers), or a skill file that teaches an assistant",
     )
     parser.add_argument(
-        "--out", metavar="DIR", type=named_path, help="folder for the clips it cuts (default: it may not cut)"
+        "--out", metavar="DIR", type=with_home, help="folder for the clips it cuts (default: it may not cut)"
     )
     add_allow(parser)
     parser.add_argument(
@@ -141,7 +141,7 @@ def _configuration(options: argparse.Namespace) -> dict[str, Any]:
     start = [program] if program else [sys.executable, "-m", "whenabouts"]
     arguments = ["mcp"]
     for place in getattr(options, "corpora", None) or [corpus_name(options)]:
-        arguments += ["--corpus", place if "://" in place else str(named_path(place).absolute())]
+        arguments += ["--corpus", place if "://" in place else str(with_home(place).absolute())]
     if options.out is not None:
         arguments += ["--out", str(options.out.absolute())]
     for folder in options.allow:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import shutil
 import textwrap
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import whenabouts  # imports its submodules on first use, which keeps `--help` quick
 from whenabouts.types import UsageError
+from whenabouts.video.files import with_home
 from whenabouts.video.opened import MAX_PIXELS, most_pixels
 
 if TYPE_CHECKING:
@@ -121,19 +120,12 @@ def add_host(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def named_path(text: str) -> Path:
-    """A path from a command line; `~` is the home folder, which shells expand only at the head of a word."""
-    with contextlib.suppress(RuntimeError):  # "~name" without such a user names a file
-        return Path(text).expanduser()
-    return Path(text)
-
-
 def add_guests(parser: argparse._ActionsContainer) -> None:
     """Add --guests, the file of users with their own tokens."""
     parser.add_argument(
         "--guests",
         metavar="FILE",
-        type=named_path,
+        type=with_home,
         help="also accept the tokens of the users in this file (`whenabouts guests FILE add NAME`)",
     )
 
@@ -143,7 +135,7 @@ def add_allow(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--allow",
         metavar="DIR",
-        type=named_path,
+        type=with_home,
         action="append",
         default=[],
         help="let clients list this folder and change what is indexed from it (repeat for more)",

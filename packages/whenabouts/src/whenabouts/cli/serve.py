@@ -19,7 +19,6 @@ from whenabouts.cli.options import (
     add_rewrite,
     add_verb,
     allow_pixels,
-    named_path,
     open_or_new_corpus,
     proxy_settings,
 )
@@ -28,6 +27,7 @@ from whenabouts.intake.lacks import check_files, check_room
 from whenabouts.intake.opening import read_regular
 from whenabouts.server.settings import Limits, Settings, default_cache, named_models
 from whenabouts.types import UsageError
+from whenabouts.video.files import with_home
 
 _MOST_TOKEN_BYTES = 4096
 _ROOM_BYTES, _FILES = 2 << 30, 64
@@ -56,7 +56,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--cache",
         metavar="DIR",
-        type=named_path,
+        type=with_home,
         help="folder for thumbnails and clips (default: ~/.cache/whenabouts/serve)",
     )
     parser.add_argument(
@@ -70,7 +70,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--files",
         metavar="PATH",
-        type=named_path,
+        type=with_home,
         action="append",
         default=[],
         help="serve only videos under this folder (repeat for more; default: the folders that were indexed)",
@@ -107,7 +107,7 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--token-file",
         metavar="FILE",
-        type=named_path,
+        type=with_home,
         help="read that secret from a file, as systemd, Compose and Kubernetes hand secrets over",
     )
     add_guests(parser)

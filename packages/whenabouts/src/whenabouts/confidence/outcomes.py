@@ -303,7 +303,7 @@ def charts(outcomes: Sequence[Outcome]) -> Iterator[str]:
         yield f"  expected calibration error {error:.3f}{ranked}"
     curve = risk_coverage(outcomes)
     if curve is not None:
-        yield "risk and coverage: how many of the surest answers are wrong (any is, with its video taken out)"
+        yield "risk and coverage: how many of the surest answers are wrong (with the video taken out, all)"
         for share in (0.1, 0.25, 0.5, 0.75, 1.0):
             risk = curve.risk_at(share)
             yield f"  {share:>15.0%} {_bar(risk)} {risk:.1%}"

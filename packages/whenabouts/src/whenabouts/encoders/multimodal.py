@@ -37,7 +37,7 @@ ORDER = 55
 _NEEDS = ("sentence_transformers", "torchvision", "PIL")
 MODELS = (ModelCard("Qwen/Qwen3-VL-Embedding-2B", "clips watched as video, pictures"),)
 """Entries of `whenabouts models list`; others in the form of sentence-transformers work as well."""
-_BATCHES = (1, 8)  # on the CPU and on an accelerator
+_BATCH_ON_CPU, _BATCH_ON_ACCELERATOR = 1, 8
 _PICTURE_SIZE = 448
 # Clip settings, and tokens of the language model per frame, by the `model_type` of config.json.
 _WATCHING = {
@@ -99,7 +99,8 @@ class _SeeingEncoder(SentenceTransformersEncoder):
     def __init__(self, model: weight_files.ModelFolder, settings: EncoderSettings) -> None:
         device = on_torch.choose_device(settings)
         loaded = load(model.path, device, on_torch.model_dtype(model.path, settings, device))
-        super().__init__(model, loaded, settings.batch_size or _BATCHES[device.type != "cpu"])
+        default = _BATCH_ON_CPU if device.type == "cpu" else _BATCH_ON_ACCELERATOR
+        super().__init__(model, loaded, settings.batch_size or default)
         self._device_type = device.type
         self.image_size = _PICTURE_SIZE
 

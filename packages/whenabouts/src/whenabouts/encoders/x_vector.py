@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PREFIX = "x-vector"
 ORDER = 90
 _NEEDS = ("torch", "transformers")
-_BATCHES = (8, 64)  # on the CPU and on an accelerator
+_BATCH_ON_CPU, _BATCH_ON_ACCELERATOR = 8, 64
 # Prefixes of weights that only training uses.
 _OF_TRAINING = ("objective.", "classifier.")
 _GIVE = "give a speaker model with an X-vector head, such as a WavLM that was trained to verify speakers"
@@ -63,7 +63,8 @@ class XVectorEncoder(VoiceEncoder):
         self._folder = folder.path
         self._device = on_torch.choose_device(settings)
         self._dtype = on_torch.choose_dtype(settings, self._device)
-        self._batch_size = settings.batch_size or _BATCHES[self._device.type != "cpu"]
+        default = _BATCH_ON_CPU if self._device.type == "cpu" else _BATCH_ON_ACCELERATOR
+        self._batch_size = settings.batch_size or default
         with on_torch.quiet_transformers():
             self._model = _load(folder, self._dtype).to(self._device).eval()
             self._extractor = weight_files.pretrained(AutoFeatureExtractor, folder)

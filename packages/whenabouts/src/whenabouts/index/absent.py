@@ -177,7 +177,7 @@ def safely_pruned(gone: Sequence[VideoRecord], findings: Findings) -> tuple[list
 
 
 def _is_empty(folder: Path) -> bool:
-    """Whether nothing is in a folder, as in one where a disk was mounted, or whether it cannot be read."""
+    """Whether a folder has nothing in it, as one where a disk was mounted, or cannot be read."""
     try:
         return not any(folder.iterdir())
     except OSError:

@@ -67,7 +67,8 @@ def build(
     Ctrl-C ends the run: finished videos are written, and the summary says that it was interrupted. Raises
     StoreError (DiskFull, …) if a write fails, and MachineLack; earlier writes are kept.
     """
-    started, pruned = time.monotonic(), {record.video_id for record in plan.pruned}
+    started = time.monotonic()
+    pruned = {record.video_id for record in plan.pruned}
     summary = Summary(
         renamed=len(plan.renamed),
         described=plan.described,

@@ -233,6 +233,5 @@ def make_filter(
 
     Raises UsageError for a malformed date or condition.
     """
-    dates = (date.isoformat() if isinstance(date, datetime) else date for date in (after, before))
-    first, last = (None if date is None else parse_date(date) for date in dates)
+    first, last = (None if date is None else parse_date(str(date)) for date in (after, before))
     return Filter(tuple(within), first, last, tuple(map(Condition.parse, where)))

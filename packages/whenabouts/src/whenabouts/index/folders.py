@@ -1,4 +1,4 @@
-"""Stores the folders and files that were indexed or given to `relocate`; by default a server serves them."""
+"""Stores the indexed folders and files, and folders of relocated videos; a server serves them by default."""
 
 from __future__ import annotations
 

@@ -290,10 +290,8 @@ def is_missing(path: Path) -> bool:
     """Whether no file is there; false for a path that may not be read, because the file may still exist."""
     try:
         path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, FileNotFoundError | NotADirectoryError)
     return False
 
 

@@ -289,7 +289,7 @@ def _ask(name: str, url: str, headers: Mapping[str, str], **bounds: Any) -> Repl
         )
     key = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
     if key and not key.isascii():
-        raise HubError(f"{name}: HF_TOKEN has characters that no token has; set it to the token alone")
+        raise HubError(f"{name}: the access token has characters that none may have; set HF_TOKEN anew")
     authorization = {"Authorization": f"Bearer {key}"} if key else {}
     sent = {"User-Agent": "whenabouts", **authorization, **headers}
     return send("GET", url, headers=sent, idle_seconds=_PATIENCE_SECONDS, is_direct=False, **bounds)

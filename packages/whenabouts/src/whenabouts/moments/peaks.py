@@ -91,8 +91,7 @@ class _Line:
     """The state of a search for peaks.
 
     `left` (N,): scores of clips that may still be peaks, else -inf. `free` (N,): clips not yet in a moment.
-    `middle` (N,): middles of the clips. `least_distance`: first row of a video -> least
-    seconds between its peaks, filled when first needed.
+    `middle` (N,): middles of the clips. `least_distance`: first row of a video -> seconds between two peaks.
     """
 
     score: Floats

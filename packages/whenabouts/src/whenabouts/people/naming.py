@@ -145,8 +145,8 @@ class People:
             raise UsageError(
                 f"{condition.key}{condition.operator}{condition.value}: names have no order; use = or !="
             )
-        stream, has_name = self.streams[condition.key], replace(condition, operator="=").accepts
-        named = {record.video_id: has_name(record.metadata) for record in records}
+        stream, is_name = self.streams[condition.key], replace(condition, operator="=")
+        named = {record.video_id: is_name.accepts(record.metadata) for record in records}
         spans = self.spans(stream, condition)
         note = "" if any(named.values()) else self.note_on(stream, condition)
         if condition.operator == "!=":

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from whenabouts.index.filters import DATE_KEYS, Condition, Filter, date_of
 from whenabouts.index.plan import GIVEN_LANGUAGE
-from whenabouts.index.records import SHOTS_BY, SOUND_TRACK, SOUND_TRACKS, VideoRecord, natural_key
+from whenabouts.index.records import SHOTS_BY, SOUND_TRACK, SOUND_TRACKS, VideoRecord, is_missing, natural_key
 from whenabouts.index.store import Store
 from whenabouts.search.coverage import with_clips
 from whenabouts.search.query_language import name_of
@@ -527,7 +527,7 @@ def _not_there(paths: Sequence[bytes]) -> NDArray[np.bool_]:
             except OSError:
                 listed[folder] = set()
         # A name may be listed in another Unicode form.
-        missing[row] = name not in listed[folder] and not Path(os.fsdecode(path)).exists()
+        missing[row] = name not in listed[folder] and is_missing(Path(os.fsdecode(path)))
     return missing
 
 

@@ -101,7 +101,7 @@ class Searcher:
         words, notes = checked_query(text, k, min_confidence)
         allowed = self.retrieval.allowed(filter)
         notes += allowed.notes
-        interval = None
+        interval, unsearched = None, dict[str, str]()
         if model is not None:
             count = k if allowed.spans is None else min(MOST_K, k * _MORE_OF_MODEL)
             by_model = model.find(words, count, allowed.videos)
@@ -115,7 +115,8 @@ class Searcher:
             withheld = self.ranking.withheld(ranked)
             answer, doubt = judged(words, probable, answers, interval, withheld)
             notes += self.understanding.notes_on_languages(words, self.calibration)
-            notes += self._notes_on_broken(streams)
+            unsearched = self._unsearched(streams, "text")
+            notes += unsearched.values()
         kept = [scored for scored in ranked if (scored.confidence or 0.0) >= min_confidence][:k]
         kept = kept if model is not None else self.answering.with_snippets(words, kept, answers)
         if min_confidence and ranked and not kept and ranked[0].confidence is None:
@@ -124,10 +125,9 @@ class Searcher:
         if not moments:
             answer, doubt, interval = "no_match", "", None
         notes += gone_notes(videos.values())
-        if answer == "no_match" and self.understanding.broken and model is None and not streams:
-            # Streams that were not searched might have an answer.
+        if answer == "no_match" and unsearched:  # these streams might have an answer
             answer, interval = "unsure", None
-            doubt = f"{' and '.join(self.understanding.broken)} could not be searched"
+            doubt = f"{' and '.join(unsearched)} could not be searched"
         rates = self.calibration.rates if model is None else None
         coverage = self.answering.coverage(allowed.videos, streams if model is None else model.streams)
         result = (doubt, rates, coverage, interval)
@@ -196,7 +196,8 @@ class Searcher:
                 for answer in answers
                 if not query.streams[answer.stream].is_alike
             ]
-        notes += self._notes_on_broken(streams)
+        unsearched = self._unsearched(streams, like.kind, *(["text"] if words else []))
+        notes += [note for name, note in unsearched.items() if name not in query.streams]
         ranked = rank(answers, unmeasured)
         if not words:
             ranked = alike_probabilities(ranked, answers, self._curves_alike())
@@ -218,9 +219,11 @@ class Searcher:
             like=unambiguous(like.name),
         )
 
-    def _notes_on_broken(self, streams: Sequence[str]) -> list[str]:
+    def _unsearched(self, streams: Sequence[str], *kinds: str) -> dict[str, str]:
+        """A note for each broken stream that a query of some kinds would search, if no streams are given."""
         broken = {} if streams else self.understanding.broken
-        return [f"stream {name} was not searched: {error}" for name, error in broken.items()]
+        meeting = [name for name in broken if self.understanding.streams[name].meets.intersection(kinds)]
+        return {name: f"stream {name} was not searched: {broken[name]}" for name in meeting}
 
     def _curves_alike(self) -> dict[str, Alike]:
         """Stream -> learned curve from cosine to probability, for streams whose encoder has one."""

@@ -188,9 +188,9 @@ class Understanding:
         for stream in dict.fromkeys(stream for stream, _ in vectors):
             queries = [(text, vector) for (name, text), vector in vectors.items() if name == stream]
             state = self.state_of(stream)
-            lists = self._store.nearest_of_each(stream, [vector for _, vector in queries], NEAREST_CLIPS)
-            if lists is not None and self.state_of(stream) == state:
-                for (text, _), hits in zip(queries, lists, strict=True):
+            each = self._store.nearest_of_each(stream, [vector for _, vector in queries], NEAREST_CLIPS)
+            if each is not None and self.state_of(stream) == state:
+                for (text, _), hits in zip(queries, each, strict=True):
                     nearest[stream, text] = state, hits
         return EncodedTexts(self._store.description_version, vectors, nearest)
 

@@ -67,11 +67,10 @@ def frame_seconds(
     Raises UsageError for a number out of range, or given without the switch for a new stream; EncoderMismatch
     for another number than the corpus has.
     """
-    keywords = (name.lstrip("-").replace("-", "_") for name in (option, switch))
-    given, is_on = (setup.options.get(keyword) for keyword in keywords)
+    given = setup.options.get(_keyword(option))
     if given is not None and not least <= given <= _MOST_SECONDS:
         raise UsageError(f"{option} {given!r}: give a length between {least:g} and {_MOST_SECONDS} seconds")
-    if given is not None and switch and setup.info is None and not is_on:
+    if given is not None and switch and setup.info is None and not setup.options.get(_keyword(switch)):
         raise UsageError(f"{option} says how often {done}; give {switch} as well")
     if setup.info is None:
         return default if given is None else float(given)
@@ -82,3 +81,7 @@ def frame_seconds(
             "into a new corpus"
         )
     return settled
+
+
+def _keyword(option: str) -> str:
+    return option.lstrip("-").replace("-", "_")

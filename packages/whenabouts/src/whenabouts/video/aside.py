@@ -51,16 +51,15 @@ def check_free(path: Path, *, force: bool, sources: Iterable[str | Path] = ()) -
             if path.samefile(source):
                 raise UsageError(f"{printable(path)}: is a source of this; give another name")
     try:
-        is_folder, is_file = path.is_dir(), path.is_file()
-        exists, is_link = path.exists(), path.is_symlink()
-    except OSError as error:
+        if path.is_dir():
+            raise UsageError(f"{printable(path)}: a folder stands there; give the name of a file")
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{printable(path)}: a pipe or a device; give the name of a file")
+        if not force and (path.exists() or path.is_symlink()):
+            remedy = "give another name, or --force to replace it"
+            raise UsageError(f"{printable(path)}: is there already; {remedy}")
+    except OSError as error:  # such as a name that is too long
         raise write_error(path, error) from error
-    if is_folder:
-        raise UsageError(f"{printable(path)}: a folder stands there; give the name of a file")
-    if exists and not is_file:
-        raise UsageError(f"{printable(path)}: a pipe or a device; give the name of a file")
-    if not force and (exists or is_link):
-        raise UsageError(f"{printable(path)}: is there already; give another name, or --force to replace it")
 
 
 def write_error(path: Path, error: OSError) -> WriteError:

@@ -340,7 +340,7 @@ def real_place(path: Path) -> str:
 
 
 def with_home(path: str | Path) -> Path:
-    """A path with the home folder for `~`; unchanged for an unknown user."""
+    """A path with the home folder for `~`; `~name` without such a user names a file."""
     return Path(os.path.expanduser(path))  # noqa: PTH111, because pathlib raises for an unknown user
 
 

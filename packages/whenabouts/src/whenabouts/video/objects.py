@@ -57,8 +57,10 @@ class Refusals:
 
     def check(self, since: int, path: Path) -> None:
         """Raise StoreAway if a store or disk refused to be read since the count `since`."""
+        from whenabouts.video.files import printable  # that module imports this one
+
         if self.count > since:
-            raise StoreAway(f"{path}: {self.reason}")
+            raise StoreAway(f"{printable(path)}: {self.reason}")
 
 
 refusals = Refusals()

@@ -41,12 +41,12 @@ def _frame_from(path: Path, at: float, short_side: int, frame_rate: float) -> Fr
     frame, pictures_end = _first_from(path, at, short_side)
     if frame is None and pictures_end > 0:
         frame, _ = _first_from(path, max(0.0, pictures_end - 1 / frame_rate - 5e-3), short_side)
-    for back in _LOOK_BACK if frame is None else ():
+    for back in _LOOK_BACK:
+        if frame is not None:
+            break
         with sample_frames(path, _AT_ONCE, size=short_side, start=max(0.0, at - back)) as reader:
             for last in reader:
                 frame = last
-        if frame is not None:
-            break
     return frame
 
 

@@ -19,7 +19,8 @@ from whenabouts_systems.training.stages import StagedExperiment, StagedResult, l
 def run(options: argparse.Namespace) -> int:
     """Train, and show the results."""
     use_large_pages()
-    options.experiment, options.out = experiment_file(options.experiment), Path(options.out).expanduser()
+    options.experiment = experiment_file(options.experiment)
+    options.out = Path(options.out).expanduser()
     if has_stages(options.experiment):
         return _run_stages(options)
     experiment, seeds = _experiment(options), _seeds(options)

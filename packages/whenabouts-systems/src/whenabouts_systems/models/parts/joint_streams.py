@@ -18,8 +18,8 @@ from whenabouts_systems.models.protocol import ClipBatch
 class JointStreams(nn.Module):
     """Projects each stream to D, adds learned embeddings of position and stream, and runs `encoder`.
 
-    `encoder` takes padded rows (V, T * S, D) with their mask. There are at most two
-    streams, because `TypedPositions` has two types.
+    `encoder` takes padded rows (V, T * S, D) with their mask. There are at most two streams, because
+    `TypedPositions` has two types.
     """
 
     def __init__(

@@ -57,10 +57,7 @@ class FusionSettings(ProgramSetting):
     ranking: Kind = "hinge"
     margin: float = 0.1
     first_pool: Size | None = None
-    """Before epoch `pool_from_epoch`, a negative is one of this many with the highest scores (None: of all).
-
-    Maeoki et al. take 1.
-    """
+    """The number of highest-scored negatives to draw from at first (None: all). Maeoki et al. take 1."""
     pool: Size | None = 20
     """The same from epoch `pool_from_epoch` on, counted from 0 ("hard negatives")."""
     pool_from_epoch: int = 20
