@@ -136,7 +136,7 @@ def test_another_data_set_is_trained_on_and_held_out_as_the_first_is(tmp_path: P
         write_annotations(annotated(name), file, "tvr")
     others = {"also": [f"other_test={files['d']}"], "also_train": [f"other={files['c']}"]}
     sizes = {"videos": 200, "test_videos": 50}
-    made = _splits(Namespace(train=files["a"], val=None, test=files["b"], **others, **sizes))
+    made = _splits(Namespace(train=files["a"], val=None, held_out=0.1, test=files["b"], **others, **sizes))
     assert set(made) == {"train", "val", "other_train", "other_val", "test", "other_test"}
     assert len(made["test"].videos) == len(made["other_test"].videos) == 50
     for prefix in ("", "other_"):

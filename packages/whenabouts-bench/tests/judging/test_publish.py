@@ -61,7 +61,7 @@ def test_the_tables_hold_what_was_judged_and_no_names(judged: Judged, tmp_path: 
 def test_runs_that_are_known_by_their_paths_are_published_by_their_names(
     judged: Judged, tmp_path: Path
 ) -> None:
-    runs = {"/home/ada/xml/run.jsonl": 1, "/home/ada/new/run.jsonl": 2}
+    runs = {"/srv/ada/xml/run.jsonl": 1, "/srv/ada/new/run.jsonl": 2}
     (judged.task_set.folder / "judging.json").unlink()
     judged.task_set.write({"t0": Source(runs)})
     publish(judged, tmp_path / "out", "CC-BY-4.0")

@@ -231,8 +231,9 @@ def test_a_file_with_several_moments_is_checked_once(place: Path, monkeypatch: p
 
 def test_a_long_note_of_a_collection_is_cut_to_one_line(place: Path, tmp_path: Path) -> None:
     corpus = Corpus(shutil.copytree(place, tmp_path / "c.corpus"))
-    corpus.collections.create("film", f"{INJECTION}\n" * 25)
-    [listed] = CorpusTools(lambda: corpus).list_collections()["collections"]
+    corpus.collections.create("with a note", f"{INJECTION}\n" * 25)
+    every = CorpusTools(lambda: corpus).list_collections()["collections"]
+    [listed] = [each for each in every if each["name"] == "with a note"]
     assert listed["note"].startswith(f"{INJECTION} Ignore") and len(listed["note"]) == LONGEST_TEXT
 
 

@@ -145,8 +145,8 @@ def test_a_missing_library_names_what_to_install(
 
 
 def test_folders_of_a_service_may_begin_with_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/ada")
+    monkeypatch.setenv("HOME", "/srv/ada")
     given = ["--cache", "~/cache", "--files", "~/Videos", "--allow", "~no-such-user", "--guests", "~/g"]
     options = build_parser(["serve"]).parse_args(["serve", *given])
-    assert (options.cache, options.files) == (Path("/home/ada/cache"), [Path("/home/ada/Videos")])
-    assert (options.allow, options.guests) == ([Path("~no-such-user")], Path("/home/ada/g"))
+    assert (options.cache, options.files) == (Path("/srv/ada/cache"), [Path("/srv/ada/Videos")])
+    assert (options.allow, options.guests) == ([Path("~no-such-user")], Path("/srv/ada/g"))

@@ -22,6 +22,7 @@ from whenabouts_bench.datasets import open_dataset
 from whenabouts_bench.formats import read_annotations
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.formats.jsonl import FILES, files_of
+from whenabouts_bench.judging.label_studio import interface_beside
 from whenabouts_bench.judging.pool_check import answers_of, write_check
 from whenabouts_bench.released.mvmr_pools import AsReleased
 from whenabouts_bench.relevance.emscore import Frames
@@ -355,11 +356,7 @@ def run_tasks(options: argparse.Namespace) -> int:
         return _run_check(options, out)
     if options.videos:
         raise UsageError("--videos goes with --judge; Label Studio finds videos by --video-url")
-    interface = out.parent / f"{out.stem}.xml"
-    if interface == out:
-        raise UsageError(
-            f"--out {out}: the labelling interface is written there; give a name that ends in .json"
-        )
+    interface = interface_beside(out)
     for target in (out, interface):
         refuse_overwriting(target, *files_of(Path(options.pools)))
     annotations = read_annotations(options.pools)

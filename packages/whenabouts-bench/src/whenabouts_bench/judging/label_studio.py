@@ -56,9 +56,7 @@ def write_label_studio(
         raise UsageError(f"{task_set.folder}: no task needs another grade, so there is nothing to write")
     if "{video_id}" not in url and "{file}" not in url:
         raise UsageError(f"--video-url {url!r}: has neither {{file}} nor {{video_id}}")
-    interface = path.parent / f"{path.stem}.xml"
-    if interface == path:
-        raise UsageError(f"{path}: the labelling interface is written there; give a name that ends in .json")
+    interface = interface_beside(path)
     with write_atomically(path) as stream:
         stream.write(b"[")
         entries = ListWriter(stream)
@@ -68,6 +66,13 @@ def write_label_studio(
     with write_atomically(interface) as stream:
         stream.write(LABELLING.encode())
     return interface
+
+
+def interface_beside(path: Path) -> Path:
+    """The place of the labelling interface of a file of tasks. Raises UsageError if it is the file itself."""
+    if not path.name or path.suffix == ".xml":
+        raise UsageError(f"{path}: the labelling interface is written there; give a name that ends in .json")
+    return path.with_suffix(".xml")
 
 
 def _task(task_set: TaskSet, task: Task, url: str) -> dict[str, Any]:

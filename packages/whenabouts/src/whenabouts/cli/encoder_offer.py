@@ -33,5 +33,6 @@ def offer_encoder() -> None:
         print(for_terminal(f"{command[0]} cannot be started: {error.strerror}"), file=sys.stderr)
         return
     if code:
-        print(f"the command failed (exit code {code}); going on without the encoder", file=sys.stderr)
+        failed = f"the command failed (exit code {code}); going on without the encoder"
+        print(for_terminal(failed), file=sys.stderr)
     importlib.invalidate_caches()

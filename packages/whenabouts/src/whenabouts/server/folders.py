@@ -119,7 +119,7 @@ class ServedFolders:
                 403,
                 "not_served",
                 f"the file of {record.video_id} is outside the folders served here; "
-                "name every folder to serve with `whenabouts serve --files`",
+                "name every folder with `whenabouts serve --files`",
             )
 
 

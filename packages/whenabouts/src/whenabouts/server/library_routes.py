@@ -66,9 +66,11 @@ async def relocate(
         record_of(corpus, video_id)
         place = source_path(body.path)
         if not service.folders.hold(real_place(place)):
-            problem = f"{body.path[:200]!r} is outside the folders served here; name every folder to serve "
-            problem += "with `whenabouts serve --files`; `whenabouts index` finds files anywhere"
-            raise ServerError(403, "not_served", problem, field="path")
+            problem = f"{body.path[:200]!r} is outside the folders served here; "
+            remedy = (
+                "name every folder with `whenabouts serve --files`; `whenabouts index` finds files anywhere"
+            )
+            raise ServerError(403, "not_served", problem + remedy, field="path")
         with corpus.store.holding(video_id).writing(wait=_WAIT_SECONDS):
             corpus.relocate(video_id, place)
         record = record_of(corpus, video_id)
