@@ -61,7 +61,6 @@ JOINS = {
     "whenabouts_bench/datasets/titled_transcripts.py": "`_Name` leaves no separator; names of splits",
     "whenabouts_bench/judging/tasks.py": "recordings lie anywhere; they are opened as media or not at all",
     "whenabouts_bench/relevance/threshold_study.py": "the name of the file that the person gave",
-    "whenabouts_systems/cli/work/run.py": PERSON,
     "whenabouts_systems/features/__init__.py": LISTED,
     "whenabouts_systems/features/cache.py": "the name of the file that is open, and a hash",
     "whenabouts_systems/features/layouts/_numpy_files.py": LISTED,

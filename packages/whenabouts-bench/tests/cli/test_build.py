@@ -322,7 +322,7 @@ def test_tasks_and_their_interface_have_two_names(folder: Path, tmp_path: Path) 
     assert run(*source(folder), "--no-visual", "--out", out, "--json") == 0
     with pytest.raises(UsageError, match=r"ends in \.json"):
         run("tasks", "--pools", out, "--out", tmp_path / "tasks.xml")
-    with pytest.raises(FormatError, match=r"\.: is not a regular file"):
+    with pytest.raises(UsageError, match=r"\.: the labelling interface is written there"):
         run("tasks", "--pools", out, "--out", ".")
     assert not (tmp_path / "tasks.xml").exists()
 

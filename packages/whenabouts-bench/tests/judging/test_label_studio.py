@@ -82,7 +82,7 @@ def test_addresses_without_the_video_are_refused(make_set: Make, tmp_path: Path)
         write_label_studio(make_set(), tmp_path / "out.json", "http://media/all.mp4")
     with pytest.raises(UsageError, match="the labelling interface is written there"):
         write_label_studio(make_set(folder="other"), tmp_path / "out.xml")
-    with pytest.raises(FormatError, match=r"\.: is not a regular file"):
+    with pytest.raises(UsageError, match=r"\.: the labelling interface is written there"):
         write_label_studio(make_set(folder="third"), Path())
 
 
