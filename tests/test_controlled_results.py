@@ -36,6 +36,7 @@ LOGS = {
     ),
     "hero": ("hero", "relevant-content", "two-stages"),
     "ranked": ("ranked", "ranked-new"),
+    "published_difficulty": ("published-difficulty",),
 }
 """Log below `benchmarks/results` -> the outcomes that it reports."""
 SOURCES = (
