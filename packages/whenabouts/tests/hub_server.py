@@ -93,7 +93,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         path = path.replace(f"/api/models/{hub.old_name or '-'}", f"/api/models/{hub.repository}")
         hub.keys.append(self.headers.get("Authorization"))
         api, files = f"/api/models/{hub.repository}", f"/{hub.repository}/resolve/{hub.commit}/"
-        if path in (api, f"{api}/revision/main", f"{api}/revision/{hub.commit}"):
+        if path in (
+            api,
+            *(f"{api}/revision/{name}" for name in ("main", "v1.0", "refs%2Fpr%2F1", hub.commit)),
+        ):
             self._send(json.dumps(hub.described()).encode(), "application/json")
         elif path.startswith(f"{api}/tree/{hub.commit}"):
             tree = [

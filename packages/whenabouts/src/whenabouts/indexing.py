@@ -34,7 +34,7 @@ from whenabouts.streams import stream as stream_named
 from whenabouts.types import UsageError, WhenaboutsError, number_of
 from whenabouts.video import shots as shot_finders
 from whenabouts.video import speech, speech_models
-from whenabouts.video.files import find_files
+from whenabouts.video.files import find_files, with_home
 from whenabouts.video.objects import check_place, source_path
 from whenabouts.video.onnx_recogniser import PREFIX as ONNX
 from whenabouts.video.probe import base_language
@@ -418,5 +418,5 @@ def _speech_model(name: str | bool | None) -> str | None:
     if (reason := why_unavailable(name)) is not None:
         raise SpeechUnavailableError(reason)
     prefix = ONNX if name.startswith(ONNX) else ""
-    folder = Path(name.removeprefix(prefix))
+    folder = with_home(name.removeprefix(prefix))
     return f"{prefix}{folder.resolve()}" if folder.is_dir() else name

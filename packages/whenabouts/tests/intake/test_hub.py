@@ -94,6 +94,15 @@ def test_a_model_is_fetched_and_its_revision_pinned(server: Hub, monkeypatch: py
     assert server.asked == [], "nothing is fetched twice"
 
 
+@pytest.mark.parametrize("branch", ["v1.0", "refs/pr/1"])
+def test_a_branch_or_tag_stands_for_what_was_fetched_by_it(server: Hub, branch: str) -> None:
+    name = f"own/clip@{branch}"
+    with pytest.raises(HubError):
+        hub.folder_of(name, _is_whole)
+    folder = hub.fetch(hub.look_up(name), asked=name)
+    assert hub.folder_of(name, _is_whole) == folder
+
+
 def test_the_hubs_own_client_finds_what_was_fetched(server: Hub) -> None:
     from huggingface_hub import hf_hub_download
 

@@ -335,9 +335,12 @@ def _fits(path: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
 
 
-def fetch(pin: Pin, on_bytes: Callable[[HubFile, int], object] = lambda file, count: None) -> Path:
+def fetch(
+    pin: Pin, on_bytes: Callable[[HubFile, int], object] = lambda file, count: None, *, asked: str = ""
+) -> Path:
     """Download the files of a look-up, continuing an interrupted download. Returns the folder.
 
+    If the name `asked` for has a branch or tag behind its "@", that stands for this revision afterwards.
     `on_bytes` is called with a file and how many of its bytes are here. Each file is checked against the
     size and hash stated by the hub before it takes its place. Raises HubError if there is no room, the
     hub breaks off or is too slow, a file differs from its description, or another process downloads the
@@ -359,6 +362,10 @@ def fetch(pin: Pin, on_bytes: Callable[[HubFile, int], object] = lambda file, co
             for file in _lacking(folder, pin):
                 _fetch_file(pin, file, place, on_bytes)
             (place / _BEGUN).replace(place / _PIN)
+            if (branch := asked.partition("@")[2]) and not _is_hash(branch):
+                reference = place / "refs" / branch
+                reference.parent.mkdir(parents=True, exist_ok=True)
+                reference.write_text(pin.revision, encoding="ascii")
         finally:
             held.release()
     except OSError as error:
