@@ -36,7 +36,7 @@ LOGS = {
     ),
     "hero": ("hero", "relevant-content", "two-stages"),
     "ranked": ("ranked", "ranked-new"),
-    "published_difficulty": ("published-difficulty",),
+    "published_difficulty": ("published-difficulty", "published-difficulty-didemo"),
 }
 """Log below `benchmarks/results` -> the outcomes that it reports."""
 SOURCES = (
