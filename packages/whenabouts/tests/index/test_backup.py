@@ -72,7 +72,7 @@ def test_doctor_says_what_a_copy_lacks(tmp_path: Path) -> None:
     )
     store.put_records([without_file(VideoRecord("v9", "v9.mp4"))])
     unfinished = [finding for finding in examine(str(place)).findings if finding.name == "unfinished"]
-    assert [finding.seen[:8] for finding in unfinished] == ["1 videos"]
+    assert [finding.seen[:10] for finding in unfinished] == ["1 video is"]
     (place / "checksums.json").unlink()
     for file in (place / "clips_subtitle.lance" / "data").iterdir():  # some are of earlier versions only
         file.unlink()
