@@ -99,7 +99,7 @@ def test_a_branch_or_tag_stands_for_what_was_fetched_by_it(server: Hub, branch: 
     name = f"own/clip@{branch}"
     with pytest.raises(HubError):
         hub.folder_of(name, _is_whole)
-    folder = hub.fetch(hub.look_up(name), asked=name)
+    folder = hub.fetch(hub.look_up(name), model_name=name)
     assert hub.folder_of(name, _is_whole) == folder
 
 

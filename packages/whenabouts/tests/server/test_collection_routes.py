@@ -123,7 +123,7 @@ def test_a_folder_is_hidden_however_a_message_writes_it(name: str) -> None:
     with pytest.raises(ServerError, match=r"^a\.mp4: is damaged$"), safe_errors(path, Path("out.mp4")):
         raise MediaError(f"{printable(path)}: is damaged")
     with pytest.raises(ServerError, match=r"^a\.mp4: went away$"), safe_errors(path, Path("out.mp4")):
-        Refusals(1, "went away").check(0, path)
+        Refusals(1, "went away").check(0, printable(path))
 
 
 def test_an_empty_collection_makes_no_film_and_no_list(desk: Client) -> None:

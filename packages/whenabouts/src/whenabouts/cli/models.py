@@ -124,7 +124,7 @@ def run_get(options: argparse.Namespace) -> int:
             print(for_terminal(line), file=sys.stderr)
         _ask(options)
     with _progress() as on_bytes:
-        folder = hub.fetch(pin, on_bytes, asked=name)
+        folder = hub.fetch(pin, on_bytes, model_name=name)
     if pin.repository != name.partition("@")[0]:
         print_notes([f"the hub calls {name} {pin.repository} now; use that name from now on"])
     print_either(

@@ -336,11 +336,11 @@ def _fits(path: str, patterns: Iterable[str]) -> bool:
 
 
 def fetch(
-    pin: Pin, on_bytes: Callable[[HubFile, int], object] = lambda file, count: None, *, asked: str = ""
+    pin: Pin, on_bytes: Callable[[HubFile, int], object] = lambda file, count: None, *, model_name: str = ""
 ) -> Path:
     """Download the files of a look-up, continuing an interrupted download. Returns the folder.
 
-    If the name `asked` for has a branch or tag behind its "@", that stands for this revision afterwards.
+    If the name `model_name` has a branch or tag behind its "@", that stands for this revision afterwards.
     `on_bytes` is called with a file and how many of its bytes are here. Each file is checked against the
     size and hash stated by the hub before it takes its place. Raises HubError if there is no room, the
     hub breaks off or is too slow, a file differs from its description, or another process downloads the
@@ -362,7 +362,7 @@ def fetch(
             for file in _lacking(folder, pin):
                 _fetch_file(pin, file, place, on_bytes)
             (place / _BEGUN).replace(place / _PIN)
-            if (branch := asked.partition("@")[2]) and not _is_hash(branch):
+            if (branch := model_name.partition("@")[2]) and not _is_hash(branch):
                 reference = place / "refs" / branch
                 reference.parent.mkdir(parents=True, exist_ok=True)
                 reference.write_text(pin.revision, encoding="ascii")

@@ -130,7 +130,7 @@ def cut(
         try:
             copied = copy_packets(span, aside, container_for(out, copy=True), progress or _silent)
         finally:
-            refusals.check(before, path)
+            refusals.check(before, printable(path))
         _check_whole(aside, out)
     return _cut_of(out, span, copied.start, copied.end, copied.frames, _copy_notes(span, copied.start))
 
@@ -163,7 +163,7 @@ def join(
         with MovieWriter(aside, form, container_for(out)) as writer:
             for span, span_notes in zip(spans, notes, strict=True):
                 done.append(_put(writer, span, out, span_notes, parts_done))
-                refusals.check(before, span.path)
+                refusals.check(before, printable(span.path))
         _check_whole(aside, out)
     progress(1.0)
     return done

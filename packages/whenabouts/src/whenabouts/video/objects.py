@@ -55,12 +55,10 @@ class Refusals:
         """Count a refusal, and keep its reason for `check`."""
         self.count, self.reason = self.count + 1, reason
 
-    def check(self, since: int, path: Path) -> None:
+    def check(self, since: int, path: Path | str) -> None:
         """Raise StoreAway if a store or disk refused to be read since the count `since`."""
-        from whenabouts.video.files import printable  # that module imports this one
-
         if self.count > since:
-            raise StoreAway(f"{printable(path)}: {self.reason}")
+            raise StoreAway(f"{path}: {self.reason}")
 
 
 refusals = Refusals()
