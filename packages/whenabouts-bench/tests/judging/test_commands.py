@@ -89,7 +89,7 @@ def test_a_set_is_not_written_over_another(build: Build) -> None:
         (("--pass-mark", "2"), "--pass-mark 2: give a share from 0 to 1"),
         (("--exam", "none.jsonl"), "none.jsonl: cannot be read"),
         (("--random", 3), "--random goes with --captions"),
-        (("--seed", "-1"), "--seed -1: give 0 or more"),
+        (("--seed", "-1"), "'-1': give a whole number, 0 or more"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(build: Build, more: tuple[str, ...], message: str) -> None:

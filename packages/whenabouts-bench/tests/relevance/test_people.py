@@ -222,7 +222,6 @@ def test_what_is_no_export_of_our_tasks_is_refused(tmp_path: Path, document: Any
     [
         ({"url": "https://x/video.mp4"}, r"has no \{video_id\}"),
         ({"queries": 0}, "--queries 0"),
-        ({"seed": -1}, "--seed -1: give 1 or more queries, a seed of 0 or more"),
     ],
 )
 def test_tasks_that_cannot_be_are_refused(

@@ -144,9 +144,8 @@ def test_a_missing_library_names_what_to_install(
     assert "pip install 'whenabouts[server]'" in done.err
 
 
-def test_folders_of_a_service_may_begin_with_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_of_the_token_may_lie_below_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/srv/ada")
-    given = ["--cache", "~/cache", "--files", "~/Videos", "--allow", "~no-such-user", "--guests", "~/g"]
-    options = build_parser(["serve"]).parse_args(["serve", *given])
-    assert (options.cache, options.files) == (Path("/srv/ada/cache"), [Path("/srv/ada/Videos")])
-    assert (options.allow, options.guests) == ([Path("~no-such-user")], Path("/srv/ada/g"))
+    assert build_parser(["serve"]).parse_args(["serve", "--token-file", "~/t"]).token_file == Path(
+        "/srv/ada/t"
+    )

@@ -123,8 +123,6 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("--judged goes with --run; with --captions, the grades decide about the next batch")
     if options.captions and any(value is not None for value in by_runs):
         raise UsageError("--depth and --iou go with --run; moments by caption come in --batches of --batch")
-    if options.seed < 0:
-        raise UsageError(f"--seed {options.seed}: give 0 or more")
     if not 0 <= options.pass_mark <= 1:
         raise UsageError(f"--pass-mark {options.pass_mark:g}: give a share from 0 to 1")
 

@@ -297,8 +297,6 @@ def _sources(options: argparse.Namespace) -> list[str | Path]:
 
 def run_figures(options: argparse.Namespace) -> int:
     """Draw the figures that the judgements allow; print their files, and why others were left out."""
-    if options.seed < 0:
-        raise UsageError("--seed takes 0 or more")
     if options.videos and not options.answers:
         raise UsageError("--videos goes with --answers, whose moments it shows")
     annotations, out = read_annotations(options.truth), Path(options.out)

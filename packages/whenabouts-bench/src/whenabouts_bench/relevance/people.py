@@ -70,10 +70,10 @@ def write_tasks(
 def drawn_pairs(annotations: Annotations, queries: int, seed: int) -> list[tuple[Query, str]]:
     """(query, added video) of the pools of randomly drawn queries, in random order.
 
-    Raises UsageError if there are no pools, for less than one query and for a negative seed.
+    Raises UsageError if there are no pools, and for less than one query.
     """
-    if queries < 1 or seed < 0:
-        raise UsageError(f"--queries {queries} --seed {seed}: give 1 or more queries, a seed of 0 or more")
+    if queries < 1:
+        raise UsageError(f"--queries {queries}: give 1 or more")
     full = _queries_with_full_pools(annotations)
     draw = np.random.default_rng(seed)
     chosen = np.sort(draw.permutation(len(full))[:queries]).tolist()

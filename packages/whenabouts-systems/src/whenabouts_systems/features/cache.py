@@ -136,7 +136,7 @@ def open_cached_copy(source: FeatureSource, cache: Path) -> FeatureSource:
             source.close()
             return copy
     shutil.rmtree(place, ignore_errors=True)
-    if not place.exists():  # else `write_store` refuses it
+    if not place.exists():  # an old copy that cannot be removed must not become current
         with write_atomically(record) as stream:
             stream.write(json.dumps(state).encode())
     try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -182,10 +183,9 @@ def matching_scores(first_stage: Trained, examples: Examples, device: torch.devi
     videos = len(examples.videos)
     scores = _zeros(len(examples.queries), videos)
     with evaluating(model):
-        parts = np.split(rows, range(_BATCH_QUERIES, len(rows), _BATCH_QUERIES))
-        batches = (examples.query_batch(part).to(device) for part in parts)
+        batches = (examples.query_batch(part).to(device) for part in _cut(rows, _BATCH_QUERIES))
         queries = joined([model.encode_queries(batch) for batch in batches])
-        for part in np.split(np.arange(videos), range(_BATCH_VIDEOS, videos, _BATCH_VIDEOS)):
+        for part in _cut(np.arange(videos), _BATCH_VIDEOS):
             encoding = model.encode_videos(examples.video_batch(part).to(device))
             columns = [_scores_in(model, queries, encoding, at) for at in range(len(part))]
             scores[np.ix_(rows, part)] = np.stack(columns, 1)
@@ -285,3 +285,8 @@ def _in_turn(drawn: Indices, count: int) -> Indices:
     values, first = np.unique(flat, return_index=True)
     order = np.argsort(first[values >= 0])
     return values[values >= 0][order][:count]
+
+
+def _cut(rows: Indices, size: int) -> Iterator[Indices]:
+    for low in range(0, len(rows), size):
+        yield rows[low : low + size]

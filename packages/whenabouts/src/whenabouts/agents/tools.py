@@ -114,8 +114,8 @@ class CorpusTools:
             literal: interpret nothing; search the words literally
         """
         off = "all" if literal else ()
-        count, videos = _checked("k", k, 1, MOST_MOMENTS), [] if within is None else [within]
-        return self._answer(self._open().search(query, k=count, within=videos, literal=off))
+        count = _checked("k", k, 1, MOST_MOMENTS)
+        return self._answer(self._open().search(query, k=count, within=_names(within), literal=off))
 
     def places(self, phrase: str, k: int = 20, within: str | None = None, skip: int = 0) -> dict[str, Any]:
         """List every place where a phrase is said, word for word, in order of time.
@@ -127,8 +127,8 @@ class CorpusTools:
             skip: how many places to skip, to continue a list
         """
         quoted = '"' + phrase.replace('"', " ").strip() + '"'
-        count, videos = _checked("k", k, 1, MOST_MOMENTS), [] if within is None else [within]
-        return self._answer(self._open().search(quoted, k=count, within=videos, all=True, skip=skip))
+        count = _checked("k", k, 1, MOST_MOMENTS)
+        return self._answer(self._open().search(quoted, k=count, within=_names(within), all=True, skip=skip))
 
     def show(self, what: str, pictures: int = 1) -> list[Any]:
         """Show the facts, the words and pictures of a video or of a moment VIDEO@START-END.
@@ -166,7 +166,7 @@ class CorpusTools:
         listed = [
             record
             for record in corpus.records()
-            if record.state != "failed" and letters in f"{record.title} {Path(record.path).name}".casefold()
+            if record.state != "failed" and letters in f"{record.title} {record.file_name}".casefold()
         ]
         return {"total": len(listed), "videos": _facts(corpus, listed[first : first + count])}
 
@@ -443,6 +443,10 @@ def _free(folder: Path, name: str) -> Path:
             return path
         path = folder / f"{Path(name).stem} {number}{Path(name).suffix}"
     raise UsageError(f"{folder} has a thousand files called {name}; move some away")
+
+
+def _names(within: str | None) -> list[str]:
+    return [] if within is None else [within]
 
 
 def _checked(name: str, number: int, least: int, most: int | None = None) -> int:

@@ -18,7 +18,7 @@ from whenabouts.index.lookup import query_words
 from whenabouts.index.records import VideoRecord
 from whenabouts.index.store import Store
 from whenabouts.intake.files import loads
-from whenabouts.intake.opening import read_regular
+from whenabouts.intake.opening import read_lines
 from whenabouts.search.word_units import SPACELESS
 from whenabouts.streams import answering
 from whenabouts.types import Moment, UsageError, number_of
@@ -127,8 +127,7 @@ def read_questions(
     Raises UsageError for an unreadable file, a malformed line, or no question inside a video.
     """
     try:
-        # Not splitlines(), which also splits at characters that a query may have.
-        lines = read_regular(path, _MOST_BYTES).decode("utf-8-sig").split("\n")
+        lines = read_lines(path, _MOST_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}; give a text file of JSON lines") from error
     questions: list[CalibrationQuestion] = []

@@ -145,7 +145,7 @@ def _configuration(options: argparse.Namespace) -> dict[str, Any]:
     if options.out is not None:
         arguments += ["--out", str(options.out.absolute())]
     for folder in options.allow:
-        arguments += ["--allow", str(folder.absolute())]
+        arguments += ["--allow", str(with_home(folder).absolute())]
     if options.page is not None:
         arguments += ["--page", page_address("--page", options.page)]
     if options.read_only:

@@ -7,12 +7,13 @@ import os
 import shutil
 import textwrap
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import whenabouts  # imports its submodules on first use, which keeps `--help` quick
+from whenabouts.times import whole_number
 from whenabouts.types import UsageError
-from whenabouts.video.files import with_home
 from whenabouts.video.opened import MAX_PIXELS, most_pixels
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def add_guests(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--guests",
         metavar="FILE",
-        type=with_home,
+        type=Path,
         help="also accept the tokens of the users in this file (`whenabouts guests FILE add NAME`)",
     )
 
@@ -135,7 +136,7 @@ def add_allow(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--allow",
         metavar="DIR",
-        type=with_home,
+        type=Path,
         action="append",
         default=[],
         help="let clients list this folder and change what is indexed from it (repeat for more)",
@@ -194,8 +195,14 @@ def add_wait(parser: argparse._ActionsContainer) -> None:
 def add_seed(parser: argparse._ActionsContainer) -> None:
     """Add --seed, for verbs that draw random samples."""
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="seed of the random draws (default: 0)"
+        "--seed", type=_seed, default=0, metavar="N", help="seed of the random draws (default: 0)"
     )
+
+
+def _seed(text: str) -> int:
+    if (number := whole_number(text)) is None:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number, 0 or more")
+    return number
 
 
 def keep_outer(parser: argparse.ArgumentParser) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 from typing import Any
 
 from whenabouts.cli.opened import encoded_with
@@ -56,7 +57,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--cache",
         metavar="DIR",
-        type=with_home,
+        type=Path,
         help="folder for thumbnails and clips (default: ~/.cache/whenabouts/serve)",
     )
     parser.add_argument(
@@ -70,7 +71,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--files",
         metavar="PATH",
-        type=with_home,
+        type=Path,
         action="append",
         default=[],
         help="serve only videos under this folder (repeat for more; default: the folders that were indexed)",

@@ -3,9 +3,9 @@
 Every parameter is an external initializer, whose array the caller supplies: float parameters by their names
 in Hugging Face's BERT, integer ones by those of `integer_parameters`.
 
-Choices: Gemm with transB takes PyTorch's (out, in) weights as stored;
-Add + LayerNormalization is faster on CPU than the fused SkipLayerNormalization;
-com.microsoft.MultiHeadAttention needs no packed copy of the three projections.
+Choices: Gemm with transB takes PyTorch's (out, in) weights as stored; Add + LayerNormalization is faster on
+CPU than the fused SkipLayerNormalization; com.microsoft.MultiHeadAttention needs no packed copy of the three
+projections.
 """
 
 from __future__ import annotations

@@ -15,12 +15,13 @@ from urllib.parse import unquote_to_bytes
 
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
-from whenabouts.export.source import file_url, shown_path
+from whenabouts.export.source import shown_path
 from whenabouts.export.timeline import frame_numbers
 from whenabouts.intake.files import loads
 from whenabouts.intake.opening import read_regular
 from whenabouts.search.search_result import is_matched
 from whenabouts.types import Answer, UsageError, WhenaboutsError
+from whenabouts.video.files import file_url
 from whenabouts.video.probe import MediaError
 
 NAME = "json"

@@ -7,8 +7,8 @@ from typing import IO
 
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
-from whenabouts.export.source import file_url
 from whenabouts.lines import one_line
+from whenabouts.video.files import file_url
 
 NAME = "m3u"
 SUFFIXES = (".m3u", ".m3u8")

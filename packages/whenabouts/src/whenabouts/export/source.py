@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
-from urllib.parse import quote_from_bytes
 
 from whenabouts.times import frame_of
 from whenabouts.types import UsageError
 from whenabouts.video.encoding import check_media
+from whenabouts.video.files import file_url
 from whenabouts.video.frame_times import read_timing
-from whenabouts.video.objects import SCHEME, source_path
+from whenabouts.video.objects import source_path
 from whenabouts.video.probe import open_media, probe
 from whenabouts.video.spans import sound_stream
 from whenabouts.video.timecode import STANDARD_RATES, FrameTimes, exact
@@ -135,13 +134,3 @@ class Sources:
 def shown_path(path: str) -> str:
     """A path as valid Unicode, other bytes escaped, as in `search --json`."""
     return path.encode("utf-8", "backslashreplace").decode()
-
-
-def file_url(path: str) -> str:
-    """A file or an object as a URL, whatever bytes its name has; that of a bare name is relative to the list.
-
-    >>> file_url("/films/a b#1.mp4"), file_url("a:b.mp4"), file_url("s3://films/a b.mp4")
-    ('file:///films/a%20b%231.mp4', 'a%3Ab.mp4', 's3://films/a%20b.mp4')
-    """
-    scheme = SCHEME if path.startswith(SCHEME) else "file://" if path.startswith("/") else ""
-    return scheme + quote_from_bytes(os.fsencode(path.removeprefix(SCHEME)))

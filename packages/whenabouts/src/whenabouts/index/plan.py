@@ -17,7 +17,7 @@ from whenabouts.index.records import SHOTS_BY, SOUND_TRACK, SOUND_TRACKS, VideoR
 from whenabouts.index.work import WHOLE, Work
 from whenabouts.index.workers import available_cores
 from whenabouts.intake.files import loads
-from whenabouts.intake.opening import read_regular
+from whenabouts.intake.opening import read_lines
 from whenabouts.types import UsageError, number_of
 from whenabouts.video.files import Findings, SourceFile, content_hash, printable
 from whenabouts.video.objects import source_path
@@ -617,8 +617,7 @@ def read_metadata_file(path: Path) -> dict[str, dict[str, Any]]:
     Raises UsageError for an unreadable file or a malformed line.
     """
     try:
-        # Not splitlines(), which also cuts at signs that a JSON text may contain, such as U+2028.
-        lines = read_regular(path, _METADATA_FILE_LIMIT).decode("utf-8-sig").split("\n")
+        lines = read_lines(path, _METADATA_FILE_LIMIT)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"{path}: the metadata file cannot be read ({error}); it must be JSON lines in UTF-8"

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from whenabouts.types import UsageError, WhenaboutsError
-from whenabouts.video.files import folded_name
+from whenabouts.video.files import folded_name, is_missing
 from whenabouts.video.objects import SCHEME
 
 SOUND_TRACKS = "sound_tracks"
@@ -128,8 +128,8 @@ class VideoRecord:
 
     @property
     def file_name(self) -> str:
-        """The name of the file, as valid Unicode; "" where the path is unknown."""
-        return unambiguous(self.path).rsplit("/", 1)[-1]
+        """The name of the file, as valid Unicode; the id where the path is unknown."""
+        return unambiguous(self.path).rsplit("/", 1)[-1] or self.video_id
 
     @property
     def is_gone(self) -> bool:
@@ -284,15 +284,6 @@ class StoreStats:
     hours: float
     streams: Mapping[str, StreamStats]
     bytes: int | None
-
-
-def is_missing(path: Path) -> bool:
-    """Whether no file is there; false for a path that may not be read, because the file may still exist."""
-    try:
-        path.stat()
-    except OSError as error:
-        return isinstance(error, FileNotFoundError | NotADirectoryError)
-    return False
 
 
 _DIGITS = re.compile("[0-9]+")

@@ -24,6 +24,15 @@ def open_regular(path: Path | str) -> BufferedReader:
     return os.fdopen(open_descriptor(path), "rb")
 
 
+def read_lines(path: Path | str, most_bytes: int) -> list[str]:
+    """The lines of a regular file in UTF-8, which may begin with a byte order mark.
+
+    Only line feeds end a line: `str.splitlines` also cuts at characters that JSON may contain (U+2028).
+    Raises OSError as `read_regular`, and UnicodeDecodeError.
+    """
+    return read_regular(path, most_bytes).decode("utf-8-sig").split("\n")
+
+
 def open_descriptor(path: Path | str) -> int:
     """The descriptor of a regular file, checked as in `open_regular`."""
     try:

@@ -99,9 +99,10 @@ def _snippets_of(
     for video_id, piece in pieces:
         video = block.video_ids.index(video_id)
         inside = (moments.video == video) & (moments.start <= piece.start) & (piece.end <= moments.end)
-        first, *others = np.flatnonzero(inside).tolist()
-        # Moments of texts on the screen may overlap; then the evidence decides.
-        rows.append(next(row for row in (first, *others) if not others or answer.strongest(row) == piece))
+        overlapping = np.flatnonzero(inside).tolist()
+        if len(overlapping) > 1:  # moments of texts on the screen may overlap
+            overlapping = [row for row in overlapping if answer.strongest(row) == piece]
+        rows.append(overlapping[0])
     clips = [answer.clips(row) for row in rows]
     best = [some.start + best_clip(block.text[some], answer.scores[some], weights) for some in clips]
     shown = [answer.evidence(row, clip) for row, clip in zip(rows, best, strict=True)]

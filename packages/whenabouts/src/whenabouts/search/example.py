@@ -97,27 +97,21 @@ def example_at(
 
 def _of_span(record: VideoRecord, moment: Moment) -> Example:
     _check_inside(record, moment.start)
-    name = f"{_name(record)}@{format_time(moment.start)}-{format_time(moment.end)}"
+    name = f"{record.file_name}@{format_time(moment.start)}-{format_time(moment.end)}"
     return Example(name, moment=moment, excluded=moment)
 
 
 def _of_instant(record: VideoRecord, at: float) -> Example:
     _check_inside(record, at)
     around = Moment(record.video_id, max(0.0, at - ASIDE_SECONDS), at + ASIDE_SECONDS)
-    name = f"{_name(record)}@{format_time(at)}"
+    name = f"{record.file_name}@{format_time(at)}"
     return Example(name, moment=Moment(record.video_id, at, at + _SHORTEST_SECONDS), excluded=around)
-
-
-def _name(record: VideoRecord) -> str:
-    return record.file_name or record.video_id
 
 
 def _check_inside(record: VideoRecord, at: float) -> None:
     if record.duration is not None and at >= record.duration:
         end = format_time(record.duration)
-        raise UsageError(
-            f"{_name(record)} ends at {end}, so there is nothing at {format_time(at)}; name an earlier time"
-        )
+        raise UsageError(f"{record.file_name} ends at {end}, before {format_time(at)}; name an earlier time")
 
 
 def _of_file(corpus: OpenedCorpus, path: Path) -> Example:
@@ -125,7 +119,7 @@ def _of_file(corpus: OpenedCorpus, path: Path) -> Example:
         return Example(path.name, picture=read_picture(path, PICTURE_SIZE))
     except MediaError as error:
         try:
-            name = _name(corpus.resolve(str(path)))
+            name = corpus.resolve(str(path)).file_name
         except UsageError:
             if os.path.isfile(path):  # noqa: PTH113
                 raise error from None

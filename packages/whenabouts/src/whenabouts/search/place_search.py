@@ -19,7 +19,7 @@ from whenabouts.search.moments import StreamAnswer, shortened
 from whenabouts.search.options import MOST_K, MOST_PLACES, SearchOptions
 from whenabouts.search.phrases import ParsedQuery, parsed_query
 from whenabouts.search.places import Place, never_said, places_in
-from whenabouts.search.rank import doubt_of, ranked
+from whenabouts.search.rank import doubt_of, notes_on_minimum, ranked
 from whenabouts.search.reranking import features_of, learned_reranking
 from whenabouts.search.search_result import Places, SearchResult
 from whenabouts.search.searcher import Searcher
@@ -176,8 +176,7 @@ def _ranked(request: _Request, options: SearchOptions) -> SearchResult:
     interval = searcher.ranking.interval(in_order) if query.other_words and kept else None
     doubt = doubt_of(in_order[0].confidence, interval, searcher.ranking.withheld(in_order))
     notes = [calibration.note] if query.other_words and calibration.note else []
-    if not kept and in_order[0].confidence is None:
-        notes.append(f"{doubt}; search without a minimum confidence")
+    notes += notes_on_minimum(in_order, kept, doubt)
     result = request.result(answer, kept[: options.count], *notes)
     return replace(result, doubt=doubt if answer == "unsure" else "", interval=interval)
 

@@ -19,6 +19,7 @@ from whenabouts.search.options import MOST_K, MOST_PLACES, SearchOptions
 from whenabouts.search.phrases import parsed_query
 from whenabouts.search.question_scopes import Scope
 from whenabouts.search.questions import Question
+from whenabouts.search.rank import notes_on_minimum
 from whenabouts.search.search_result import MAYBE, PROBABLY, STANDS_HERE, SearchResult
 from whenabouts.search.understand import checked_query
 from whenabouts.types import Evidence, ScoredMoment, number_of
@@ -63,11 +64,9 @@ def answered(
             result = _in_order(result, question)
         is_all = question.order == "every" and options.k is None and result.answer == "match"
         count = MOST_K if is_all else options.count
-        least, notes = options.min_confidence, list[str]()
+        least = options.min_confidence
         kept = tuple(scored for scored in result.moments if (scored.confidence or 0.0) >= least)
-        if result.moments and not kept and result.moments[0].confidence is None:
-            notes = [f"{result.doubt}; search without a minimum confidence"]
-        result = _with(result, kept[:count], *notes)
+        result = _with(result, kept[:count], *notes_on_minimum(result.moments, kept, result.doubt))
     return replace(result, words=question.text, understood=question.rules, is_in_order=bool(question.order))
 
 

@@ -331,6 +331,13 @@ def doubt_of(confidence: float | None, interval: tuple[float, float] | None, wit
     return f"an answer like this is right in {round(100 * confidence)} of 100 cases ({low} to {high})"
 
 
+def notes_on_minimum(moments: Sequence[ScoredMoment], kept: Sequence[ScoredMoment], doubt: str) -> list[str]:
+    """A note if a minimum confidence leaves no moment because the moments have no confidence."""
+    if kept or not moments or moments[0].confidence is not None:
+        return []
+    return [f"{doubt or UNCALIBRATED}; search without a minimum confidence"]
+
+
 def _doubt_of_literal(answer: StreamAnswer, words: Collection[str]) -> str:
     """The doubt if the best moment has all the words, but they prove little."""
     looked_at = len(answer.moments)

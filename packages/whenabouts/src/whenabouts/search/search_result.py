@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from html import escape
 from typing import TYPE_CHECKING, Any, overload
-from urllib.parse import quote_from_bytes
 
 from whenabouts.confidence.probability import PROBABLE
 from whenabouts.index.records import VideoRecord, unambiguous
@@ -17,7 +16,8 @@ from whenabouts.search.questions import Rule
 from whenabouts.streams import stream as stream_named
 from whenabouts.times import format_time
 from whenabouts.types import Answer, Evidence, Moment, ScoredMoment, UsageError, WhenaboutsError, number_of
-from whenabouts.video.objects import SCHEME, source_path
+from whenabouts.video.files import file_url
+from whenabouts.video.objects import source_path
 from whenabouts.video.thumbnails import thumbnail
 
 if TYPE_CHECKING:
@@ -257,15 +257,11 @@ class SearchResult:
 
     def name(self, scored: ScoredMoment) -> str:
         """The name of a moment's video: its file's name, else its id."""
-        video_id = scored.moment.video_id
-        return self.videos[video_id].file_name or video_id
+        return self.videos[scored.video_id].file_name
 
     def link(self, scored: ScoredMoment) -> str:
         """A link to the moment: the URI of a file or an S3 object, with a media fragment (W3C)."""
-        moment, path = scored.moment, self.videos[scored.video_id].path
-        scheme = SCHEME if path.startswith(SCHEME) else "file://"
-        name = quote_from_bytes(path.removeprefix(SCHEME).encode("utf-8", "surrogateescape"))
-        return f"{scheme}{name}#t={moment.start:.3f},{moment.end:.3f}"
+        return f"{file_url(self.videos[scored.video_id].path)}#t={scored.start:.3f},{scored.end:.3f}"
 
     def to_json(self) -> dict[str, Any]:
         """The answer as JSON values; times are float seconds, spans half-open."""

@@ -25,12 +25,12 @@ from whenabouts.search.finder import Finder
 from whenabouts.search.moments import Localization, StreamAnswer
 from whenabouts.search.options import MOST_K
 from whenabouts.search.rank import (
-    UNCALIBRATED,
     Ranking,
     alike_probabilities,
     judged,
     judged_alike,
     judged_by,
+    notes_on_minimum,
     rank,
     unmeasured,
 )
@@ -119,8 +119,7 @@ class Searcher:
             notes += unsearched.values()
         kept = [scored for scored in ranked if (scored.confidence or 0.0) >= min_confidence][:k]
         kept = kept if model is not None else self.answering.with_snippets(words, kept, answers)
-        if min_confidence and ranked and not kept and ranked[0].confidence is None:
-            notes.append(f"{doubt or UNCALIBRATED}; search without a minimum confidence")
+        notes += notes_on_minimum(ranked, kept, doubt)
         moments, videos = self.answering.with_records(kept)
         if not moments:
             answer, doubt, interval = "no_match", "", None
@@ -203,8 +202,7 @@ class Searcher:
             ranked = alike_probabilities(ranked, answers, self._curves_alike())
         answer, doubt = judged_alike(ranked)
         kept = [scored for scored in ranked if (scored.confidence or 0.0) >= min_confidence][:k]
-        if min_confidence and ranked and ranked[0].confidence is None:
-            notes.append(f"{doubt}; search without a minimum confidence")
+        notes += notes_on_minimum(ranked, kept, doubt)
         moments, videos = self.answering.with_records(
             self.answering.with_snippets(words, kept, answers) if words else kept
         )

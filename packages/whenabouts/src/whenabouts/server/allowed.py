@@ -13,12 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from whenabouts.index.lance import folder_of
 from whenabouts.server.errors import ServerError
 from whenabouts.server.files import real_path
 from whenabouts.server.folders import ServedFolders
 from whenabouts.types import UsageError
-from whenabouts.video.files import MEDIA_SUFFIXES, TRANSCRIPT_SUFFIXES
+from whenabouts.video.files import MEDIA_SUFFIXES, TRANSCRIPT_SUFFIXES, real_place, with_home
 
 MOST_ENTRIES = 1000
 _SUFFIXES = MEDIA_SUFFIXES | TRANSCRIPT_SUFFIXES
@@ -48,7 +47,7 @@ class Allowed:
     def __init__(self, folders: Iterable[Path]) -> None:
         self.roots: dict[str, str] = {}
         for folder in folders:
-            real = folder_of(str(folder))
+            real = Path(real_place(with_home(folder)))
             if not real.is_dir():
                 raise UsageError(f"--allow {folder}: there is no such folder; check the path")
             if str(real) not in self.roots.values():

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote_from_bytes
 
 from whenabouts.intake.opening import open_regular
 from whenabouts.video.ignored import IGNORE_FILE, Patterns, UnusableRules
-from whenabouts.video.objects import ObjectPath, objects_below, open_source, source_path, tag_hash
+from whenabouts.video.objects import SCHEME, ObjectPath, objects_below, open_source, source_path, tag_hash
 
 # Video, then sound only.
 _MEDIA = (
@@ -337,6 +338,25 @@ class _Walk:
 def real_place(path: Path) -> str:
     """A path with links resolved; an object's address as it is."""
     return str(path) if isinstance(path, ObjectPath) else os.path.realpath(path)
+
+
+def is_missing(path: Path) -> bool:
+    """Whether no file is there; false for a path that may not be read, because the file may still exist."""
+    try:
+        path.stat()
+    except OSError as error:
+        return isinstance(error, FileNotFoundError | NotADirectoryError)
+    return False
+
+
+def file_url(path: str) -> str:
+    """A file or an object as a URL, whatever bytes its name has; that of a bare name is relative.
+
+    >>> file_url("/films/a b#1.mp4"), file_url("a:b.mp4"), file_url("s3://films/a b.mp4")
+    ('file:///films/a%20b%231.mp4', 'a%3Ab.mp4', 's3://films/a%20b.mp4')
+    """
+    scheme = SCHEME if path.startswith(SCHEME) else "file://" if path.startswith("/") else ""
+    return scheme + quote_from_bytes(os.fsencode(path.removeprefix(SCHEME)))
 
 
 def with_home(path: str | Path) -> Path:

@@ -4,9 +4,9 @@ A job passes through these states:
 
     planning -> planned -> waiting -> running -> done | failed | interrupted | paused | stopped
 
-A user can let a paused, interrupted or failed job continue: it waits again. If planning it
-failed, it is planned again. A running job only stores the user's `wish` ("pause", "stop", "continue"), and
-the queue's runner carries it out.
+A user can let a paused, interrupted or failed job continue: it waits again, or is planned again if planning
+it failed. A running job only stores the user's `wish` ("pause", "stop", "continue"), and the queue's runner
+carries it out.
 """
 
 from __future__ import annotations

@@ -127,8 +127,6 @@ def query_sets(
         for place, query in enumerate(part.queries)
     )
     part = replace(part, queries=queries)
-    if seed < 0:
-        raise UsageError(f"--seed {seed}: give 0 or more")
     if min(validation, test) < 0 or validation + test > len(first):
         raise UsageError(
             f"--validation {validation} --test {test}: there are {len(first):,} different captions"
