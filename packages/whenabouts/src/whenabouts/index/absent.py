@@ -10,13 +10,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.index.records import VideoRecord
+from whenabouts.index.records import VideoRecord, is_missing
 from whenabouts.types import UsageError, number_of
 from whenabouts.video.files import (
     Findings,
     SourceFile,
     content_hash,
-    is_missing,
     modified_ns,
     printable,
     real_place,

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from whenabouts.types import UsageError, WhenaboutsError
-from whenabouts.video.files import folded_name, is_missing
+from whenabouts.video.files import folded_name
 from whenabouts.video.objects import SCHEME
 
 SOUND_TRACKS = "sound_tracks"
@@ -284,6 +284,15 @@ class StoreStats:
     hours: float
     streams: Mapping[str, StreamStats]
     bytes: int | None
+
+
+def is_missing(path: Path) -> bool:
+    """Whether no file is there; false for a path that may not be read, because the file may still exist."""
+    try:
+        path.stat()
+    except OSError as error:
+        return isinstance(error, FileNotFoundError | NotADirectoryError)
+    return False
 
 
 _DIGITS = re.compile("[0-9]+")

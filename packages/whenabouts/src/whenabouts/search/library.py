@@ -24,14 +24,14 @@ from numpy.typing import NDArray
 
 from whenabouts.index.filters import DATE_KEYS, Condition, Filter, date_of
 from whenabouts.index.plan import GIVEN_LANGUAGE
-from whenabouts.index.records import SHOTS_BY, SOUND_TRACK, SOUND_TRACKS, VideoRecord, natural_key
+from whenabouts.index.records import SHOTS_BY, SOUND_TRACK, SOUND_TRACKS, VideoRecord, is_missing, natural_key
 from whenabouts.index.store import Store
 from whenabouts.search.coverage import with_clips
 from whenabouts.search.query_language import name_of
 from whenabouts.streams import all_streams
 from whenabouts.streams import stream as stream_named
 from whenabouts.types import UsageError
-from whenabouts.video.files import folded_name, is_missing
+from whenabouts.video.files import folded_name
 
 Sort = Literal["id", "name", "date", "length", "added"]
 FOLDER, STREAM, STATE, CORPUS = "video.folder", "video.stream", "video.state", "video.corpus"

@@ -77,7 +77,7 @@ class ScreenTextStream(Stream):
     )
     remedy = "index with --screen-text"
     absent = "no text was read on the screen there"
-    letters_only = "install a sentence encoder (`whenabouts doctor` lists them) and index again"
+    letters_only = "install one of the text encoders that this report names, and index again"
     evidence_label = "on the screen"
 
     def setup(self, setup: Setup) -> StreamRun | None:

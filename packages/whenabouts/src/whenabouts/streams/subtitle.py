@@ -41,7 +41,7 @@ class Subtitle(Stream):
     )
     remedy = "index files that have subtitles, or with --transcribe for speech"
     absent = "no words are said there"
-    letters_only = "install a sentence encoder (`whenabouts doctor` lists them) and index again"
+    letters_only = "install one of the text encoders that this report names, and index again"
 
     def setup(self, setup: Setup) -> StreamRun:
         """Every corpus has this stream; without a sentence encoder it is searched by letter only."""

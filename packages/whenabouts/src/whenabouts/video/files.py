@@ -340,15 +340,6 @@ def real_place(path: Path) -> str:
     return str(path) if isinstance(path, ObjectPath) else os.path.realpath(path)
 
 
-def is_missing(path: Path) -> bool:
-    """Whether no file is there; false for a path that may not be read, because the file may still exist."""
-    try:
-        path.stat()
-    except OSError as error:
-        return isinstance(error, FileNotFoundError | NotADirectoryError)
-    return False
-
-
 def file_url(path: str) -> str:
     """A file or an object as a URL, whatever bytes its name has; that of a bare name is relative.
 
