@@ -50,8 +50,8 @@ def open_finder(threads):
 
 
 def scene(seed: int) -> NDArray[np.uint8]:
-    """A picture of coarse coloured patches, wider than it is shown."""
-    patches = np.random.default_rng(seed).integers(0, 255, (9, 32, 3), np.uint8)
+    """A picture of coarse coloured patches, wider than it is shown, with the contrast of a photograph."""
+    patches = np.random.default_rng(seed).integers(64, 192, (9, 32, 3), np.uint8)
     return patches.repeat(16, axis=0).repeat(16, axis=1)
 
 

@@ -1,23 +1,26 @@
 """Shot boundaries, from the small frames that are sampled anyway.
 
-A frame is described by the mean colours of 6 x 8 cells. Two frames differ by the mean over the cells of the
-largest change of a colour: a cut changes almost all cells at once, a moving object few, noise and compression
-none.
+A frame is described by the mean colours of 6 x 8 cells. A cell changes by the largest change of a colour.
+The step between two frames is the square of the mean root of these changes: a cut changes almost all cells at
+once, a moving object few, noise and compression none.
 
-- A **hard cut** is a large step that stands out from the steps around it: with a fast camera or a busy scene
-  all steps are large. Between similar pictures the step is small, and stands out all the more.
-- A **gradual change** (cross-fade, fade from black) goes straight from one picture to another: its steps add
-  up to the whole change, and the picture is still before and after.
-- A photographer's flash is neither, because the picture returns.
+- A **hard cut** is a step that stands out from those around it: with a fast camera or a busy scene all steps
+  are large. A photographer's flash is no cut, because the picture returns.
+- In a **cross-fade** the picture in the middle is the mean of those at the ends, which no movement gives.
+  Light that changes gives it too, and changes all cells alike.
+- A **fade through black** leaves a picture and comes to one again.
 
-Thresholds were set on the sample videos at 2 to 60 frames a second, those of small steps on half of the films
-of `benchmarks/shots.py`, which measures on the other half; docs/limits.md lists the failures.
+Thresholds were chosen on one half of the recordings of `benchmarks/shots.py`, with a resting and a moving
+camera, and `_BEND_APART` on a sample video whose light changes. docs/limits.md has the results on the other
+half.
 """
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections import deque
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,59 +28,61 @@ from numpy.typing import NDArray
 from whenabouts.video.frames import Frame
 
 NAME = "built-in"
-# Shots are placed to a quarter of a second; more frames cost more than the precision is worth.
-FRAMES_A_SECOND, SIZE = 4.0, 64
-SECONDS_AN_HOUR = 0.0  # beside decoding
+# A fast camera changes as much in a quarter of a second as a cut does, and little in a twelfth.
+FRAMES_A_SECOND, SIZE = 12.0, 64
+SECONDS_AN_HOUR = 8.0  # beside decoding
+# What is found does not depend on whether a stream reads more frames.
+_LEAST_GAP_SECONDS = 0.06
 
 _ROWS, _COLUMNS = 6, 8
 # Finer pictures do not change the means.
 _ENOUGH_PIXELS = 48
-# The least change of a cut, as a share of the range, for frames up to half a second apart; more for larger
-# distances.
-_LEAST_CHANGE, _MORE_A_SECOND, _CLOSE_SECONDS = 0.16, 0.2, 0.5
-# A cut is twice as large as the mean of three steps on either side, plus noise.
-_TIMES_AROUND, _AROUND, _NOISE = 2.0, 3, 0.005
-# A smaller step is a cut if it stands out more, and if at least three of four cells change: a caption that
-# appears changes few.
-_LEAST_SMALL, _SMALL_TIMES_AROUND, _LEAST_CELL, _STILL_SHARE = 0.05, 4.0, 0.01, 0.25
+# The least step of a cut, as a share of the range; more for frames that are further apart than a tenth of a
+# second.
+_LEAST_CUT, _MORE_A_SECOND, _CLOSE_SECONDS = 0.03, 0.2, 0.1
+# A cut is three times as large as the mean of three steps on either side, plus noise, and larger than each.
+_TIMES_MEAN, _TIMES_LARGEST, _AROUND, _NOISE = 3.0, 1.2, 3, 0.007
 # After a flash the picture is almost the one before.
-_RETURNED_SHARE = 0.35
-# A gradual change has at least `_FEWEST_STEPS` steps within `_FADE_SECONDS` and changes the picture by
-# `_LEAST_FADE`. It is straight: the whole change is at least the share `_STRAIGHT` of the path. Steps before
-# and after it are at most the share `_RESTS_AT` of its largest.
-_FEWEST_STEPS, _FADE_SECONDS, _LEAST_FADE, _STRAIGHT, _RESTS_AT = 3, 1.0, 0.1, 0.85, 0.5
-# Each of its steps is at most this share of the path.
-_LARGEST_STEP = 0.6
+_FLASH_SECONDS, _RETURNED_SHARE = 0.3, 0.35
+# A gradual change is looked for over these many seconds. It changes the picture by `_LEAST_FADE`. The picture
+# in its middle is the mean of those at its ends, but for the share `_BEND` of the change and for the share
+# `_BEND_APART` of what is left of the change without its median over the cells: light changes all alike.
+_FADE_SECONDS, _LEAST_FADE, _BEND, _BEND_APART, _FEWEST_STEPS = (0.5, 0.75, 1.1), 0.18, 0.22, 0.4, 3
+# What changes for longer is a camera that moves.
+_LONGEST_FADE_SECONDS = 1.7
+# No cell of a black picture is brighter; a picture that changes to it changes by so much.
+_BLACK, _LEAST_FROM_BLACK = 0.12, 0.1
+
+Cells = NDArray[np.float32]
 
 
 class CellFinder:
     """Takes frames in order of time and finds the starts of shots.
 
-    Costs some 44 bytes a frame, 6 MB for ten hours at four frames a second.
+    Costs 16 bytes a frame, 7 MB for ten hours at twelve frames a second.
     """
 
     def __init__(self) -> None:
-        self._recent: deque[tuple[float, NDArray[np.float32]]] = deque()
+        self._recent: deque[tuple[float, Cells]] = deque()
         self._times = array("d")
         self._steps = array("f")  # change from the frame before
-        self._quiet = array("f")  # the same of the cell at `_STILL_SHARE` of all, by rising change
-        self._returns = array("f")  # change from the one before that
-        self._changes = array("f")  # change over the last second
-        self._first = array("l")  # the first frame of that second
+        self._back = array("i")  # so many frames ago the picture was the same: a flash has ended
+        self._fades = _FadeFinder()
 
     def add(self, frame: Frame) -> None:
         """Add the next frame."""
-        time, cells = frame.seconds, _cells(frame.image)
-        recent = self._recent
-        while len(recent) > 2 and time - recent[1][0] >= _FADE_SECONDS:
+        time, recent = frame.seconds, self._recent
+        if recent and time - recent[-1][0] < _LEAST_GAP_SECONDS:
+            return
+        cells = _cells(frame.image)
+        while len(recent) > 1 and time - recent[1][0] > _FLASH_SECONDS:
             recent.popleft()
         changes = _changes(cells, recent[-1][1]) if recent else np.zeros(1, np.float32)
-        self._steps.append(float(changes.mean()))
-        self._quiet.append(float(np.quantile(changes, _STILL_SHARE)))
-        self._returns.append(_change(cells, recent[-2][1]) if len(recent) > 1 else 1.0)
-        self._changes.append(_change(cells, recent[0][1]) if recent else 0.0)
-        self._first.append(len(self._times) - len(recent))
+        step = float(np.sqrt(changes).mean()) ** 2
         self._times.append(time)
+        self._steps.append(step)
+        self._back.append(_frames_since(cells, recent, _RETURNED_SHARE * step) if step >= _LEAST_CUT else 0)
+        self._fades.add(time, cells)
         recent.append((time, cells))
 
     def borders(self) -> list[float]:
@@ -89,13 +94,85 @@ class CellFinder:
         times, steps = np.frombuffer(self._times), np.frombuffer(self._steps, np.float32)
         if len(times) < 2:
             return []
-        returns, quiet = (np.frombuffer(each, np.float32) for each in (self._returns, self._quiet))
-        cuts = _cuts(times, steps, returns, quiet)
-        changes, first = np.frombuffer(self._changes, np.float32), np.frombuffer(self._first, np.int64)
-        fades = _fades(times, steps, changes, first, cuts)
-        starts = sorted([*times[cuts].tolist(), *fades])
-        del times, steps, changes, first, returns, quiet  # views keep the arrays from growing
-        return starts
+        back = np.frombuffer(self._back, np.int32)
+        cuts = times[_cuts(times, steps, back)]
+        del times, steps, back  # views keep the arrays from growing
+        return sorted([*cuts.tolist(), *self._fades.borders(cuts)])
+
+
+class _Fade(NamedTuple):
+    """A gradual change: what overlaps is one, with the middle of the best."""
+
+    badness: float
+    middle: float
+    start: float
+    end: float
+
+
+class _FadeFinder:
+    """Finds gradual changes: cross-fades, and fades through black."""
+
+    def __init__(self) -> None:
+        self._recent: deque[tuple[float, Cells]] = deque()
+        self._fades: list[_Fade] = []  # rising
+        self._blacks: list[
+            tuple[float, float, bool]
+        ] = []  # first frame, first one after, whether from a picture
+
+    def add(self, time: float, cells: Cells) -> None:
+        """Add the next frame."""
+        recent = self._recent
+        while len(recent) > 1 and time - recent[1][0] >= _FADE_SECONDS[-1]:
+            recent.popleft()
+        self._look_for_black(time, cells)
+        recent.append((time, cells))
+        times = np.array([each for each, _ in recent])
+        for seconds in _FADE_SECONDS:
+            first = int(np.searchsorted(times, time - seconds + 0.5 * _LEAST_GAP_SECONDS, "right")) - 1
+            if 0 <= first <= len(times) - 1 - _FEWEST_STEPS:
+                self._look_for_fade(first, int(np.searchsorted(times, (times[first] + time) / 2)))
+
+    def _look_for_fade(self, first: int, middle: int) -> None:
+        (start, before), (at, between), (end, after) = (self._recent[each] for each in (first, middle, -1))
+        changes = after - before
+        change = float(np.abs(changes).max(axis=1).mean())
+        if change < _LEAST_FADE:
+            return
+        apart = _change(changes, np.median(changes, axis=0))
+        bend = _change(between, before + np.float32((at - start) / (end - start)) * changes)
+        if bend <= min(_BEND * change, _BEND_APART * apart):
+            fade = _Fade(bend / change - change, (start + end) / 2, start, end)
+            if self._fades and start <= self._fades[-1].end:
+                last = self._fades.pop()
+                best = min(last, fade)
+                fade = _Fade(best.badness, best.middle, min(last.start, start), end)
+            self._fades.append(fade)
+
+    def _look_for_black(self, time: float, cells: Cells) -> None:
+        is_open = bool(self._blacks) and self._blacks[-1][1] == math.inf
+        if is_open == bool(cells.max() < _BLACK):
+            return
+        if is_open:
+            self._blacks[-1] = (self._blacks[-1][0], time, self._blacks[-1][2])
+        else:
+            changes = (_change(cells, each) for _, each in self._recent)
+            self._blacks.append((time, math.inf, any(change >= _LEAST_FROM_BLACK for change in changes)))
+
+    def borders(self, cuts: NDArray[np.float64]) -> list[float]:
+        """Seconds of the middles of gradual changes without a cut, and of the first frames after black."""
+        blacks = np.array(self._blacks).reshape(-1, 3)
+        starts, ends = blacks[:, 0] - _FADE_SECONDS[0], blacks[:, 1] + _FADE_SECONDS[0]
+        borders = [
+            end
+            for start, end, from_picture in self._blacks
+            if from_picture and end < math.inf and not _any_within(cuts, start - _LEAST_GAP_SECONDS, end)
+        ]
+        for fade in self._fades:
+            in_black = np.searchsorted(ends, fade.start) < np.searchsorted(starts, fade.end)
+            is_short = fade.end - fade.start <= _LONGEST_FADE_SECONDS
+            if is_short and not in_black and not _any_within(cuts, fade.start, fade.end):
+                borders.append(fade.middle)
+        return borders
 
 
 def check() -> None:
@@ -128,71 +205,36 @@ def _change(cells: NDArray[np.float32], others: NDArray[np.float32]) -> float:
     return float(_changes(cells, others).mean())
 
 
-def _cuts(
-    times: NDArray[np.float64],
-    steps: NDArray[np.float32],
-    returns: NDArray[np.float32],
-    quiet: NDArray[np.float32],
-) -> NDArray[np.bool_]:
+def _frames_since(cells: Cells, recent: deque[tuple[float, Cells]], almost: float) -> int:
+    """How many frames ago the picture was almost this one, if the last one was not; 0 for never."""
+    before = list(recent)[:-1]
+    return next(
+        (ago for ago, (_, others) in enumerate(reversed(before), 2) if _change(cells, others) < almost), 0
+    )
+
+
+def _cuts(times: NDArray[np.float64], steps: Cells, back: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Which frames are the first after a hard cut."""
     gaps = np.diff(times, prepend=times[0])
-    least = _LEAST_CHANGE + _MORE_A_SECOND * np.clip(gaps - _CLOSE_SECONDS, 0.0, 1.0)
-    around = _mean_around(steps[1:])  # the first frame has no step
-    times_around = np.concatenate(([0.0], steps[1:] / (around + _NOISE)))
-    large = (steps >= least) & (times_around >= _TIMES_AROUND)
-    small = (steps >= _LEAST_SMALL) & (times_around >= _SMALL_TIMES_AROUND) & (quiet >= _LEAST_CELL)
-    # Neither the frame after a flash is a cut, nor the flash itself.
-    returned = returns < _RETURNED_SHARE * steps
-    returned[:-1] |= returned[1:] & (steps[1:] > 0.5 * steps[:-1])
-    return np.asarray((large | small) & ~returned)
+    least = _LEAST_CUT + _MORE_A_SECOND * np.clip(gaps - _CLOSE_SECONDS, 0.0, 1.0)
+    mean, largest = _steps_around(steps[1:])  # the first frame has no step
+    stands_out = np.maximum(_TIMES_MEAN * (mean + _NOISE), _TIMES_LARGEST * (largest + _NOISE))
+    is_cut = steps >= least
+    is_cut[0] = False
+    is_cut[1:] &= steps[1:] >= stands_out
+    for frame in np.flatnonzero(back).tolist():  # neither a flash is a cut, nor its end
+        is_cut[frame - back[frame] + 1 : frame + 1] = False
+    return np.asarray(is_cut)
 
 
-def _mean_around(steps: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Mean of up to three steps before and after each one, without itself."""
-    window = np.ones(2 * _AROUND + 1)
-    sums = np.convolve(steps, window, "full")[_AROUND : _AROUND + len(steps)] - steps
-    counts = np.convolve(np.ones(len(steps)), window, "full")[_AROUND : _AROUND + len(steps)] - 1
-    return np.asarray(sums / np.maximum(counts, 1))
+def _steps_around(steps: Cells) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and largest of up to three steps before and after each one, without itself."""
+    padded = np.pad(steps.astype(np.float64), _AROUND, constant_values=np.nan)
+    around = np.delete(np.lib.stride_tricks.sliding_window_view(padded, 2 * _AROUND + 1), _AROUND, axis=1)
+    counts = np.maximum(np.isfinite(around).sum(axis=1), 1)
+    return np.nansum(around, axis=1) / counts, np.nan_to_num(around).max(axis=1)
 
 
-def _fades(
-    times: NDArray[np.float64],
-    steps: NDArray[np.float32],
-    changes: NDArray[np.float32],
-    first: NDArray[np.int64],
-    cuts: NDArray[np.bool_],
-) -> list[float]:
-    """Middles of gradual changes, in seconds."""
-    total = np.concatenate(([0.0], np.cumsum(steps, dtype=np.float64)))
-    last = np.arange(len(times))
-    path = total[last + 1] - total[first + 1]
-    cut_count = np.concatenate(([0], np.cumsum(cuts)))
-    without_cut = cut_count[last + 1] == cut_count[np.maximum(first - 1, 0)]
-    is_gradual = (
-        (changes >= _LEAST_FADE)
-        & (changes >= _STRAIGHT * path)
-        & without_cut
-        & (last - first >= _FEWEST_STEPS)
-    )
-    middles: list[float] = []
-    for run in np.split(last[is_gradual], np.flatnonzero(np.diff(last[is_gradual]) > 1) + 1):
-        if len(run) == 0:
-            continue
-        end = int(run[np.argmax(changes[run])])
-        begin = int(first[end])
-        if _rests_around(steps, begin, end):
-            half = (total[begin + 1] + total[end + 1]) / 2
-            middle = begin + int(np.searchsorted(total[begin + 1 : end + 2], half))
-            middles.append(float(times[middle]))
-    return middles
-
-
-def _rests_around(steps: NDArray[np.float32], begin: int, end: int) -> bool:
-    """Whether the picture moves in several steps between two frames, and much less before and after."""
-    part = steps[begin + 1 : end + 1]
-    inside = float(part.max())
-    if inside > _LARGEST_STEP * float(part.sum()):
-        return False  # a flash, or a rejected cut
-    before = steps[max(1, begin - _AROUND) : begin + 1]
-    after = steps[end + 1 : end + 1 + _AROUND]
-    return all(len(part) > 0 and float(part.mean()) <= _RESTS_AT * inside for part in (before, after))
+def _any_within(times: NDArray[np.float64], start: float, end: float) -> bool:
+    """Whether one of the rising times is in (start, end]."""
+    return bool(np.searchsorted(times, start, "right") < np.searchsorted(times, end, "right"))
