@@ -43,13 +43,11 @@ demo: $(DEMO_STAMP)
 # then listed as RERUN with its traceback: one to be looked at.
 RERUNS := --reruns 1 --reruns-delay 1 --rerun-show-tracebacks
 
-# Types are checked beside the tests. Tests sometimes wait for programs that they start, so four processes keep
-# two cores busy. Each collects and runs its share of the files (conftest.py), so no percentage can be shown.
+# Tests sometimes wait for programs that they start, so four processes keep two cores busy. Each collects and runs
+# its share of the files (conftest.py), so no percentage can be shown.
 test: venv lint
-	@mkdir -p build; $(BIN)/mypy > build/types.txt 2>&1 & types=$$!; \
 	$(BIN)/python -m pytest -q $(RERUNS) -n 4 --dist each -o console_output_style=classic \
-		--durations 15 --durations-min 1; tests=$$?; \
-	wait $$types; types=$$?; [ $$types = 0 ] || cat build/types.txt; exit $$((tests | types))
+		--durations 15 --durations-min 1
 
 # The product's tests in an environment of its own: no other package of this repository, no PyTorch, Ray or matplotlib.
 test-product: $(PRODUCT)/.made

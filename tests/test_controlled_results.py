@@ -90,6 +90,7 @@ def computed(name: str) -> dict[tuple[str, str], list[float]]:
     }
 
 
+@pytest.mark.slow
 def test_differences_on_the_page_are_those_of_the_outcomes() -> None:
     shown = re.findall(SHOWN, PAGE)
     assert len(shown) == len(SOURCES)
@@ -163,6 +164,7 @@ def test_no_row_of_relevant_pairs_is_above_xml() -> None:
     assert np.mean(whole.of("xml_pr")[:, :, first]) < np.mean(whole.of("xml")[:, :, first]) / 2
 
 
+@pytest.mark.slow
 def test_numbers_on_the_page_of_two_annotators_are_those_of_its_files() -> None:
     """Outcomes, numbers of 27 November where no outcomes were kept, and cosines after epochs 1 and 10."""
     results = ROOT / "benchmarks" / "results"
