@@ -169,17 +169,17 @@ def camera(frames: int, rng: np.random.Generator) -> NDArray[np.float64]:
     start, end, at = rng.random(2), rng.random(2), np.linspace(0, 1, frames)[:, None]
     if kind == "rests":
         return np.tile(start, (frames, 1))
-    if kind == "moves":
-        return start + (end - start) * at
     if kind == "swings":
         middle, seconds = rng.uniform(0.2, 0.8), rng.uniform(0.06, 0.25)
-        return start + (end - start) / (1 + np.exp((middle - at) * frames / RATE / seconds))
+        at = 1 / (1 + np.exp((middle - at) * frames / RATE / seconds))
+    if kind != "trembles":
+        return start + (end - start) * at
     window = np.exp(-0.5 * (np.arange(-12, 13) / 4) ** 2)
     noise = rng.normal(size=(frames + 24, 2))
     smooth = np.stack(
         [np.convolve(column, window / np.sqrt((window**2).sum()), "valid") for column in noise.T], 1
     )
-    return np.clip(start + rng.uniform(0.03, 0.15) * smooth, 0, 1)
+    return np.asarray(np.clip(start + rng.uniform(0.03, 0.15) * smooth, 0, 1))
 
 
 def ours(path: Path, name: str, rate: float | None = None) -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from whenabouts.corpus import Corpus
 from whenabouts.encoders import open_text_encoder
-from whenabouts.encoders.protocol import EncoderUnavailable, PassageEncoder
+from whenabouts.encoders.protocol import EncoderSettings, EncoderUnavailable, PassageEncoder
 from whenabouts.types import UsageError
 from whenabouts_bench import mteb_encoder
 from whenabouts_bench.mteb_search import Chunk, CorpusSearch
@@ -126,9 +127,12 @@ def test_a_model_of_mteb_is_an_encoder(tiny: str, tmp_path: Path) -> None:
     assert vectors.shape == (3, encoder.dimension) and vectors.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
     np.testing.assert_allclose(vectors, open_text_encoder("minilm").encode_text(texts), atol=2e-3)
-    assert encoder.fingerprint == f"mteb model={tiny} revision=abc dimension={encoder.dimension}"
+    facts = f"version={version('mteb')} model={tiny} revision=abc dimension={encoder.dimension}"
+    assert encoder.fingerprint == f"mteb {facts}"
+    with pytest.raises(EncoderUnavailable, match="mteb sets the precision; leave out half_precision"):
+        open_text_encoder(f"mteb:{tiny}", EncoderSettings(half_precision=True))
     assert encoder.encode_passages([]).shape == (0, encoder.dimension)
-    with pytest.raises(EncoderUnavailable, match="mteb lists no such model"):
+    with pytest.raises(EncoderUnavailable, match="mteb has no such model"):
         open_text_encoder("mteb:tests/none")
 
 

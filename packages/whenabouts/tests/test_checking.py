@@ -19,8 +19,10 @@ from whenabouts import Corpus, checking
 from whenabouts.calibration.checks import calibrate_checker, lines_of
 from whenabouts.checkers import CheckerError, CheckerUnavailable
 from whenabouts.checking import CheckRates, keep_rates, picture_of, rates_of, view_of
+from whenabouts.confidence.probability import PROBABLE
 from whenabouts.confidence.rates import Rate
 from whenabouts.types import Moment, UsageError
+from whenabouts.video.probe import MediaError
 
 QUERY = "the largest clean room in the world"
 
@@ -189,6 +191,42 @@ def test_a_transcript_is_judged_by_its_words_and_a_file_that_is_gone_by_them_too
     assert [at for at, _ in seen.frames] == sorted(at for at, _ in seen.frames)
 
 
+def test_a_verdict_without_the_pictures_of_a_film_is_only_shown(corpus: Corpus) -> None:
+    def busy(*_: object) -> bytes:
+        raise MediaError("busy with other videos")
+
+    plain, checker = corpus.search(QUERY), Scripted(lambda shown: _says(False))
+    assert plain.videos[plain[0].video_id].has_picture
+    _measured(corpus, checker, _rates(99, 1))
+    result = checking.checked(corpus, plain, checker, best=1, seconds=60, picture=busy)
+    assert result[0].verdict is not None and checker.frames == [0]
+    assert [scored.confidence for scored in result] == [scored.confidence for scored in plain]
+    assert result.notes[-1] == "the verdict on moment 1 is only shown: its pictures could not be read"
+    assert result.check is not None and not result.check.counts
+
+
+@pytest.mark.slow
+def test_verdicts_on_moments_in_order_of_time_are_only_shown_and_that_is_said(corpus: Corpus) -> None:
+    checker = Scripted(lambda shown: _says(False))
+    _measured(corpus, checker, _rates(90, 10))
+    result = corpus.search(f"every time that {QUERY} is shown", check=checker, check_best=1)
+    assert result.is_in_order and result.check is not None and not result.check.counts
+    assert result.check.line.startswith("scripted, only shown, because the moments stay in order of time: of")
+
+
+@pytest.mark.slow
+def test_the_event_of_a_question_is_judged_and_its_words_rule_out_no_match(corpus: Corpus) -> None:
+    event, question = "largest cleanrooms", "largest cleanrooms in nasa_13013"
+    checker = Scripted(lambda shown: _says(False))
+    plain = corpus.search(question)
+    assert plain.words == event and plain.answer == "match"
+    _measured(corpus, checker, _rates(1000, 1, of=1000))
+    result = corpus.search(question, check=checker)
+    assert {shown["description"] for shown in checker.shown} == {event}
+    assert (result[0].confidence or 0.0) < PROBABLE.no_match_below
+    assert result.answer == "unsure"
+
+
 def test_a_file_that_was_changed_since_is_not_shown(corpus: Corpus, samples: Path, tmp_path: Path) -> None:
     from dataclasses import replace
 
@@ -226,6 +264,7 @@ def test_a_failed_look_is_no_verdict(corpus: Corpus) -> None:
     _measured(corpus, checker, _rates(90, 10))
     plain, result = corpus.search(QUERY), corpus.search(QUERY, check=checker)
     assert [s.confidence for s in result] == [s.confidence for s in plain]
+    assert result.check is not None and not result.check.counts
 
 
 @pytest.mark.slow

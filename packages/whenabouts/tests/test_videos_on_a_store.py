@@ -84,6 +84,7 @@ def test_the_whole_way_of_videos_on_a_store(
     assert client.get(f"{name}/file").status_code == 410
     gone = corpus.add(place, processes=1)
     assert [str(path) for path in gone.gone] == [record.path]
+    assert [str(path) for path in corpus.add(place, prune=True, processes=1).pruned] == [record.path]
 
 
 CUES = "1\n00:00:00,500 --> 00:00:03,000\n{}\n"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 from functools import cached_property
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,9 @@ def recognises(name: str) -> bool:
 def status() -> EncoderStatus:
     """Whether mteb is installed; a model needs its weights as well."""
     usable = importlib.util.find_spec("mteb") is not None
-    detail = "any model that mteb loads, whose weights are here" if usable else f"mteb missing: `{_INSTALL}`"
+    detail = (
+        "the models of mteb whose weights are in the hub's cache" if usable else f"mteb missing: `{_INSTALL}`"
+    )
     return EncoderStatus("mteb models", ("text",), usable, detail)
 
 
@@ -57,9 +60,11 @@ def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
 
     if name not in MODEL_REGISTRY:
         raise EncoderUnavailable(
-            f"{PREFIX}:{name}: mteb lists no such model (`mteb.get_model_metas()` does); "
-            "for others give sentence-transformers:NAME"
+            f"{PREFIX}:{name}: mteb has no such model; `mteb.get_model_metas()` in Python lists all, and "
+            "sentence-transformers:NAME opens others"
         )
+    if settings.half_precision is not None:
+        raise EncoderUnavailable(f"{PREFIX}:{name}: mteb sets the precision; leave out half_precision")
     with weight_files.loading(f"{PREFIX}:{name}", "sentence-transformers"):
         model = mteb.get_model(name, device=str(on_torch.choose_device(settings)))
     if not isinstance(model, EncoderProtocol):
@@ -75,7 +80,7 @@ def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
 
 
 class MtebEncoder:
-    """A model of mteb; vectors are normalised if the model does not."""
+    """A model of mteb, with its vectors normalised."""
 
     def __init__(self, name: str, model: Any, batch_size: int) -> None:
         self.name = f"{PREFIX}:{name}"
@@ -88,9 +93,10 @@ class MtebEncoder:
 
     @cached_property
     def fingerprint(self) -> str:
-        """See `TextEncoder`; mteb's name and revision identify the weights."""
-        meta = self._model.mteb_model_meta
-        return fingerprint(PREFIX, model=meta.name, revision=meta.revision, dimension=self.dimension)
+        """See `TextEncoder`. The revision identifies the weights, mteb's version its prompts and pooling."""
+        meta, package = self._model.mteb_model_meta, version("mteb")
+        parts = {"model": meta.name, "revision": meta.revision, "dimension": self.dimension}
+        return fingerprint(PREFIX, version=package, **parts)
 
     def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """(N, D) unit vectors of queries."""

@@ -144,11 +144,11 @@ def test_unknown_ids_are_counted_and_refused_when_strict(bare: Whenabouts, files
         (("nope",), "'nope' is not a protocol; known: tvr"),
         (
             ("vr",),
-            "'vr' is a task, not a protocol; protocols tvr and vcmr measure it: `whenabouts evaluate vcmr",
+            "'vr' is a task, not a protocol; tvr and vcmr measure it: `whenabouts evaluate vcmr",
         ),
-        (("SVMR",), 'with --metric "SVMR R@1,IoU=0.5" that alone'),
+        (("SVMR",), '--run FILE --metric "SVMR R@1,IoU=0.5"`'),
         (("vcmr", "--metric", "P@5"), "'P@5' is not a metric"),
-        (("vcmr", "--as-released"), "no released program departs"),
+        (("vcmr", "--as-released"), "no released program differs"),
     ],
 )
 def test_wrong_names_are_answered_with_the_right_ones(

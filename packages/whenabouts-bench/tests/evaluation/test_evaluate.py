@@ -542,6 +542,13 @@ def test_spr_drops_grade_zero_and_queries_without_a_grade() -> None:
     assert dict(zip(paper.query_ids, paper.values[:, 0], strict=True)) == {"graded": 0.0, "none": 0.0}
     assert dict(zip(spr.query_ids, spr.values[:, 0], strict=True)) == {"graded": 1.0}
     assert spr.left_out == {"queries have no relevant moment": 1}
+    released = evaluate(truth, run, ["nDCG@10,IoU=0.5"], protocol="rvmr-spr-as-released")
+    assert released.left_out == spr.left_out and released.notes[0] == spr.notes[0]
+
+
+def test_a_released_variant_has_the_notes_of_the_rules_that_it_keeps() -> None:
+    for name in ("mvmr", "rvmr-spr"):
+        assert set(PROTOCOLS[name].notes) <= set(PROTOCOLS[f"{name}-as-released"].notes)
 
 
 def test_decimals_that_are_equal_on_paper_are_equal_in_vcmr_and_as_released_in_tvr() -> None:

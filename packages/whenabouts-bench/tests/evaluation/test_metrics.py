@@ -105,7 +105,7 @@ def test_unknown_protocols_and_versions_are_refused_by_name() -> None:
         find_protocol("tvrr")
     with pytest.raises(UsageError, match="version 9 is not available; this whenabouts has tvr@1"):
         find_protocol("tvr@9")
-    with pytest.raises(UsageError, match="no released program departs"):
+    with pytest.raises(UsageError, match="no released program differs"):
         find_protocol("tvr", as_released=True)
 
 

@@ -112,8 +112,11 @@ def test_what_is_no_text_is_named_with_its_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ("id,seconds\nA,3\n", r"line 2: id, length: has no 'id, seconds'; accepted: both columns"),
-        ("id,length\nA\n", r"line 2: id, length: has no"),
+        ("id,seconds\nA,3\n", r"line 1: lacks the column 'length'$"),
+        ("video,seconds\nA,3\n", r"line 1: lacks the column 'id'$"),
+        ("", r"line 1: lacks the column 'id'$"),
+        ("id,length\nA\n", r"line 2: has no length for this video$"),
+        ("length,id\n3\n", r"line 2: has no id for this video$"),
         ("id,length\nA,3\nB,long\n", r"line 3: length: is not a number: 'long'"),
         ("id,length\nA,0\n", r"line 2: length: is '0'; accepted: above 0"),
         ("id,length\nA," + "9" * 200_000 + "\n", r"is not CSV \(field larger than field limit"),

@@ -13,6 +13,7 @@ import pytest
 from whenabouts.intake.files import FormatError
 from whenabouts_bench import formats
 from whenabouts_bench.evaluation.evaluate import evaluate
+from whenabouts_bench.formats.annotations import AnnotationBuilder
 from whenabouts_bench.formats.conversion import convert
 from whenabouts_bench.formats.lmms_eval import times_in
 
@@ -119,7 +120,7 @@ def test_spans_of_timelens_are_lists_of_a_list(tmp_path: Path, rows: Rows) -> No
     path.write_text(json.dumps({"charades/3MSZA.mp4>>>a >>> b>>>[[1.0, 4.5]]": "1 - 4"}))
     run = formats.open_run(path)
     assert [query.sentence for query in run.described().values()] == ["a >>> b"]  # type: ignore[attr-defined]
-    assert [*rows(run).values()] == [[("3MSZA", 1.0, 4.0, 1.0)]]
+    assert [*rows(run).values()] == [[("charades/3MSZA", 1.0, 4.0, 1.0)]]
 
 
 def test_a_converted_run_has_the_ids_of_the_judgements(truth: Path, tmp_path: Path, rows: Rows) -> None:
@@ -129,6 +130,32 @@ def test_a_converted_run_has_the_ids_of_the_judgements(truth: Path, tmp_path: Pa
     found = rows(formats.open_run(tmp_path / "run.jsonl"), "SVMR")
     assert set(found) == {"3MSZA#0", "3MSZA#1", "3MSZA#2", "0A8CF#0"}
     assert found["3MSZA#2"] == [("3MSZA", 20.0, 26.0, 1.0)]
+
+
+def test_videos_of_one_name_in_two_folders_are_told_apart(tmp_path: Path) -> None:
+    truth, run = tmp_path / "charades_sta_test.txt", tmp_path / "answers.json"
+    truth.write_text("x/1.mp4 0.0 6.0##person walks in.\ny/1.mp4 20.0 26.0##person walks in.\n")
+    answers = {
+        "x/1.mp4>>>person walks in>>>[0, 6]": "0 - 6",
+        "y/1.mp4>>>person walks in>>>[20, 26]": "20 - 26",
+    }
+    run.write_text(json.dumps({f"/films/{key}": answer for key, answer in answers.items()}))
+    result = evaluate(truth, run, ["SVMR R@1,IoU=0.5"])
+    assert (result.means(), result.missing) == ({"SVMR R@1,IoU=0.5": 1.0}, ())
+
+
+def test_a_name_that_two_videos_have_stays_as_the_file_says(tmp_path: Path, rows: Rows) -> None:
+    builder = AnnotationBuilder("two folders")
+    for video in ("x/1.mp4", "y/1.mp4", "y/2.mp4"):
+        builder.add_query(video, "a dog")
+        builder.judge(video, video, 0.0, 5.0)
+    run = tmp_path / "answers.json"
+    run.write_text(json.dumps({f"{video}.mp4>>>a dog>>>[0, 5]": "0 - 5" for video in (1, 2)}))
+    found = rows(formats.open_run(run, annotations=builder.annotations()))
+    assert found == {
+        "1.mp4>>>a dog>>>[0, 5]": [("1", 0.0, 5.0, 1.0)],
+        "y/2.mp4": [("y/2.mp4", 0.0, 5.0, 1.0)],
+    }
 
 
 @pytest.mark.parametrize("key", ["a>>>b", ">>>b>>>[1, 2]", "a>>>b>>>[1]", "a>>>b>>>1, 2"])
@@ -177,6 +204,20 @@ def test_predictions_of_videosearch_equal_its_own_figures(truth: Path, tmp_path:
         }
     )
     assert not result.missing
+
+
+def test_a_query_of_two_videos_that_is_described_twice_is_answered_once(tmp_path: Path) -> None:
+    builder = AnnotationBuilder("two videos")
+    builder.add_query("q", "A dog.")
+    for video in ("a", "b"):
+        builder.judge("q", video, 0.0, 5.0)
+    line = {**LINE, "query": "a dog", "gt_start": 0.0, "gt_end": 5.0, "final_pred_start": 0.0}
+    lines = [
+        {**line, "index": number, "gt_pos_doc_id": video, "final_top1_doc_id": video, "final_pred_end": 5.0}
+        for number, video in enumerate("ab")
+    ]
+    result = evaluate(builder.annotations(), put(tmp_path / "pred.jsonl", *lines), ["R@1,IoU=0.5"])
+    assert (result.query_ids, result.means()) == (("q",), {"R@1,IoU=0.5": 1.0})
 
 
 def test_a_line_without_a_video_is_an_empty_answer(truth: Path, tmp_path: Path, rows: Rows) -> None:

@@ -80,6 +80,7 @@ def test_what_the_file_does_not_tell_is_said_or_given(
         (["reloclnet", "{file}", "--opt", "gone.json"], "gone.json: cannot be read"),
         (["reloclnet", "{file}", "--encoder", "bert"], "--encoder 'bert': give NAME=ENCODER"),
         (["reloclnet", "{file}", "--clip-seconds", "-1"], "clip_seconds is -1.0"),
+        (["reloclnet", "{file}", "--clip-seconds", "0"], "clip_seconds is 0.0; accepted: a number above 0"),
         (["reloclnet", "{file}", "--stream", "video=0"], "--stream 'video=0': give NAME=WIDTH"),
         (["reloclnet", "{file}", "--stream", "a=1", "--stream", "a=2"], "--stream: a is given twice"),
         (["xml", "{file}", "--encoder", "sub=a", "--encoder", "sub=b"], "--encoder: sub is given twice"),
@@ -136,4 +137,4 @@ def test_help_does_not_load_pytorch() -> None:
     assert done.returncode == 0, done.stderr
     assert "--heads" in done.stdout
     shown = " ".join(done.stdout.split())
-    assert "else 1.5, DETR family 2.0" in shown and "DETR family: vision, motion" in shown
+    assert "else 1.5; DETR family 2.0" in shown and "DETR family: query, vision or motion" in shown

@@ -563,6 +563,12 @@ def test_no_heads_are_refused(heads: int) -> None:
         Overrides(heads=heads)
 
 
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
+def test_clips_without_a_length_are_refused(seconds: float) -> None:
+    with pytest.raises(UsageError, match=rf"clip_seconds is {seconds}; accepted: a number above 0"):
+        Overrides(clip_seconds=seconds)
+
+
 @pytest.mark.parametrize(
     ("told", "message"),
     [

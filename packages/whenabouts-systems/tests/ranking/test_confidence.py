@@ -199,7 +199,7 @@ def test_people_and_programs_are_told_the_same(tmp_path: Path) -> None:
     told = json.loads(written[-1].read_text())
     assert told["about"]["auroc"] == found.auroc
     assert sum(one["count"] for one in told["reliability"]) == 1200
-    assert f"AUROC {found.auroc['margin']:.3f}" in written[0].read_text()
+    assert f"AUROC of the raw margin {found.auroc['margin']:.3f}" in written[0].read_text()
 
 
 @pytest.mark.parametrize("key", ["fingerprint", "calibrator", "iou", "thresholds", "about", "unrelated"])

@@ -345,6 +345,17 @@ def test_a_window_of_more_clips_than_the_system_has_places_for_is_pooled_in_the_
     assert (found.start.tolist(), found.end.tolist()) == ([28.0], [32.0])
 
 
+def test_a_limit_of_no_moments_is_kept_and_none_means_the_default(reels: Any) -> None:
+    one = reels(decoding=Decoding(spans_per_query=2))
+    proposals = segments_of(one, PLAIN).proposals(one.model, _asked(one))
+    counts = {
+        limit: len(rank_proposals(one, one, _asked(one), proposals, one.decoding, 3.0, nms=None, limit=limit))
+        for limit in (0, 1, None)
+    }
+    queries = len(proposals.offsets) - 1
+    assert counts == {0: 0, 1: queries, None: 2 * queries}
+
+
 def test_a_proposal_without_an_allowed_span_answers_nothing(reels: Any) -> None:
     one = reels(decoding=Decoding(min_clips=2))
     proposals = Proposals(

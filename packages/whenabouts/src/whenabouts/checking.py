@@ -1,10 +1,10 @@
 """Checking: a model looks at the best moments of an answer; its verdicts change their probabilities.
 
-Such models are often wrong: of published ones, 30 to 63 % of the verdicts are right. So a verdict is treated
-as a test with known error rates. `calibrate --check` measures on the corpus the shares of right and of wrong
-moments that it calls a match. By Bayes' rule a match multiplies the odds of a moment by the ratio of these
-shares, and "no match" by the ratio of their complements. Without that measurement the verdict is shown, and
-changes neither order nor confidence.
+Published models are right in only 30 to 63 % of their verdicts. So a verdict is treated as a test with known
+error rates. `calibrate --check` measures how often the model calls right and wrong moments of the corpus a
+match. By Bayes' rule a match multiplies the odds of a moment by the ratio of these two shares, and "no match"
+by the ratio of their complements. Without a measurement the verdict is shown, but does not count: it changes
+neither order nor confidence.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from whenabouts.opened_corpus import OpenedCorpus
 
 FEWEST = 15
-"""Least number of right and of wrong moments (as independent questions) in a measurement."""
+"""The fewest right moments, and the fewest wrong ones, of a measurement (effective number of questions)."""
 
 _FRAMES_INSIDE = 6
 PIXELS_WIDE = 448
@@ -54,9 +54,11 @@ Picture = Callable[[VideoRecord, float], bytes]
 class CheckRates:
     """Measured errors of a checker on a corpus.
 
-    `right` is the share of right moments that it called a match, `wrong` the share of wrong ones. `unread`
-    counts unusable answers. `questions` is their origin ("given", "made of the corpus"). `moves`: its borders
-    were better than the shown ones (given questions only); `overlap`: mean IoU with the truth before, after.
+    - `right`, `wrong`: the shares of right and of wrong moments that it called a match.
+    - `questions`: where the questions came from, "given" or "made of the corpus".
+    - `unread`: the number of unusable answers.
+    - `overlap`: mean IoU of the search's and of the checker's borders with the truth (given questions only).
+    - `moves`: whether the checker's borders are better.
     """
 
     right: Rate
@@ -113,7 +115,7 @@ class CheckRates:
 
 
 def _share(rate: Rate) -> float:
-    """A measured share at the effective number of questions (Jeffreys' prior)."""
+    """A measured share, smoothed by Jeffreys' prior at the effective number of questions."""
     hits = rate.effective * rate.count / rate.of
     return (hits + _DOUBT) / (rate.effective + 2 * _DOUBT)
 
@@ -146,7 +148,7 @@ def view_of(
 ) -> View | None:
     """A checker's view of a moment: frames inside, one before and one after, and the words in it.
 
-    None without frames and words; a missing or damaged file gives no frames.
+    It has no frames if one of them cannot be read. None without frames and words.
     """
     around = min(_MOST_AROUND, max(_LEAST_AROUND, moment.duration / 2))
     low = max(0.0, moment.start - around)
@@ -179,53 +181,51 @@ def checked(
     by_streams: bool = True,
     picture: Picture = picture_of,
 ) -> SearchResult:
-    """An answer whose `best` first moments a checker has looked at, within about `seconds`.
+    """An answer after a checker has looked at its first `best` moments, within about `seconds`.
 
-    Confidence, order and answer follow the verdicts if enough errors of the checker were measured on this
-    corpus (`CheckRates.is_enough`). Moments in order of time keep theirs, and so do moments that a trained
-    system found (`by_streams` false), whose errors differ. Failures of the checker become notes.
+    The verdicts change confidence, order and answer if the checker's errors were measured on enough moments
+    of this corpus (`CheckRates.is_enough`). They are only shown for moments in order of time, for moments of
+    other origin than the measured ones (`by_streams` false: a trained system or a reranker chose them), and
+    if a video's pictures could not be read. Failures of the checker become notes.
     """
-    verdicts, notes = _verdicts(corpus, result, checker, best, seconds, picture)
+    verdicts, unseen, notes = _verdicts(corpus, result, checker, best, seconds, picture)
     rates = rates_of(corpus.store, checker)
     shown = tuple(replace(scored, verdict=verdicts.get(row)) for row, scored in enumerate(result.moments))
-    counts = (
-        rates is not None
-        and rates.is_enough
-        and by_streams
-        and not result.is_in_order
-        and all(m.confidence is not None for m in shown)
-    )
-    report = CheckReport(
-        checker.name,
-        len(verdicts),
-        counts,
-        _line(checker, rates, by_streams),
-        None if rates is None else rates.to_json(),
-    )
+    obstacle = _obstacle(result, by_streams)
+    counts = rates is not None and rates.is_enough and not obstacle and len(verdicts) > len(unseen)
+    line = _line(checker, rates, obstacle)
+    report = CheckReport(checker.name, len(verdicts), counts, line, rates.to_json() if rates else None)
     result = replace(result, moments=shown, notes=(*result.notes, *notes), check=report)
-    if not counts or rates is None or not verdicts:
-        return result
-    return _combined(result, rates, min_confidence)
+    return _combined(result, rates, unseen, min_confidence) if rates is not None and counts else result
 
 
-def _line(checker: Checker, rates: CheckRates | None, by_streams: bool) -> str:
-    """A checker's error rates, or a note that they are unknown."""
+def _obstacle(result: SearchResult, by_streams: bool) -> str:
+    """Why verdicts on this answer cannot count, "" if they can."""
+    if not by_streams:
+        return "it was measured on moments of the streams"
+    if result.is_in_order:
+        return "the moments stay in order of time"
+    return "" if all(scored.confidence is not None for scored in result.moments) else "confidence is unknown"
+
+
+def _line(checker: Checker, rates: CheckRates | None, obstacle: str) -> str:
+    """A checker's error rates for users, and why its verdicts do not count."""
     if rates is None:
         return (
             f"how often {checker.name} is wrong has not been measured on this corpus (`whenabouts "
             "calibrate --check`), so its verdict changes neither order nor confidence"
         )
-    if not by_streams:
-        return f"{checker.name}, only shown, because it was measured on moments of the streams: {rates.line}"
-    return f"{checker.name}: {rates.line}"
+    return f"{checker.name}{f', only shown, because {obstacle}' if obstacle else ''}: {rates.line}"
 
 
 def _verdicts(
     corpus: OpenedCorpus, result: SearchResult, checker: Checker, best: int, seconds: float, picture: Picture
-) -> tuple[dict[int, Verdict], list[str]]:
-    """The verdicts on the first moments, by their place in the list, and notes on the others."""
+) -> tuple[dict[int, Verdict], set[int], list[str]]:
+    """The verdicts on the first moments by row, the rows whose frames could not be read, and notes."""
     verdicts: dict[int, Verdict] = {}
-    notes: list[str] = []
+    unseen, notes = set[int](), list[str]()
+    # The words searched for: a moment alone does not show its order, its video's name or another event.
+    words = result.words or result.query
     until = time.monotonic() + seconds
     for row, scored in enumerate(result.moments[:best]):
         check_budget()
@@ -234,12 +234,16 @@ def _verdicts(
             count = number_of(min(best, len(result.moments)), "moment")
             notes.append(f"{checker.name} looked at {len(verdicts)} of {count} within {seconds:g} s")
             break
-        view = view_of(corpus, result.videos[scored.video_id], scored.moment, picture)
+        record = result.videos[scored.video_id]
+        view = view_of(corpus, record, scored.moment, picture)
         if view is None:
             notes.append(f"moment {row + 1} was not checked: it has neither pictures nor words here")
             continue
         try:
-            verdicts[row] = look(checker, result.query, view, left)
+            verdicts[row] = look(checker, words, view, left)
+            if record.has_picture and not view.frames:
+                unseen.add(row)
+                notes.append(f"the verdict on moment {row + 1} is only shown: its pictures could not be read")
         except CheckerUnavailable as error:
             notes.append(
                 f"the moments were not checked: {error}" if not verdicts else f"not all checked: {error}"
@@ -247,13 +251,15 @@ def _verdicts(
             break
         except CheckerError as error:
             notes.append(f"moment {row + 1} was not checked: {checker.name}: {error}")
-    return verdicts, notes
+    return verdicts, unseen, notes
 
 
-def _combined(result: SearchResult, rates: CheckRates, min_confidence: float) -> SearchResult:
-    """The answer sorted by the probabilities after the verdicts."""
+def _combined(
+    result: SearchResult, rates: CheckRates, unseen: Collection[int], min_confidence: float
+) -> SearchResult:
+    """The answer sorted by the probabilities after the verdicts; those of the `unseen` rows stay."""
     before = result.moments
-    after = [_updated(scored, rates) for scored in before]
+    after = [scored if row in unseen else _updated(scored, rates) for row, scored in enumerate(before)]
     order = sorted(range(len(after)), key=lambda row: -(after[row].confidence or 0.0))
     # Scores must follow the order, so they are reassigned; the streams' scores are in the evidence.
     scores = sorted((scored.score for scored in before), reverse=True)
@@ -276,10 +282,10 @@ def _combined(result: SearchResult, rates: CheckRates, min_confidence: float) ->
 
 
 def _is_literal(result: SearchResult) -> bool:
-    """Whether "no match" is ruled out, because the words are said or the search has ruled it out already."""
+    """Whether "no match" is ruled out: the words are said, or the search has ruled it out already."""
     first = result.moments[0]
     was_spared = result.answer == "unsure" and (first.confidence or 0.0) < PROBABLE.no_match_below
-    words = set(query_words(result.query)[0])
+    words = set(query_words(result.words or result.query)[0])
     return was_spared or (bool(words) and says(first.text, words))
 
 

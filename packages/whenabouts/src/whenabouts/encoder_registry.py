@@ -106,7 +106,7 @@ class EncoderRegistry:
     def _check(self, info: StreamInfo) -> StreamCheck:
         made_by = f"{info.encoder}, {info.dimension} dimensions"
         if not info.dimension:
-            problem = "searched by letter only, not by meaning"
+            problem = "searched by words only, not by meaning"
             return StreamCheck(info.name, made_by, problem, stream(info.name).letters_only)
         try:
             self.encoder_of(info)

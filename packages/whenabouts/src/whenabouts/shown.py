@@ -32,7 +32,7 @@ _SURE = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Words and their time in seconds; `recognised` as in `Evidence`."""
+    """Words with their start and end in seconds; `recognised` as in `Evidence`."""
 
     start: float
     end: float
@@ -53,7 +53,7 @@ class Track:
 class Shown:
     """A video's record, its words (or those in a moment), and its shots.
 
-    `words` are spoken; `texts` are words in the pictures, by stream. `streams` have clips of the video.
+    `words` are spoken; `texts` are read in the pictures, by stream. `streams` have clips of the video.
     """
 
     record: VideoRecord
@@ -119,7 +119,7 @@ class Shown:
         without = coverage_of([record], (), list(record.streams)).not_searched
         lines += [f"  without   {without}"] if without else []
         if record.is_gone:
-            lines.append("  gone      the file is not there any more (`whenabouts index PATH --prune`)")
+            lines.append("  gone      the file is missing; `whenabouts index PATH --prune` removes the entry")
         if record.error:
             lines.append(f"  failed    {record.error}")
         if record.damage:
@@ -142,7 +142,7 @@ def indexed_at(record: VideoRecord, streams: Iterable[str]) -> dict[str, float |
 
 
 def _indexed(record: VideoRecord, stream: str) -> str:
-    """When a stream was indexed; "by" a day if an earlier version did not record it."""
+    """Since when a stream is indexed; "by" the video's day if an earlier version recorded no time."""
     at = record.stream_times.get(stream)
     return f"since {_day(at)}" if at is not None else f"by {_day(record.indexed_at)}"
 
@@ -159,9 +159,9 @@ def _doubt(line: Line) -> str:
 
 
 def show_track(shown: Shown, tracks: Sequence[CueTrack], language: str | None = None) -> Shown:
-    """`shown` with all subtitle tracks. If a `language` is given, the words are those of its track.
+    """`shown` with all subtitle tracks, and with the words of the track in a `language`, if one is given.
 
-    Raises UsageError if no track is in the language, or if there are not several tracks.
+    `tracks` are empty if there is only one. Raises UsageError if none is in the language.
     """
     searched = shown.record.words
     listed = tuple(Track(track.language, track.source, track.source == searched) for track in tracks)
@@ -171,9 +171,9 @@ def show_track(shown: Shown, tracks: Sequence[CueTrack], language: str | None = 
     if chosen is None:
         existing = ", ".join(sorted({track.language or "?" for track in tracks}))
         raise UsageError(
-            f"{shown.record.video_id} has no subtitles in {language!r}; there is {existing}"
+            f"{shown.record.video_id} has no subtitles in {language!r}; it has {existing}"
             if tracks
-            else f"{shown.record.video_id} has one subtitle track at most; give no language ({language!r})"
+            else f"{shown.record.video_id} has one subtitle track at most; leave out {language!r}"
         )
     moment = shown.moment
     words = tuple(
@@ -181,11 +181,11 @@ def show_track(shown: Shown, tracks: Sequence[CueTrack], language: str | None = 
         for cue in chosen.cues
         if moment is None or (cue.start < moment.end and cue.end > moment.start)
     )
-    return replace(shown, tracks=listed, words=words)
+    return replace(shown, record=replace(shown.record, words=chosen.source), tracks=listed, words=words)
 
 
 def show(store: Store, record: VideoRecord, moment: Moment | None) -> Shown:
-    """A video with its words and shots, or those inside a moment."""
+    """A video with its words and shots; if a moment is given, those inside it."""
     words, texts = (lines_of(store, record, moment, spoken=spoken) for spoken in (True, False))
     shots = record.shots
     if shots is not None and moment is not None:
@@ -331,7 +331,7 @@ class Stats:
                 f"  answers: false alarms {alarms}, misses {misses} (`whenabouts calibrate` says more)"
             )
         if self.not_measured:
-            lines.append(f"  how well confidences hold was not measured: {self.not_measured}")
+            lines.append(f"  the reliability of confidences was not measured: {self.not_measured}")
         lines += [f"  {line}" for kind, line in self.choices.items() if kind != "gone" or not self.gone]
         if self.gone:
             which = number_of(len(self.gone), "file is", "files are")

@@ -123,6 +123,35 @@ def test_what_a_file_gets_wrong_is_named_with_what_is_accepted(
         written(text, "search", "x")
 
 
+def test_an_option_with_its_own_type_takes_a_number_or_its_text(written: Parse) -> None:
+    assert written("[calibrate]\nseed = 3\n", "calibrate").seed == 3
+    assert written('[calibrate]\nseed = "4"\n', "calibrate").seed == 4
+
+
+@pytest.mark.parametrize(
+    ("verb", "line", "message"),
+    [
+        ("calibrate", "seed = 3.5", r"toml: \[calibrate\] seed: '3\.5': give a whole number, 0 or more"),
+        ("calibrate", "seed = true", r"seed: 'True': give a whole number"),
+        ("calibrate", "seed = 'a'", r"seed: 'a': give a whole number"),
+        ("serve", "cache = 3", r"cache is 3; accepted: text in quotes"),
+        ("index", "text = 3", r"text is 3; accepted: text in quotes"),
+    ],
+)
+def test_a_value_that_an_option_does_not_take_is_refused(
+    written: Parse, verb: str, line: str, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        written(f"[{verb}]\n{line}\n", verb, *["x"] * (verb == "index"))
+
+
+@pytest.mark.parametrize("word", ["--no-config", "--no-conf", "--n"])
+def test_the_files_are_ignored_if_that_is_wished_in_short_too(written: Parse, word: str) -> None:
+    options = written("[search]\nk = 3\n", word, "search", "x")
+    assert (options.no_config, options.k) == (True, None)
+    assert written("[search]\nk = 3\n", "search", "x").k == 3
+
+
 def test_a_wrong_file_ends_a_command_with_status_two_but_not_its_help(folder: Path, bare: Whenabouts) -> None:
     (folder / "whenabouts.toml").write_text("[stats]\nkk = 1\n")
     done = bare("stats")
@@ -204,6 +233,12 @@ def test_every_option_that_takes_a_host_is_one_that_a_person_has_to_agree_to() -
         if str(action.metavar) in ("ADDRESS", "HOST", "HOST:PORT")
     }
     assert {"http", "ray", "trust-proxy"} <= hosts <= configuration.CONSENT
+
+
+def test_the_page_names_every_option_that_a_person_has_to_agree_to_and_every_variable() -> None:
+    page = (Path(__file__).resolve().parents[4] / "docs" / "configuration.md").read_text(encoding="utf-8")
+    for name in (*configuration.CONSENT, *configuration._ENVIRONMENT.values()):
+        assert f"`{name}`" in page, name
 
 
 def test_a_corpus_on_an_object_store_is_taken_from_the_user_s_file_alone(written: Parse) -> None:

@@ -110,7 +110,7 @@ def test_a_no_goes_on_by_letter_and_the_question_is_not_asked_again(tmp_path: Pa
     left, shown = _at_terminal(code, "n", _environment(tmp_path))
     assert left == 0
     assert shown.count("Run it now? [y/N]") == 1
-    assert "searched by letter only" in shown
+    assert "searched by words only" in shown
     assert not list((tmp_path / "target").iterdir())
 
 

@@ -18,7 +18,7 @@ from whenabouts.encoders import (
     open_image_encoder,
     open_text_encoder,
 )
-from whenabouts.encoders.protocol import ImageEncoder, VideoClip
+from whenabouts.encoders.protocol import EncoderOutOfMemory, ImageEncoder, VideoClip
 from whenabouts.types import UsageError
 
 
@@ -134,6 +134,32 @@ def test_what_a_model_takes_is_read_from_its_own_files(
 def test_a_model_of_sentences_alone_is_refused_with_what_it_takes(bert_folder: Callable[..., Path]) -> None:
     with pytest.raises(EncoderUnavailable, match="the model in this folder is of another kind"):
         open_image_encoder(str(bert_folder()))
+
+
+def test_a_model_that_does_not_say_what_it_takes_is_refused_as_such(
+    bert_folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(multimodal, "_NEEDS", ())
+    folder = bert_folder()
+    with pytest.raises(EncoderUnavailable, match="takes text, but no pictures; give a model that does"):
+        open_image_encoder(f"sentence-transformers:{folder}")
+    (folder / "modules.json").unlink()
+    with pytest.raises(EncoderUnavailable, match="its files do not say that it takes pictures"):
+        open_image_encoder(f"sentence-transformers:{folder}")
+
+
+def test_the_remedy_for_a_lack_of_memory_fits_what_was_encoded(
+    frames: list[NDArray[np.uint8]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    encoder = object.__new__(multimodal._WatchingEncoder)  # without a model, which would need torchvision
+    encoder.name, encoder.dimension, encoder._batch_size = "large", 4, 1
+    monkeypatch.setattr(encoder, "_features", lambda items: np.empty(1 << 55))
+    smaller = "a smaller model than large, or a device with more memory"
+    with pytest.raises(EncoderOutOfMemory, match=rf"take fewer frames a clip \(--clip-frames\), {smaller}"):
+        encoder.encode_clips([clip(frames)])
+    with pytest.raises(EncoderOutOfMemory, match=f"take {smaller}"):
+        encoder.encode_images(frames[:1])
 
 
 def test_a_name_that_is_not_on_this_machine_is_not_asked_for() -> None:

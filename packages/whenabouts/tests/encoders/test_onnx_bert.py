@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from whenabouts.encoders import EncoderSettings, EncoderUnavailable, encode_passages, open_text_encoder
+from whenabouts.encoders.onnx_bert import recognises
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 BLOCKED = """
@@ -124,6 +125,64 @@ def test_half_of_a_surrogate_pair_is_read_as_a_question_mark(bert_folder: Callab
 def test_other_weights_have_another_fingerprint(bert_folder: Callable[..., Path]) -> None:
     one, other = (open_text_encoder(str(bert_folder(seed=seed))).fingerprint for seed in (3, 4))
     assert one != other
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "settings"),
+    [
+        ("config.json", {"num_attention_heads": 2}, "settings=2,1e-12,none,False"),
+        ("config.json", {"layer_norm_eps": 1e-5}, "settings=4,1e-05,none,False"),
+        ("config.json", {"hidden_act": "gelu_new"}, "settings=4,1e-12,tanh,False"),
+        ("sentence_bert_config.json", {"do_lower_case": True}, "settings=4,1e-12,none,True"),
+    ],
+)
+def test_settings_beside_the_weights_that_move_vectors_are_in_the_fingerprint(
+    bert_folder: Callable[..., Path], file: str, changes: dict[str, Any], settings: str
+) -> None:
+    folder = bert_folder()
+    plain = open_text_encoder(str(folder)).fingerprint
+    changed = open_text_encoder(str(_changed(folder, file, **changes))).fingerprint
+    assert changed == plain.replace("settings=4,1e-12,none,False", settings) != plain
+
+
+def test_the_fingerprint_of_the_default_model_is_that_of_corpora_in_use(minilm_folder: Path) -> None:
+    parts = open_text_encoder().fingerprint.split()
+    assert [part.partition("=")[0] for part in parts] == [
+        "onnx-bert", "model", "weights", "inputs", "dimension", "pooling", "normalisation", "dtype", "tokens",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("config.json", "[]"),
+        ("config.json", '"bert"'),
+        ("config.json", "null"),
+        ("config.json", "[" * 100_000),
+        ("modules.json", '[{"type": 7}]'),
+        ("config_sentence_transformers.json", '{"prompts": ["query: "]}'),
+        ("config_sentence_transformers.json", '{"prompts": "query: "}'),
+        ("config_sentence_transformers.json", '{"prompts": {"query": 7}}'),
+    ],
+)
+def test_a_configuration_that_cannot_be_read_is_not_a_crash(
+    bert_folder: Callable[..., Path], file: str, text: str
+) -> None:
+    folder = bert_folder()
+    (folder / file).write_text(text)
+    assert not recognises(str(folder))
+    with pytest.raises(EncoderUnavailable, match="its configuration cannot be read"):
+        open_text_encoder(f"onnx:{folder}")
+
+
+def test_a_prompt_that_is_null_is_none_at_all(bert_folder: Callable[..., Path]) -> None:
+    folder = bert_folder()
+    plain = open_text_encoder(str(folder)).encode_text(["dogs"])
+    prompts = {"prompts": {"web": None, "document": None}, "default_prompt_name": "web"}
+    _changed(folder, "config_sentence_transformers.json", **prompts)
+    encoder = open_text_encoder(str(folder))
+    np.testing.assert_array_equal(encoder.encode_text(["dogs"]), plain)
+    np.testing.assert_array_equal(encode_passages(encoder, ["dogs"]), plain)
 
 
 def test_the_default_encoder_imports_no_torch_and_needs_no_network(

@@ -16,8 +16,11 @@ import pytest
 
 from whenabouts import Corpus, UsageError
 from whenabouts.cli.main import main
+from whenabouts.index.absent import safely_pruned
 from whenabouts.index.records import VideoRecord
 from whenabouts.indexing import plan_index
+from whenabouts.video.files import Findings, SourceFile
+from whenabouts.video.objects import source_path
 
 pytestmark = pytest.mark.usefixtures("unmeasured")
 
@@ -269,6 +272,22 @@ def test_a_file_on_a_store_is_gone_only_where_an_index_run_missed_it(tmp_path: P
     assert VideoRecord("a", str(tmp_path / "none.mp4")).is_gone
     assert not there.is_gone
     assert replace(there, state="gone").is_gone
+
+
+def test_a_deleted_object_is_pruned_unless_nothing_is_left_at_the_given_place() -> None:
+    kept, row = source_path("s3://films/a/kept.mp4"), VideoRecord("b", "s3://films/b/gone.mp4")
+    findings = Findings((SourceFile(kept, "media", (), 1, 1),), (), searched=(source_path("s3://films"),))
+    assert safely_pruned([row], findings) == ([row], [])
+    nothing = replace(findings, files=())
+    assert safely_pruned([row], nothing)[0] == []
+
+
+def test_a_file_that_was_given_with_an_empty_folder_above_it_is_kept(corpus: Corpus, videos: Path) -> None:
+    (videos / "drafts" / "glacier.vtt").unlink()
+    summary = corpus.add(videos / "drafts", videos / "drafts" / "glacier.vtt", prune=True)
+    assert summary.pruned == []
+    (note,) = [note for note in summary.notes if note.startswith("kept 1 video of ")]
+    assert "drafts, where nothing was found to index: the disk may not be connected" in note
 
 
 def test_a_file_that_may_not_be_looked_at_does_not_count_as_gone(monkeypatch: pytest.MonkeyPatch) -> None:

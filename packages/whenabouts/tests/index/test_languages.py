@@ -50,9 +50,13 @@ def test_all_languages_are_kept_and_english_is_searched_not_the_first_of_the_alp
     }
     assert sum("track" in line for line in shown.lines()) == 3
     assert len(shown.to_json()["tracks"]) == 3
-    with pytest.raises(UsageError, match="no subtitles in 'ru'; there is de, en, fr"):
+    with pytest.raises(UsageError, match="no subtitles in 'ru'; it has de, en, fr"):
         corpus.show("friday", "ru")
     assert corpus.show("friday@0:00-0:01", "de").words == ()
+    german = corpus.show("friday", "de")
+    assert "  words     sidecar:friday.de.vtt" in german.lines()
+    assert german.to_json()["words_from"] == "sidecar:friday.de.vtt"
+    assert [track.language for track in german.tracks if track.is_searched] == ["en"]
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from whenabouts.intake.bounded_http import Reply, RequestFailed, send
+from whenabouts.types import UsageError
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n"
 
@@ -231,3 +232,15 @@ def test_a_certificate_that_nobody_vouches_for_is_refused_unless_it_is_trusted(
         assert isinstance(caught.value.__cause__, ssl.SSLCertVerificationError)
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
         assert _ask(url).body == b"abc"
+
+
+@pytest.mark.parametrize(("text", "reason"), [(None, "No such file"), ("none here", "no certificate")])
+def test_a_file_without_certificates_is_named_with_its_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, reason: str
+) -> None:
+    file = tmp_path / "ca.pem"
+    if text is not None:
+        file.write_text(text)
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    with pytest.raises(UsageError, match=rf"{reason}.* SSL_CERT_FILE is {file}"):
+        _ask("http://127.0.0.1:9/")

@@ -54,8 +54,10 @@ def test_no_clips_give_no_scores() -> None:
 def test_a_scale_needs_finite_numbers_and_a_spread() -> None:
     with pytest.raises(UsageError, match="spread"):
         Scale(0.0, 0.0)
-    with pytest.raises(UsageError, match="cosines"):
+    with pytest.raises(UsageError, match="needs one cosine or more, all finite; 0 were given"):
         measure_scale([])
+    with pytest.raises(UsageError, match="all finite; 2 were given"):
+        measure_scale([0.1, np.nan])
     assert measure_scale([0.25, 0.25]) == Scale(0.25, 1.0)
     assert Scale.from_json(Scale(0.1, 0.2).to_json()) == Scale(0.1, 0.2)
 

@@ -50,11 +50,11 @@ def test_pictures_above_the_limit_are_refused_until_it_is_raised(
 ) -> None:
     monkeypatch.setenv(MAX_PIXELS, "1000")
     task = samples / "friday.mp4", 1.0, 160, tmp_path / "a.jpg"
-    with pytest.raises(MediaError, match=r"larger than what is decoded|that can be decoded"):
+    with pytest.raises(MediaError, match=r"larger than the limit|that can be decoded"):
         decoders.draw(*task)
     decoders.close()
     monkeypatch.setenv(MAX_PIXELS, str(320 * 180))
-    with pytest.raises(MediaError, match=r"pictures of \d+ x \d+ are larger.*WHENABOUTS_MAX_PIXELS"):
+    with pytest.raises(MediaError, match=r"pictures of \d+ x \d+ are larger.*WHENABOUTS_MAX_PIXELS.*--retry"):
         decoders.draw(*task)
     decoders.close()
     monkeypatch.setenv(MAX_PIXELS, "1000000")

@@ -127,6 +127,52 @@ def test_a_job_that_nobody_waits_for_any_more_ends_at_its_next_look() -> None:
     executor.close()
 
 
+async def _fail() -> None:
+    raise OSError("the connection is odd")
+
+
+def test_a_task_that_is_cancelled_or_cannot_watch_its_client_calls_its_job_off() -> None:
+    executor, began, ran = BoundedExecutor("tests", 1, 5, 30.0), threading.Event(), threading.Event()
+    ended: list[str] = []
+
+    def job() -> None:
+        began.set()
+        until = time.monotonic() + 60
+        try:
+            while time.monotonic() < until:
+                check_budget()
+                time.sleep(0.005)
+        except NotAwaited:
+            ended.append("called off")
+            raise
+
+    async def crowd() -> None:
+        first = asyncio.ensure_future(executor.run(job))
+        while not began.is_set():
+            await asyncio.sleep(0.01)
+        waiting = asyncio.ensure_future(executor.run(ran.set))
+        with pytest.raises(OSError, match="the connection is odd"):
+            await executor.run(ran.set, _fail)
+        for task in (waiting, first):
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(crowd())
+    assert wait_until(lambda: executor.inside == 0, 10)
+    assert ended == ["called off"] and not ran.is_set()
+    executor.close()
+
+
+def test_after_its_end_an_executor_refuses_each_job_alike() -> None:
+    executor = BoundedExecutor("tests", 1, 0, 5.0)
+    executor.close()
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="after shutdown"):
+            asyncio.run(executor.run(time.monotonic))
+    assert executor.inside == 0
+
+
 def test_a_job_that_takes_too_long_ends_at_its_next_look_and_the_next_may_take_as_long() -> None:
     executor = BoundedExecutor("tests", 1, 5, 30.0, 0.1)
 

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import av
+import numpy as np
 import pytest
 from tests.known_films import RATE, UNITS, Plan, picture, second_of, sound, unit_of, wave, write
 
@@ -22,7 +23,7 @@ from whenabouts.video.cues import words_of
 from whenabouts.video.cut import cut
 from whenabouts.video.frame_times import read_timing
 from whenabouts.video.frames import sample_frames
-from whenabouts.video.headers import is_chained, joined_bytes
+from whenabouts.video.headers import counts_frames, is_chained, joined_bytes
 from whenabouts.video.opened import open_container
 from whenabouts.video.picture import decode_picture
 from whenabouts.video.probe import probe
@@ -212,6 +213,33 @@ def _is_named(path: Path, last: Path) -> None:
     """Check that the last part of a file, and nothing of that part alone, counts as joined."""
     assert abs(joined_bytes(path) - last.stat().st_size) <= 1
     assert joined_bytes(last) == 0
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_film_in_fragments_joined_to_one_without_is_named(tmp_path: Path, order: tuple[int, int]) -> None:
+    plans = replace(PLAIN, container={"movflags": "faststart"}), FIRST_ALONE["fragments.mp4"]
+    first, last = (write(tmp_path / f"{number}.mp4", plans[number]) for number in order)
+    (tmp_path / "joined.mp4").write_bytes(first.read_bytes() + last.read_bytes())
+    _is_named(tmp_path / "joined.mp4", last)
+
+
+@pytest.mark.parametrize(("rate", "layout"), [(16_000, "mono"), (44_100, "mono"), (44_100, "stereo")])
+def test_the_number_of_frames_of_an_mp3_is_in_a_header_and_not_in_its_data(
+    tmp_path: Path, rate: int, layout: str
+) -> None:
+    path = tmp_path / "a.mp3"
+    for states in ("1", "0"):
+        with av.open(str(path), "w", options={"write_xing": states}) as container:
+            stream: Any = container.add_stream("mp3", rate=rate)
+            stream.layout = layout
+            samples = np.zeros((1, 4608 * (1 + (layout == "stereo"))), np.int16)
+            frame = av.AudioFrame.from_ndarray(samples, format="s16", layout=layout)
+            frame.sample_rate = rate
+            container.mux([*stream.encode(frame), *stream.encode(None)])
+        assert counts_frames(path) == (states == "1")
+    data = path.read_bytes()
+    path.write_bytes(data[:300] + b"Info Xing VBRI" + data[314:])
+    assert not counts_frames(path)
 
 
 RARE = {

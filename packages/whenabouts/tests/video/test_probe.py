@@ -12,7 +12,7 @@ import pytest
 from tests.streams.written_film import slide, write_film
 
 from whenabouts.video.headers import missing_bytes
-from whenabouts.video.probe import MediaError, probe
+from whenabouts.video.probe import MediaError, base_language, chosen_sound, probe
 
 
 def test_the_samples_are_what_their_table_says(samples: Path) -> None:
@@ -48,6 +48,23 @@ def test_of_six_streams_the_first_video_and_both_subtitle_tracks_are_seen(sample
         (2, "eng", True),
         (5, "eng", True),
     ]
+
+
+@pytest.mark.parametrize(
+    ("tag", "code"),
+    [
+        ("swe", "sv"),
+        ("ces", "cs"),
+        ("cze", "cs"),
+        ("ukr", "uk"),
+        ("EL-gr", "el"),
+        ("ell", "el"),
+        ("haw", "haw"),
+    ],
+)
+def test_codes_of_three_letters_are_known_by_two(tag: str, code: str) -> None:
+    assert base_language(tag) == code
+    assert chosen_sound(["eng", tag], code) == chosen_sound(["eng", code], tag) == 1
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv"])

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from whenabouts.types import UsageError
-from whenabouts.workplace.guests import Guest, Guests, digest_of, matching, session_of
+from whenabouts.workplace.guests import MOST_GUESTS, SCOPES, Guest, Guests, digest_of, matching, session_of
 
 
 @pytest.fixture
@@ -40,6 +42,27 @@ def test_the_file_may_lie_below_the_home_folder(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("HOME", str(tmp_path))
     Guests(Path("~/friends.json")).add("Ada")
     assert [guest.name for guest in Guests(tmp_path / "friends.json").listed()] == ["Ada"]
+
+
+def test_a_guest_removed_through_a_link_is_not_admitted_by_the_file(guests: Guests, tmp_path: Path) -> None:
+    (tmp_path / "links").mkdir()
+    link = tmp_path / "links" / "guests.json"
+    link.symlink_to(guests.path)
+    token = Guests(link).add("Ada")
+    assert link.is_symlink() and who(guests, token) is not None
+    Guests(link).remove("Ada")
+    assert link.is_symlink() and who(guests, token) is None
+    assert [path.name for path in link.parent.iterdir()] == [link.name]
+
+
+def test_the_file_stays_readable_with_as_many_guests_of_the_longest_names_as_are_allowed(
+    guests: Guests,
+) -> None:
+    names = [f"{number:03}{197 * chr(0x20000)}" for number in range(MOST_GUESTS - 1)]
+    entries = [{**ENTRY, "name": name, "scopes": list(SCOPES), "made": time.time()} for name in names]
+    guests.path.write_text(json.dumps({"guests": entries}, ensure_ascii=False), encoding="utf-8")
+    guests.add(200 * chr(0x20000), SCOPES)
+    assert len(guests.listed()) == MOST_GUESTS
 
 
 def test_to_judge_is_not_to_read(guests: Guests) -> None:
@@ -76,7 +99,7 @@ def test_what_cannot_be_a_guest_is_said(guests: Guests, name: str, scopes: list[
 
 def test_nobody_of_that_name_can_be_removed(guests: Guests, tmp_path: Path) -> None:
     guests.add("Ada")
-    with pytest.raises(UsageError, match="no guest is called 'Bo'; there is 'Ada'"):
+    with pytest.raises(UsageError, match="no guest is called 'Bo'; the file has 'Ada'"):
         guests.remove("Bo")
     with pytest.raises(UsageError, match="cannot store guests there"):
         Guests(tmp_path / "nowhere" / "friends.json").add("Ada")
@@ -101,6 +124,10 @@ ENTRY = {"name": "Ada", "scopes": ["read"], "made": 1.0, "digest": "0" * 64}
         json.dumps({"guests": [{**ENTRY, "scopes": ["owner"]}]}),
         json.dumps({"guests": [{**ENTRY, "scopes": "read"}]}),
         json.dumps({"guests": [{**ENTRY, "made": None}]}),
+        json.dumps({"guests": [{**ENTRY, "made": 10**400}]}),
+        json.dumps({"guests": [{**ENTRY, "made": 1e300}]}),
+        json.dumps({"guests": [{**ENTRY, "made": math.inf}]}),
+        json.dumps({"guests": [{**ENTRY, "made": -1}]}),
         "[" * 100_000,
         "x" * (2 << 20),
     ],

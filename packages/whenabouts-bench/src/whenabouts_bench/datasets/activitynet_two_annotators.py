@@ -1,9 +1,9 @@
 """ActivityNet, two annotators: queries written by one person, descriptions of the videos by another.
 
-val_1 and val_2 of ActivityNet Captions are two people's descriptions of the same 4,885 videos. Sentences of
-val_2 are the queries; those of val_1, at their times, are the words of the videos. No generator made either,
-and several videos may fit a sentence, as in a real collection. `write_two_annotators` makes the files from
-ActivityNet's own; `python -m benchmarks.two_annotators` adds features and measures baselines.
+In ActivityNet Captions, val_1 and val_2 are two people's descriptions of the same 4,885 videos. The sentences
+of val_2 are the queries. The sentences of val_1, with their times, stand for the words of the videos. People
+wrote all of them, and a sentence may fit several videos, as in a real collection. `write_two_annotators`
+makes the files from ActivityNet's; `python -m benchmarks.two_annotators` adds features and baselines.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def split_of(video_id: str) -> str:
         if place < share:
             return name
         place -= share
-    return "test"  # the shares add up to less than 1 by rounding
+    return "test"  # for the type checker: the shares add up to 1, so the loop has returned
 
 
 def write_two_annotators(queries: Annotations, words: Annotations, out: str | Path) -> dict[str, Annotations]:
     """Write the data set into a folder, judgements by split and the words of all videos; return the splits.
 
-    `queries` are val_2 of ActivityNet Captions, `words` val_1. Only videos of both are kept, and only
-    moments longer than 0 s.
+    `queries` are val_2 of ActivityNet Captions, `words` val_1. Videos that only one of them has are left out,
+    and so are moments of 0 s.
     """
     out = Path(out)
     both = {video.id for video in queries.videos} & {video.id for video in words.videos}
@@ -75,7 +75,7 @@ DATASET = Declaration(
     citation=activitynet_captions.DATASET.citation,
     licence=activitynet_captions.DATASET.licence,
     how=(
-        "python -m benchmarks.two_annotators write DIR OUT, from a checkout, makes it of val_1 and val_2 of "
+        "In a checkout, python -m benchmarks.two_annotators write DIR OUT makes it from val_1 and val_2 of "
         "ActivityNet Captions in DIR."
     ),
     mark=rb'"desc_id"',
@@ -88,9 +88,9 @@ DATASET = Declaration(
     ),
     features=made_features("two_annotators", "the first annotator's sentences", 4.0),
     notes=(
-        "It can judge how sentences of one person find another's, retrieval among videos that resemble each "
-        "other, and rough localisation; the two people disagree on where things begin and end.",
-        "It cannot judge what pictures add, several streams, or speech: there is one stream, of written "
+        "It measures whether one person's sentences find another's, retrieval among similar videos, and "
+        "rough localisation. The two people disagree on where events begin and end.",
+        "It cannot measure what pictures add, several streams, or speech: its one stream is written "
         "descriptions, with pauses where the first person wrote nothing.",
     ),
 )

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 class Protocol:
     """Conventions for measuring a run against judgements.
 
-    A protocol measures any metric, but with several `annotators` only R and mIoU. `single` computes
-    and compares IoU in float32, as the reference does. `strict` asks for more than the threshold. `slack` is
-    added to the IoU: decimals that are equal on paper differ in floats. A list is read to `list_depth` rows.
+    A protocol measures any metric; with several `annotators` only R and mIoU.
+
+    - `single`: IoU is computed and compared in float32, as in the released programs.
+    - `strict`: a hit needs an IoU above the threshold; otherwise equal to it is enough.
+    - `slack`: added to the IoU, because decimals that are equal on paper differ in floats.
+    - `list_depth`: the number of rows of a list that are read; None: all.
     """
 
     name: str
@@ -35,17 +38,19 @@ class Protocol:
     full_pools: bool = False
     """Evaluated inside pools; queries whose pool is smaller than the file's largest are left out."""
     zero_grades: bool = True
-    """Whether moments of grade 0 take part in matching, and queries without a higher grade count (as 0)."""
+    """Whether moments of grade 0 can be matched, and queries without a higher grade count (as 0)."""
     relevant_from: float | None = None
     """The lowest grade of a right moment, as trec_eval's `-l`, for metrics without gains; None: above 0."""
     spanless: bool = True
-    """Whether queries whose judged moments are all empty count (as 0). If all are so, only VR counts."""
+    """Whether queries whose judged moments are all empty count (as 0). False: they are left out, and if all
+    judged moments of the file are empty, only VR is measured."""
     missing: Literal["zero", "left out"] = "zero"
+    """Whether queries missing from the run count as 0 or are left out."""
     given_video: bool = False
     """Whether runs that were given each query's video are accepted."""
     annotators: int = 1
-    """The number of annotators' spans that a hit overlaps enough. With several, the truth is each annotator's
-    marks (the query's metadata, `annotated`) instead of their agreement."""
+    """The number of annotators whose spans a hit must overlap enough. With several, the truth is the span of
+    each annotator (the query's metadata `annotated`) instead of their agreement."""
     by_score: bool = False
     """Whether mAP reads the list by score; else in the order of the list."""
     truth_reader: str = "whenabouts_bench.formats"
@@ -113,7 +118,7 @@ _PROTOCOLS = (
     Protocol(
         name="vcmr",
         version=1,
-        summary="the same tasks for any data set, any K and IoU",
+        summary="TVR's three tasks for any data set, K and IoU",
         metrics=_TVR,
         slack=_SLACK,
         spanless=False,
@@ -134,22 +139,22 @@ _PROTOCOLS = (
     replace(
         _POOLS,
         name="mvmr-as-released",
-        summary="as the released program: further positives of TACoS stay frames that are taken for seconds",
+        summary="as the released program: extra positives of TACoS are in frames, but read as seconds",
         missing="left out",
         truth_reader="whenabouts_bench.released.mvmr",
-        notes=("Extra positives of a file in frames are compared as if they were seconds.",),
+        notes=(*_POOLS.notes, "Extra positives of a file in frames are compared as if they were seconds."),
     ),
     Protocol(
         name="rvmr",
         version=2,
-        summary="nDCG@K,IoU>=m as the paper of TVR-Ranking has it: linear gain, IoU at least the threshold",
+        summary="nDCG@K,IoU>=m as in TVR-Ranking's paper: linear gain, IoU at least the threshold",
         metrics=_RVMR,
         slack=_SLACK,
     ),
     Protocol(
         name="rvmr-as-released",
         version=1,
-        summary="as TVR-Ranking's program: gain 2^grade - 1, IoU above the threshold, no missing queries",
+        summary="as TVR-Ranking's program: gain 2^grade - 1, IoU above threshold, missing queries left out",
         metrics=_RVMR,
         strict=True,
         gain="exponential",
@@ -161,9 +166,8 @@ _PROTOCOLS = (
         name="rvmr-spr-as-released",
         version=1,
         slack=0.0,
-        summary="rvmr-spr, and queries missing from the run are left out",
+        summary="rvmr-spr without its tolerance of 1e-9; queries missing from the run are left out",
         missing="left out",
-        notes=(),
     ),
     Protocol(
         name="qvh",
@@ -204,8 +208,8 @@ def find_protocol(name: str, *, as_released: bool = False) -> Protocol:
     protocol = PROTOCOLS.get(bare)
     if protocol is None and (metric := _TASKS.get(name.lower())):
         raise UsageError(
-            f"{name!r} is a task, not a protocol; protocols tvr and vcmr measure it: `whenabouts evaluate "
-            f'vcmr --truth FILE --run FILE`, with --metric "{metric}" that alone'
+            f"{name!r} is a task, not a protocol; tvr and vcmr measure it: `whenabouts evaluate vcmr "
+            f'--truth FILE --run FILE --metric "{metric}"`'
         )
     if protocol is None:
         raise UsageError(
@@ -218,13 +222,13 @@ def find_protocol(name: str, *, as_released: bool = False) -> Protocol:
     if not as_released or bare.endswith("-as-released"):
         return protocol
     if f"{bare}-as-released" not in PROTOCOLS:
-        raise UsageError(f"{bare}: has no -as-released twin, because no released program departs from it")
+        raise UsageError(f"{bare} has no -as-released twin, because no released program differs from it")
     return PROTOCOLS[f"{bare}-as-released"]
 
 
 def protocol_for(
     annotations: Annotations, chosen: Protocol | None = None, relevant_from: float | None = None
 ) -> Protocol:
-    """The chosen protocol, or that of the judgements (`Annotations.protocol`), with a level of relevance."""
+    """The chosen protocol, else `Annotations.protocol`; with `relevant_from` if that is given."""
     protocol = chosen or PROTOCOLS[annotations.protocol]
     return protocol if relevant_from is None else replace(protocol, relevant_from=relevant_from)

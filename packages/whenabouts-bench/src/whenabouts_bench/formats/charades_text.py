@@ -18,10 +18,8 @@ from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
 NAME = "charades"
 SIGNS = {"read_annotations": (Sign(line=r"\S+\s+[-+.\d]\S*\s+[-+.\d]\S*\s*##"),)}
 
-LENGTHS = ("Charades_v1_train.csv", "Charades_v1_test.csv")
+_LENGTHS = ("Charades_v1_train.csv", "Charades_v1_test.csv")
 """Files beside the text with the lengths of videos."""
-NO_LENGTH = "videos have no length in the csv beside the text"
-
 _ACCEPTED = "VIDEO START END##SENTENCE, times in seconds"
 
 
@@ -37,7 +35,7 @@ def read_annotations(path: Path) -> Annotations:
         if video_id not in sentences:
             builder.add_video(video_id, lengths.get(video_id))
             if lengths and video_id not in lengths:
-                builder.count(NO_LENGTH)
+                builder.count("videos have no length in the csv beside the text")
         query_id = f"{video_id}#{sentences.get(video_id, 0)}"
         sentences[video_id] = sentences.get(video_id, 0) + 1
         builder.add_query(query_id, sentence)
@@ -83,22 +81,24 @@ def _lines(path: Path) -> list[str]:
 
 def _lengths_beside(path: Path) -> dict[str, float]:
     lengths: dict[str, float] = {}
-    for name in LENGTHS:
+    for name in _LENGTHS:
         if csv_file := sibling_file(path, name):
-            lengths.update(read_lengths(csv_file))
+            lengths.update(_lengths(csv_file))
     return lengths
 
 
-def read_lengths(path: Path) -> dict[str, float]:
+def _lengths(path: Path) -> dict[str, float]:
     """Video id -> seconds, from a csv of the Charades data set."""
     lengths: dict[str, float] = {}
     rows = csv.DictReader(io.StringIO("\n".join(_lines(path))))
     try:
+        for name in ("id", "length"):
+            if name not in (rows.fieldnames or ()):
+                raise FormatError(path, "lacks the column", line=1, value=name)
         for row in rows:
-            if row.get("id") is None or row.get("length") is None:
-                columns = ", ".join(map(str, rows.fieldnames or ()))[:80]
-                about = {"field": "id, length", "value": columns, "accepted": "both columns"}
-                raise FormatError(path, "has no", line=rows.line_num, **about)
+            for name in ("id", "length"):
+                if row[name] is None:
+                    raise FormatError(path, f"has no {name} for this video", line=rows.line_num)
             seconds = _seconds(path, rows.line_num, "length", row["length"])
             if seconds <= 0:
                 about = {"field": "length", "value": row["length"], "accepted": "above 0"}

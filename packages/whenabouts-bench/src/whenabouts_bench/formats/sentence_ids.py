@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 
+from whenabouts.types import Video
 from whenabouts_bench.formats.annotations import Annotations, judgement_rows
 from whenabouts_bench.formats.runs import RunBlock, RunSource, Task
 
@@ -20,7 +21,7 @@ _FILM = re.compile(r"\.(mp4|mkv|webm|avi|mov|m4v|npy|npz)$", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class DescribedQuery:
-    """A query of a run, as the run describes it: true video id, sentence, and the true moment in seconds."""
+    """What a run states about a query: the true video and moment (in seconds), and the sentence."""
 
     video_id: str
     sentence: str
@@ -30,7 +31,7 @@ class DescribedQuery:
 
 @dataclass
 class SentenceRun(ABC):
-    """A file of answers, at most one for each query, that describes its queries in place of ids."""
+    """A file with at most one answer for each query, which describes its queries instead of naming ids."""
 
     path: Path
     name: str
@@ -47,47 +48,63 @@ class SentenceRun(ABC):
         """The answers under the file's names for queries; each has the score 1."""
 
     def warn_once(self, message: str) -> None:
-        """Log a warning about the file the first time that it is read."""
+        """Log a warning about the file, unless an earlier reading logged one."""
         if not self._is_logged:
             _log.warning("%s: %s", self.path, message)
         self._is_logged = True
 
 
 def video_name(path: str) -> str:
-    """The video id in a path: without folders and the suffix of a film or of features.
+    """The path of a video without the suffix of a film or of features.
 
     >>> video_name("charades/3MSZA.mp4"), video_name("v_QOlSCBRmfWY")
-    ('3MSZA', 'v_QOlSCBRmfWY')
+    ('charades/3MSZA', 'v_QOlSCBRmfWY')
     """
-    return _FILM.sub("", PurePosixPath(path).name)
+    return _FILM.sub("", str(PurePosixPath(path)))
 
 
 def with_ids_of(run: SentenceRun, annotations: Annotations) -> RunSource:
     """The run with the query and video ids of the judgements.
 
-    A query is found by its video and its words (case and punctuation are ignored). Where several queries of a
-    video have the same words, the one whose moment begins and ends nearest is taken. Queries that the
-    judgements lack keep the file's name.
+    A video is found by the longest end of its path that only one judged video has. A query is found by its
+    video and its words (case and punctuation are ignored), of several the one whose moment begins and ends
+    nearest. Each id is given to one query. Videos and queries that are not found keep the file's name.
     """
-    ids: dict[str, str] = {}
-    free = _queries_by_sentence(annotations)
+    names: dict[str, str] = {}
+    videos, by_sentence = _ids_by_end(annotations.videos), _queries_by_sentence(annotations)
     for name, query in run.described().items():
-        same = free.get((query.video_id, _words(query.sentence)), [])
-        if same:
-            nearest = min(same, key=partial(_seconds_between, query))
-            same.remove(nearest)
-            ids[name] = nearest[0]
-    return _Renamed(run, ids, {video_name(video.id): video.id for video in annotations.videos})
+        same = by_sentence.get((_id_of(query.video_id, videos), _words(query.sentence)), [])
+        if free := [judged for judged in same if judged[0] not in names]:
+            names[min(free, key=partial(_seconds_between, query))[0]] = name
+    return _Renamed(run, {name: query_id for query_id, name in names.items()}, videos)
+
+
+def _ids_by_end(videos: Sequence[Video]) -> dict[str, str]:
+    """End of a path -> the id of the only video with it; whole paths come first."""
+    ids: dict[str, str] = {}
+    for video in videos:
+        ids |= {end: "" if end in ids else video.id for end in _ends(video.id)}
+    return {end: name for end, name in ids.items() if name} | {video_name(v.id): v.id for v in videos}
+
+
+def _ends(path: str) -> Iterator[str]:
+    """The path, then without its first folder, and so on."""
+    parts = PurePosixPath(video_name(path)).parts
+    return ("/".join(parts[place:]) for place in range(len(parts)))
+
+
+def _id_of(path: str, videos: Mapping[str, str]) -> str:
+    return next((videos[end] for end in _ends(path) if end in videos), path)
 
 
 def _queries_by_sentence(annotations: Annotations) -> dict[tuple[str, str], list[tuple[str, float, float]]]:
-    """(video name, words) -> [(query id, start, end)] of each query's first positive moment in each video."""
+    """(video id, words) -> [(query id, start, end)] of each query's first positive moment in each video."""
     by_sentence: dict[tuple[str, str], list[tuple[str, float, float]]] = {}
     seen: set[tuple[int, int]] = set()
     for query, video, start, end, grade in judgement_rows(annotations):
         if grade > 0 and (query, video) not in seen:
             seen.add((query, video))
-            key = (video_name(annotations.videos[video].id), _words(annotations.queries[query].text))
+            key = (annotations.videos[video].id, _words(annotations.queries[query].text))
             by_sentence.setdefault(key, []).append((annotations.queries[query].id, start, end))
     return by_sentence
 
@@ -113,5 +130,5 @@ class _Renamed:
             yield replace(
                 block,
                 query_ids=tuple(self._queries.get(query, query) for query in block.query_ids),
-                video_ids=tuple(self._videos.get(video, video) for video in block.video_ids),
+                video_ids=tuple(_id_of(video, self._videos) for video in block.video_ids),
             )

@@ -25,9 +25,9 @@ _ANY = Statistics()
 class Row:
     """A query of a task, with its moments in one video.
 
-    `intervals` are its right moments (start, end) in seconds; if there are none, no video of `pool` answers
-    the query. `pool` are the videos to search, () for all, or only the given one. `grade` is the relevance of
-    the moments.
+    - `intervals`: the right moments (start, end) in seconds; empty if no video of `pool` answers the query.
+    - `pool`: the videos to search, () for all.
+    - `grade`: the relevance of the moments.
     """
 
     query_id: str
@@ -35,7 +35,6 @@ class Row:
     intervals: Sequence[tuple[float, float]]
     video_id: str
     pool: tuple[str, ...] = ()
-    split: str = "test"
     grade: float = 1.0
     duration: float | None = None
     """Seconds of the video, if known."""
@@ -53,9 +52,9 @@ class Material:
 class Task:
     """Queries, their right moments, and how answers are measured.
 
-    `read` gets the user's folder and returns a `Material`. `protocol` is one of `whenabouts evaluate`. Its
-    metrics and `metrics` are measured, as far as a system's methods allow. `headline` are the columns of the
-    leaderboard, which is sorted by the first.
+    `read` gets the user's folder and returns a `Material`. `protocol` names a protocol of `whenabouts
+    evaluate`. Its metrics and `metrics` are measured if the system has the methods for them. The leaderboard
+    has the columns `headline` and is sorted by the first.
     """
 
     name: str
@@ -75,11 +74,11 @@ class Task:
     version: int = 1
     """Increased with every change that affects a number."""
     is_given: bool = False
-    """Whether each query has a given video."""
+    """Whether a system is asked only within each query's given video, never over the corpus."""
     judged_iou: float | None = None
-    """The least IoU of a judged answer with a judged moment, for judgements from pools; else None."""
+    """For judgements from pools: an answer is judged if its IoU with a judged moment is at least this."""
     depth: int = 100
-    """The number of answers to ask a system for."""
+    """The number of answers that a system is asked for, for each query."""
     holds: Statistics = _ANY
     """Counts of the release; a folder with other counts is measured, with a note."""
     notes: tuple[str, ...] = ()
@@ -90,7 +89,7 @@ class Task:
         return f"{self.name}@{self.version}"
 
     def counts_that_differ(self, annotations: Annotations) -> list[str]:
-        """A note if the counts of the files differ from the release's, else an empty list."""
+        """One note if the counts of the files differ from those of the release, else an empty list."""
         counts = {
             "videos": len(annotations.videos),
             "queries": len(annotations.queries),
@@ -103,7 +102,7 @@ class Task:
         ]
         if not differing:
             return []
-        note = "these files (in brackets) are another release, or a part"
+        note = "these files (counts in brackets) are another release or a part of it"
         return [f"{self.title} has {', '.join(differing)}; {note}"]
 
     def to_json(self) -> dict[str, Any]:
@@ -172,7 +171,7 @@ def of_dataset(name: str, split: str) -> Callable[[Path], Material]:
 
 
 def dataset_facts(name: str, split: str) -> dict[str, Any]:
-    """Title, licence, how to get the files, and counts of a split, for `Task(**dataset_facts(...))`."""
+    """The fields of a task that a data set declares for a split, for `Task(**dataset_facts(...))`."""
     declared = declaration_named(name)
     chosen = declared.split(split)
     assert chosen is not None, f"{name} has no split {split}"
@@ -187,7 +186,7 @@ def dataset_facts(name: str, split: str) -> dict[str, Any]:
 
 
 def file_named(folder: Path, *names: str, how: str) -> Path:
-    """The nearest file with one of the names, at any depth, gzip or not. Raises UsageError."""
+    """The nearest file, gzip or not, of the first name that `DatasetFolder` finds. Raises UsageError."""
     file = DatasetFolder(folder).any_of(names)
     if file is None or not file.is_file():
         raise UsageError(f"{folder}: holds no {' or '.join(names)} (.gz is fine). How to get it: {how}")

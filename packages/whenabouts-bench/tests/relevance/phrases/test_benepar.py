@@ -82,7 +82,7 @@ def test_a_model_of_spacy_is_loaded_where_it_is_named(installed: Any) -> None:
     assert asked == ["en_core_web_md"] and pipeline.pipe_names == ["parser", "benepar"]
     assert pipeline.config["benepar"] == {"model": "/models/own"}
     assert extractor.name == "benepar:/models/own@en_core_web_md"
-    assert extractor.fingerprint == "benepar:/models/own@en_core_web_md benepar=9 spacy=9"
+    assert extractor.fingerprint == "benepar:/models/own@en_core_web_md rules=1 benepar=9 spacy=9"
 
 
 def test_a_missing_parser_model_is_named_with_the_remedy(installed: Any) -> None:

@@ -1,4 +1,4 @@
-"""`whenabouts import-checkpoint`: make a trained system from a checkpoint of a system's authors."""
+"""`whenabouts import-checkpoint`: convert a checkpoint of a released program into a trained system."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ examples:
   whenabouts import-checkpoint mmn charades.pth --dataset charades --out mmn
   whenabouts import-checkpoint reloclnet model.ckpt --heads 8 --encoder query=my-bert --out reloclnet"""
 
-_CLIP_HELP = "length of a clip (default: the file's; else 1.5, DETR family 2.0, mmn by --dataset)"
+_CLIP_HELP = "seconds of a clip (default: from the file, else 1.5; DETR family 2.0; mmn from --dataset)"
 
 
 def add_parser(verbs: Any) -> None:
@@ -41,7 +41,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--opt", metavar="FILE", help="the program's options (default: opt.json in FILE's folder)"
     )
-    parser.add_argument("--heads", type=int, metavar="N", help="heads of attention")
+    parser.add_argument("--heads", type=int, metavar="N", help="attention heads (default: from the file)")
     parser.add_argument("--clip-seconds", type=float, metavar="S", help=_CLIP_HELP)
     parser.add_argument(
         "--tef",
@@ -54,19 +54,19 @@ def add_parser(verbs: Any) -> None:
         metavar="NAME=ENCODER",
         action="append",
         default=[],
-        help="encoder of the features of query or of a stream (video, sub; DETR family: vision, motion); may "
-        "be repeated",
+        help="encoder of the features of NAME: query, video or sub (DETR family: query, vision or motion); "
+        "may be repeated",
     )
     parser.add_argument(
         "--stream",
         metavar="NAME=WIDTH",
         action="append",
         default=[],
-        help="DETR family: a stream of the features; repeat for each, in the order of their columns "
-        "(default: as in the file's v_feat_dirs, else guessed from the width)",
+        help="DETR family: name and width of a stream of the features; repeat for each, in the order of "
+        "their columns (default: from the file's v_feat_dirs, else guessed from the width)",
     )
     parser.add_argument(
-        "--dataset", metavar="NAME", default="", help="mmn: charades, activitynet or tacos; sets its map"
+        "--dataset", metavar="NAME", default="", help="mmn: its training data: charades, activitynet or tacos"
     )
     add_format(parser)
 

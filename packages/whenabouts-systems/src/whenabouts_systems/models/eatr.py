@@ -1,9 +1,9 @@
 """EaTR (Jang et al., ICCV 2023): predict windows that start from the events of the video.
 
-Clips and words go through one encoder together, as in Moment-DETR. Slots compete for the clips of the video,
-before they are compared with the query, and each becomes an event: the initial content and the first anchor
-of a window of the decoder. In training the events are matched with the segments between the clips where the
-features change most. In the decoder's first layer the sentence gates the windows.
+Clips and words go through one encoder together, as in Moment-DETR. Slot attention groups the clips into
+events, without the query. Each event gives a window of the decoder its initial content and its first anchor.
+In the decoder's first layer, the sentence gates the windows. In training, the events are matched with the
+segments between the clips where the features change most.
 
 Readings: the sentence is the maximum over its words; the anchors come from the slots, but the events of the
 loss from the slots after a LayerNorm, as in the released program. `released/eatr.py` has that program's
@@ -38,9 +38,8 @@ from whenabouts_systems.models.settings import NotNegative
 __all__ = ["Config", "Model", "released_names"]
 
 _ROUNDS = 3
-_NEAR = 2
-"""Clips before a clip, and after it, that are compared."""
-_SURELY = 100.0
+_ABOVE_ANY_CHANGE = 100.0
+"""Score that makes the first and the last clip borders; a change is at most (2 + 2) ** 2 = 16."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Config(WindowSettings):
 
 
 class SentenceGate(nn.Module):
-    """The gate of windows by the sentence (equations 6 and 7)."""
+    """Gates the windows with the sentence (equations 6 and 7)."""
 
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
@@ -119,7 +118,7 @@ class EventDecoder(nn.Module):
 
 @dataclass(frozen=True)
 class WithEvents(Detected):
-    """Windows and saliency, and the `events` (P, N, 2), centre and width."""
+    """Windows, saliency, and `events` (P, N, 2): the centre and width of each."""
 
     events: Tensor
 
@@ -128,7 +127,7 @@ class Model(WindowModel):
     """EaTR with fresh weights: a localizer (see `protocol`)."""
 
     counts_padding = False
-    """Whether padding takes part in the sentence, in the slots (evenly) and in the events."""
+    """Whether padding counts in the maximum over words, in the slots (in equal shares) and in the events."""
 
     config: Config
 
@@ -160,7 +159,7 @@ class Model(WindowModel):
         return WithEvents(layers, saliency, self.event(self.event_norm(slots)).sigmoid())
 
     def other_losses(self, batch: Batch, detected: Detected, videos: VideoEncoding) -> Losses:
-        """Terms `event_span` and `event_giou`: the events, matched with those of the features."""
+        """Terms `event_span` and `event_giou`: predicted events, matched with `events_of` the features."""
         assert isinstance(detected, WithEvents)
         rows = self.with_endpoints(videos)
         events = events_of(rows, videos.mask, across_batch=self.counts_padding)
@@ -170,20 +169,18 @@ class Model(WindowModel):
 
 
 def events_of(rows: Tensor, mask: Tensor, *, across_batch: bool) -> Tensor:
-    """(Q, W, 2) centre and width of the events of each video as shares of it, NaN where there are fewer.
+    """The events of each video (section 3.2): (Q, W, 2) centre and width as shares of it, padded with NaN.
 
-    `rows` are (Q, T, D) features, `mask` is (Q, T) (EaTR, section 3.2). The change at a clip is the squared
-    length of the sum of the two unit vectors before it minus the sum of the two after it: what the 5 x 5
-    pattern of the paper gives on the diagonal of the self-similarity matrix. A clip is a border if its change
-    is at least that of each neighbour and at least the mean; the first and the last clip always are. With
-    `across_batch`, padding takes part, and where Q is odd the middle video gets one more event, from the last
-    border of the batch's last video to clip 0.
+    `rows` (Q, T, D) are the features, `mask` is (Q, T). An event lies between two successive borders. A clip
+    is a border if its change is at least that of each neighbour and at least the mean; the first and the last
+    clip always are. With `across_batch`, padding counts, and if Q is odd, the middle video gets one more
+    event, from the last border of the batch's last video to clip 0.
     """
     clips, seen = mask.sum(1), mask | across_batch
     score = _change(rows, mask)
     mean = (score * seen).sum(1, keepdim=True) / seen.sum(1, keepdim=True).clamp(min=1)
     ends = torch.stack([torch.zeros_like(clips), (clips - 1).clamp(min=0)], 1)
-    score = score.scatter(1, ends, _SURELY).masked_fill(~seen, -torch.inf)
+    score = score.scatter(1, ends, _ABOVE_ANY_CHANGE).masked_fill(~seen, -torch.inf)
     border = (score >= score.roll(1, 1)) & (score >= score.roll(-1, 1)) & (score >= mean)
     place = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
     last = place.where(border, -1).cummax(1).values
@@ -201,11 +198,14 @@ def events_of(rows: Tensor, mask: Tensor, *, across_batch: bool) -> Tensor:
 
 
 def _change(rows: Tensor, mask: Tensor) -> Tensor:
-    """(Q, T) how much the features change at each clip."""
+    """(Q, T) squared differences between the sums of the two unit vectors before and after each clip.
+
+    The paper's 5 x 5 pattern gives the same on the diagonal of the self-similarity matrix.
+    """
     rows = rows.float().masked_fill(~mask[..., None], 0.0)
-    unit = functional.pad(rows / (rows.norm(dim=-1, keepdim=True) + 1e-8), (0, 0, _NEAR, _NEAR))
+    unit = functional.pad(rows / (rows.norm(dim=-1, keepdim=True) + 1e-8), (0, 0, 2, 2))
     steps = rows.shape[1]
-    before, behind = (unit[:, at : at + steps] + unit[:, at + 1 : at + 1 + steps] for at in (0, _NEAR + 1))
+    before, behind = (unit[:, at : at + steps] + unit[:, at + 1 : at + 1 + steps] for at in (0, 3))
     return (before - behind).square().sum(-1)
 
 

@@ -33,11 +33,11 @@ from whenabouts_systems.ranking.units import Footage, Units
 NMS = 0.5
 """The default IoU above which a better moment of the same video suppresses a moment."""
 
-# Moments with a larger IoU are equal; only one is kept, even without other suppression.
+# Moments with a larger IoU count as equal: only one is kept, even without suppression.
 _EQUAL = 1 - 1e-9
-# If suppression must see all spans: the spans of the first attempt, and the factor until enough survive.
+# Exact suppression: spans per moment and least spans of the first attempt, and the factor of each later one.
 _SPANS_PER_MOMENT, _MIN_SPANS, _MORE = 4, 256, 4
-# The most spans in memory at a time in that case.
+# Exact suppression: the most spans in memory at a time.
 _SPANS_HELD = 1 << 21
 # Queries whose proposals are read and encoded together.
 _QUERIES_TOGETHER = 32
@@ -45,7 +45,7 @@ _QUERIES_TOGETHER = 32
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """M moments of several queries, each query's best first; all (M,).
+    """M moments of several queries, each query's best first; every array is (M,).
 
     `query` and `video` are numbers, `start` and `end` seconds. `first` and `last` are clips (inclusive) on
     the grid of the scored unit, a whole video or a window of it.
@@ -104,8 +104,8 @@ def rank(
     A moment scores `span + weight * video`, a logarithm; `weight` None uses the system's `video_weight`. The
     order is total: by score, corpus row, start, end. A moment is suppressed if its IoU with a better moment
     of its video is above `decoding.nms`. Suppression sees the `spans_before_nms` best spans or, if `exact`,
-    all spans, so that `limit` moments survive if there are as many. With `cut`, "as-released" moments end
-    with their video.
+    all spans, so that `limit` moments survive if there are as many. `cut` ends moments of an "as-released"
+    decoding with their video at the latest.
     """
     limit = decoding.spans_per_query if limit is None else limit
     depth = decoding.spans_before_nms
@@ -146,7 +146,7 @@ def rank(
 def _in_seconds(
     best: BestSpans, rows: Indices, corpus: MemoryCorpus, decoding: Decoding, *, cut: bool
 ) -> Moments:
-    """Spans (Q, k) in corpus rows (Q, k) as moments, without missing ones and those that `cut` empties."""
+    """Spans (Q, k) in corpus rows (Q, k) as moments, but not missing ones or those that `cut` empties."""
     exist = best.score > -torch.inf
     is_filled = exist.cpu().numpy()
     query, video, spans = is_filled.nonzero()[0], rows[is_filled], best.where(exist)
@@ -180,7 +180,7 @@ def rank_proposals(
     limit: int | None = None,
     weight: float | None = None,
 ) -> Moments:
-    """The best moments of each query in its proposals: SPR's third stage with any localizer.
+    """The best moments of each query in its proposals: the third stage of SPR, with any localizer.
 
     Each proposal is padded on both sides by `padding_seconds` (SPR: 8), rounded outward to clips, encoded as
     if it were a video, and searched for its best moment. A moment scores span + `weight` * window (the
@@ -203,14 +203,14 @@ def rank_proposals(
             )
             parts.append(replace(moments, query=moments.query + block.start))
     names = [video.id for video in footage.videos]
-    return best_first(Moments.joined(parts), names, nms, limit or decoding.spans_per_query)
+    return best_first(Moments.joined(parts), names, nms, decoding.spans_per_query if limit is None else limit)
 
 
 def best_first(moments: Moments, names: Sequence[str], nms: float | None, limit: int) -> Moments:
     """The best `limit` moments of each query, ordered by score, then name of the video, start and end.
 
-    A moment is suppressed if its IoU with a better one of its video is above `nms`. With None only equal
-    moments are suppressed, because overlapping padded proposals may find the same moment.
+    A moment is suppressed if its IoU with a better one of its video is above `nms`. If `nms` is None, only
+    repetitions are: padded proposals overlap, so two may find the same moment.
     """
     places = np.argsort(np.argsort(np.array(names)))[moments.video]
     order = np.lexsort((moments.end, moments.start, places, -moments.score, moments.query))

@@ -7,6 +7,7 @@ in the checkpoint, the program's `opt.json`, and the defaults of our `Config`, w
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -72,6 +73,8 @@ class Overrides:
     def __post_init__(self) -> None:
         if self.heads is not None and self.heads < 1:
             raise UsageError(f"heads is {self.heads}; accepted: a whole number, 1 or more")
+        if self.clip_seconds is not None and not 0 < self.clip_seconds < math.inf:
+            raise UsageError(f"clip_seconds is {self.clip_seconds}; accepted: a number above 0")
 
 
 @dataclass(frozen=True)

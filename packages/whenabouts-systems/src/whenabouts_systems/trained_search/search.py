@@ -17,7 +17,8 @@ clips of 36 seconds. The index then holds the retriever's keys of segments of a 
 3. the localizer searches each proposal with some padding; these windows depend on the query, so they are
    encoded for each query.
 
-The answers equal those of `whenabouts run --segments --nms 0` on the exported features.
+In a corpus of at most `SCORED_SEGMENTS` segments, the answers equal those of `whenabouts run --segments
+--nms 0` on the exported features. In a larger one the keys choose the segments that are scored.
 """
 
 from __future__ import annotations
@@ -82,10 +83,10 @@ if TYPE_CHECKING:
     from whenabouts.encoder_registry import EncoderRegistry
 
 CANDIDATE_VIDEOS = 300
-"""The number of videos with the nearest keys whose moments are scored. In 20,000 videos, the 200 to 400 with
-the truly best keys held all of XML's ten best moments."""
+"""How many videos, those with the nearest keys, have their moments scored. Of 20,000 videos, the 200 to 400
+with the nearest keys (by exact search) held all of XML's ten best moments."""
 EXACT_VIDEOS = 40
-"""The number of these videos, those with the best moments, that are scored exactly; all in a small corpus."""
+"""How many of these, those with the best moments, are scored exactly; all if the corpus has no more."""
 RETRIEVED_VIDEOS = 100
 """The videos with the nearest keys that get an exact retrieval score before a localizer searches the best."""
 SCORED_SEGMENTS = 400
@@ -97,7 +98,7 @@ _EXACT_PER_MOMENT = 2
 # Bytes of candidates that are unpacked at a time: reused memory costs no page faults (a search with HERO took
 # 163 ms of processor time with all candidates at once, and 118 ms with this limit).
 _PART_BYTES = 16 << 20
-# The background scores are measured again once this share of the videos has changed.
+# The background scores are measured again once the number of videos has changed by more than this share.
 _CHANGED = 0.1
 
 
@@ -105,7 +106,7 @@ _CHANGED = 0.1
 class Retrieved:
     """The videos that a retriever chose for a query: `scores` by id, best first.
 
-    `corpus` holds these videos and perhaps more (None: it chose none); `query` is the retriever's encoding.
+    `corpus` holds at least these videos, None if none was chosen; `query` is the retriever's encoding.
     """
 
     scores: Mapping[str, float]
@@ -166,7 +167,7 @@ class TrainedSearch:
         return self._chooser.is_kept
 
     def prepare(self, *, wait: float = WAIT_SECONDS, progress: Progress | None = None) -> int:
-        """The number of encoded videos, after new and changed ones are encoded. CorpusBusy, UsageError."""
+        """Encode new and changed videos; return the number of all. Raises CorpusBusy and UsageError."""
         if self.segments is not None:
             return self._chooser.prepare(wait=wait, progress=progress).keys.count()
         for system in reversed(self._systems):
@@ -184,8 +185,8 @@ class TrainedSearch:
         unread = (system.notes_on_unread(encoded) for system, (encoded, _) in pairs)
         corpus = corpora[0][0]
         notes += [*next((note for note in unread if note), []), *self.localizer.notes_on_long(corpus)]
-        for stale, _ in corpora[1:]:  # only videos that both systems have encoded are answered
-            allowed = stale.names(stale.allowed(allowed))
+        for other, _ in corpora[1:]:  # while another program writes, each may have encoded other videos
+            allowed = other.names(other.allowed(allowed))
         mask = corpus.allowed(allowed)
         if not mask.any():
             return RankedMoments([], notes)
@@ -210,9 +211,9 @@ class TrainedSearch:
     def _chance(self, corpus: IndexedCorpus, confidence: TrainedConfidence) -> Background:
         """The best scores of the calibration's unrelated sentences in this corpus.
 
-        They are measured on first use and stored with the corpus until a tenth of its videos has changed.
-        They come from the whole corpus even if a search is limited to some videos; confidence is then too
-        low rather than too high.
+        They are measured on first use and stored until the number of videos has changed by more than a tenth;
+        videos that replace as many others do not count. They come from the whole corpus even if a search is
+        limited to some videos; confidence is then too low rather than too high.
         """
         count, mask = corpus.keys.count(), corpus.allowed(None)
         first = None if self.retriever is None else self.retriever.trained.fingerprint
@@ -265,13 +266,13 @@ class TrainedSearch:
 
     @property
     def _is_scored_untrained(self) -> bool:
-        """Whether the untrained search scores videos: they count, but no trained system scores them."""
+        """Whether the untrained search scores videos: the localizer adds such scores but gives none."""
         model = self.localizer.trained.model
         chooses = self.retriever is not None or can_retrieve(model)
         return not chooses and bool(model.video_weight) and self._untrained is not None
 
     def _untrained_scores(self, text: str, videos: MemoryCorpus) -> torch.Tensor:
-        """(1, V) video scores of the untrained search; 0 if they do not count."""
+        """(1, V) video scores of the untrained search; zeros if they are not used."""
         trained = self.localizer.trained
         scores = np.zeros(len(videos))
         if self._is_scored_untrained:
@@ -317,8 +318,8 @@ class TrainedSearch:
     ) -> tuple[Indices, Floats | None]:
         """The videos with the nearest keys, and the keys' scores.
 
-        `counts` is (few, many): all allowed videos are returned if they are at most `few`, else some `many`.
-        The scores are None if no keys were searched.
+        `counts` is (few, many): up to `few` allowed videos are all returned, of more some `many`. The scores
+        are None if no keys were searched.
         """
         few, many = counts
         rows = np.flatnonzero(allowed)
@@ -335,7 +336,7 @@ class TrainedSearch:
     def _likeliest(
         self, corpus: IndexedCorpus, text: str, query: QueryEncoding, k: int, allowed: Mask
     ) -> Indices:
-        """The rows of the videos with the best moments, if the index's key scores are the video scores."""
+        """The rows of the videos with the best moments, with the scores of the keys as video scores."""
         few = max(EXACT_VIDEOS, _EXACT_PER_MOMENT * k)
         counts = few, max(CANDIDATE_VIDEOS, few)
         rows, scores = self._nearest(self.localizer, corpus, text, query, counts, allowed)
@@ -444,7 +445,7 @@ class TrainedSearch:
             score = proposals.score.astype(np.float64)
             whole = Moments.whole(proposals.query, proposals.video, score, proposals.end)
             moments = best_first(replace(whole, start=proposals.start), names, SHARED_TIME, k)
-        # The evidence of a moment is its clip with the nearest key, so each moment is encoded alone.
+        # The evidence of a moment is its clip with the nearest key, so each moment is encoded for its keys.
         windows = Units.around(footage, moments.video, moments.start, moments.end)
         if not len(windows):
             return []
@@ -547,7 +548,7 @@ def on(store: Store, encoders: EncoderRegistry, shared: dict[str, OpenedModel]) 
 
 
 def trained_on(corpus: Corpus, model: System, retriever: System | None = None) -> TrainedSearch:
-    """The search of a corpus with a trained system. Raises UsageError if another plugin has the name."""
+    """The search of a corpus with a trained system. Raises UsageError if the name is another plugin's."""
     finder = corpus.finder(model, retriever)
     if not isinstance(finder, TrainedSearch):
         raise UsageError(f"{finder.name} is not a trained system; give the folder of one")

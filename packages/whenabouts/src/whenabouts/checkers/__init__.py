@@ -1,14 +1,11 @@
 """Opens optional models that help a search: checkers, rerankers and rewriters.
 
 Checkers say whether a moment matches, rerankers put moments in order, rewriters write other queries. A kind
-is a module of this folder or a plugin (`protocol.Kind`); `_NO_KIND` and names with an underscore are helpers.
+is a module of this folder that has an `ORDER`, or a plugin (`protocol.Kind`).
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import Iterator
 from typing import Any
 
 from whenabouts import plugins
@@ -30,8 +27,6 @@ __all__ = [
     "open_reranker",
     "open_rewriter",
 ]
-
-_NO_KIND = {"protocol", "reranker", "rewriter"}
 
 
 def open_checker(name: str, *, send_frames: bool = False) -> Checker:
@@ -93,10 +88,9 @@ def check_models() -> list[ModelCard]:
     return [model for kind in _kinds() for model in getattr(kind, "MODELS", ())]
 
 
-def _kinds(way: str = "ORDER") -> Iterator[Any]:
-    """The modules of this folder and plugins that declare `way`, in order of precedence."""
-    names = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
-    modules = [importlib.import_module(f"{__name__}.{name}") for name in names if name not in _NO_KIND]
-    modules += plugins.loaded("checkers").values()
-    modules = [module for module in modules if hasattr(module, way)]
-    yield from sorted(modules, key=lambda module: (module.ORDER, module.__name__))
+def _kinds(way: str = "ORDER") -> list[Any]:
+    """The kinds that declare `way`, in order of precedence."""
+    kinds = plugins.modules_declaring(__name__, "ORDER", "checkers")
+    return sorted(
+        (kind for kind in kinds if hasattr(kind, way)), key=lambda kind: (kind.ORDER, kind.__name__)
+    )

@@ -78,7 +78,9 @@ def parse_with_files(
     verbs = _parsers_under(parser)
     if verb not in verbs or {"-h", "--help", "--no-config"} & set(before):
         return parser.parse_args(arguments)
-    files = [(path, _read(path, verbs)) for path in configuration_files()]
+    # argparse also accepts abbreviations, such as --no-conf.
+    is_off = any(word[:3] == "--n" and "--no-config".startswith(word) for word in words[: words.index(verb)])
+    files = [] if is_off else [(path, _read(path, verbs)) for path in configuration_files()]
     if not files:
         return parser.parse_args(arguments)
     levels = {level.parser: level for level in _levels(verbs[verb], verb, files)}
@@ -196,7 +198,7 @@ def _check_groups(parser: argparse.ArgumentParser, settings: dict[str, _Setting]
 
 
 def _fill(options: argparse.Namespace, level: _Level) -> None:
-    """Set options missing on the command line from the files, else to their defaults."""
+    """Set options missing on the command line: from the environment, else the files, else their defaults."""
     left_out = {
         key: action
         for key, action in {_key(action): action for action in _options_of(level.parser)}.items()
@@ -231,7 +233,7 @@ def _is_excluded(
 
 
 def _value(action: argparse.Action, setting: _Setting) -> Any:
-    """The value as argparse would parse it; None for a switch that is off."""
+    """The value as argparse would parse it; None for `false` at an option without a --no- form."""
     value = setting.value
     if action.nargs == 0:
         if not isinstance(value, bool):
@@ -251,19 +253,20 @@ def _single(action: argparse.Action, setting: _Setting, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, (int, action.type)):
             raise setting.wrong("a whole number" if action.type is int else "a number")
         return action.type(value)
-    if isinstance(value, date):
-        value = value.isoformat()
-    if not isinstance(value, str):
+    is_number = callable(action.type) and isinstance(value, (int, float))
+    text = value.isoformat() if isinstance(value, date) else str(value) if is_number else value
+    if not isinstance(text, str):
         raise setting.wrong("text in quotes")
-    if action.choices is not None and value not in action.choices:
+    if action.choices is not None and text not in action.choices:
         raise setting.wrong(", ".join(map(str, action.choices)))
-    value = str(Path(value).expanduser()) if value.startswith("~/") else value
-    if not callable(action.type):
-        return value
+    text = str(Path(text).expanduser()) if text.startswith("~/") else text
     try:
-        return action.type(value)
+        parsed = action.type(text) if callable(action.type) else text
     except (argparse.ArgumentTypeError, ValueError, TypeError) as error:
-        raise setting.wrong(f"what {action.option_strings[-1]} takes: {error}") from None
+        raise UsageError(f"{setting.file}: {setting.table}{setting.key}: {error}") from None
+    if is_number and not isinstance(parsed, (int, float)):
+        raise setting.wrong("text in quotes")
+    return parsed
 
 
 def _options_of(parser: argparse.ArgumentParser) -> list[argparse.Action]:

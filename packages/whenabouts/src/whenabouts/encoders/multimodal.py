@@ -39,9 +39,9 @@ MODELS = (ModelCard("Qwen/Qwen3-VL-Embedding-2B", "clips watched as video, pictu
 """Entries of `whenabouts models list`; others in the form of sentence-transformers work as well."""
 _BATCH_ON_CPU, _BATCH_ON_ACCELERATOR = 1, 8
 _PICTURE_SIZE = 448
-# Clip settings, and tokens of the language model per frame, by the `model_type` of config.json.
+# `model_type` in config.json -> clip settings, and tokens of the language model per frame.
 _WATCHING = {
-    # Two frames make one time step, with a token for each 32 x 32 pixels: 8 x 14 for 256 x 448.
+    # Two frames share their tokens, one for each 32 x 32 pixels: 8 x 14 for two frames of 256 x 448.
     "qwen3_vl": (ClipSettings(frames=8, seconds=4.0, step_seconds=2.0, size=256), 56),
     "embedding_gemma2": (ClipSettings(frames=8, seconds=4.0, step_seconds=2.0, size=256), 70),
 }
@@ -65,9 +65,9 @@ def open_images(name: str, settings: EncoderSettings) -> ImageEncoder:
     model = weight_files.locate(name)
     seen = _modalities(model.path)
     if seen.isdisjoint(("image", "video")):
+        taken = f"takes {', '.join(sorted(seen))}, but no" if seen else "its files do not say that it takes"
         raise EncoderUnavailable(
-            f"{name}: takes {', '.join(sorted(seen)) or 'no sentences'} and no pictures; give a model that "
-            "sees, such as a CLIP or Qwen3-VL-Embedding"
+            f"{name}: {taken} pictures; give a model that does, such as a CLIP or Qwen3-VL-Embedding"
         )
     if weight_files.local_folder(name):  # another family may recognise the bare path
         model = replace(model, name=f"{PREFIX}:{model.name}")
@@ -77,9 +77,9 @@ def open_images(name: str, settings: EncoderSettings) -> ImageEncoder:
 
 def status() -> EncoderStatus:
     """Whether the packages are installed; a model needs its weights as well."""
-    detail = "models of pictures and video in the form of sentence-transformers, by name or by path"
+    detail = "any model of sentence-transformers that takes pictures or video, by name or by path"
     return weight_files.status(
-        "sentence-transformers models that see", ("images", "clips", "text"), _NEEDS, "video", detail
+        "multimodal sentence-transformers models", ("images", "clips", "text"), _NEEDS, "video", detail
     )
 
 
@@ -107,10 +107,10 @@ class _SeeingEncoder(SentenceTransformersEncoder):
     def encode_images(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
         for place, image in enumerate(images):
             check_image(image, place)
-        return self._in_batches([picture_of(image) for image in images], "a smaller model")
+        return self._in_batches([picture_of(image) for image in images])
 
-    def _in_batches(self, items: Sequence[Any], smaller: str) -> NDArray[np.float32]:
-        remedy = f"take {smaller} than {self.name}, or a device with more memory"
+    def _in_batches(self, items: Sequence[Any], first: str = "") -> NDArray[np.float32]:
+        remedy = f"take {first}a smaller model than {self.name}, or a device with more memory"
         return on_torch.in_batches(self._features, items, self._batch_size, self.dimension, remedy=remedy)
 
     def _features(self, items: Sequence[Any]) -> torch.Tensor:
@@ -141,9 +141,9 @@ class _WatchingEncoder(_SeeingEncoder):
         self.clip_settings = replace(watching, cost_seconds=seconds)
 
     def encode_clips(self, clips: Sequence[VideoClip]) -> NDArray[np.float32]:
-        """(N, D) unit vectors of clips; frames are resized to the clip's first one."""
+        """(N, D) unit vectors of clips; frames are resized to the size of the clip's first frame."""
         check_clips(clips)
-        return self._in_batches([_video(clip) for clip in clips], "fewer frames a clip (--clip-frames)")
+        return self._in_batches([_video(clip) for clip in clips], "fewer frames a clip (--clip-frames), ")
 
 
 def _video(clip: VideoClip) -> dict[str, Any]:

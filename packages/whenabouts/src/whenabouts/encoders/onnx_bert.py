@@ -59,6 +59,7 @@ _ACTIVATIONS: dict[str, Literal["none", "tanh"]] = {
 _POOLING_FLAG = "pooling_mode_"
 _POOLINGS: dict[str, Pooling] = {"mean_tokens": "mean", "mean": "mean", "cls_token": "cls", "cls": "cls"}
 _DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+_HEADS = {312: 12, 384: 12}  # of TinyBERT and MiniLM, by width; most other BERTs have one per 64 numbers
 _TABLE = "embeddings.word_embeddings.weight"
 _CHARACTERS_PER_TOKEN = 32
 
@@ -147,7 +148,7 @@ def _read_recipe(folder: Path) -> _Recipe | str:
             return problem
         pooling = _pooling(folder, modules)
         return pooling if pooling not in ("mean", "cls") else _recipe(folder, config, pooling)
-    except (OSError, ValueError, KeyError, TypeError, FormatError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, FormatError) as error:
         return f"its configuration cannot be read ({error})"
 
 
@@ -190,9 +191,11 @@ def _recipe(folder: Path, config: dict[str, Any], pooling: str) -> _Recipe:
     """The recipe of a model that `_unfit` and `_pooling` accepted."""
     text = _optional_json(folder / "sentence_bert_config.json")
     sentences = _optional_json(folder / "config_sentence_transformers.json")
-    prompts = sentences.get("prompts") or {}
+    prompts = {key: prompt for key, prompt in (sentences.get("prompts") or {}).items() if prompt}
+    if not all(isinstance(prompt, str) for prompt in prompts.values()):
+        raise TypeError("a prompt is not text")
     default = prompts.get(sentences.get("default_prompt_name"), "")
-    is_bare_e5 = not any(prompts.values()) and weight_files.needs_e5_prompts(str(folder))
+    is_bare_e5 = not prompts and weight_files.needs_e5_prompts(str(folder))
     query_default, passage_default = weight_files.E5_PROMPTS if is_bare_e5 else (default, default)
     limits = [text.get("max_seq_length"), config["max_position_embeddings"]]
     if text.get("max_seq_length") is None:
@@ -209,9 +212,9 @@ def _recipe(folder: Path, config: dict[str, Any], pooling: str) -> _Recipe:
         architecture=(config.get("architectures") or ["BertModel"])[0],
         tokens=int(min(limit for limit in limits if limit)),
         lower=bool(text.get("do_lower_case")),
-        query_prompt=prompts.get("query") or query_default,
+        query_prompt=prompts.get("query", query_default),
         passage_prompt=next(
-            (prompts[key] for key in ("document", "passage", "corpus") if prompts.get(key)), passage_default
+            (prompts[key] for key in ("document", "passage", "corpus") if key in prompts), passage_default
         ),
         prompts_added=is_bare_e5,
     )
@@ -278,7 +281,9 @@ class OnnxBertEncoder:
 
     @cached_property
     def fingerprint(self) -> str:
-        recipe = self._recipe
+        recipe, shape = self._recipe, self._recipe.shape
+        settings = (shape.heads, shape.epsilon, shape.activation, recipe.lower)
+        usual = (_HEADS.get(shape.width, shape.width // 64), 1e-12, "none", False)
         weights = weight_files.weights_hash(weight_files.safetensors_files(self._folder))
         return fingerprint(
             "onnx-bert",
@@ -288,10 +293,12 @@ class OnnxBertEncoder:
                 self._folder / file for file in ("tokenizer.json", "config_sentence_transformers.json")
             ),
             dimension=self.dimension,
-            pooling=recipe.shape.pooling,
+            pooling=shape.pooling,
             normalisation="l2",
             dtype="float32",
             tokens=recipe.tokens,
+            # Only unusual settings are named, so that the fingerprints in existing corpora stay valid.
+            **({"settings": ",".join(map(str, settings))} if settings != usual else {}),
             **({"prompts": "e5"} if recipe.prompts_added else {}),
         )
 

@@ -13,11 +13,14 @@ DEFAULT_TITLE = "whenabouts"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of a list. `sources` reads the files of its moments.
+    """Options of a list.
 
-    `rate`: frames per second of the timeline (None: that of the first moment's file). `start_timecode`:
-    its start (None: one hour, as is usual). `drop_frame`: whether 29.97 and its multiples use drop-frame
-    time codes (None: yes, unless the start has a colon before its frames).
+    - `rate`: frames per second. None: in a timeline the standard rate that fits the first file with pictures
+      (`Source.edit_rate`), in CSV and JSON each file's.
+    - `start_timecode`: the timeline's start. None: 0 in Premiere, else `DEFAULT_START`.
+    - `drop_frame`: whether 29.97 and its multiples use drop-frame time codes. None: yes, unless the start has
+      a colon before its frames.
+    - `sources`: reads the files of the moments.
     """
 
     title: str = DEFAULT_TITLE

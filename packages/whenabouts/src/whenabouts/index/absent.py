@@ -1,4 +1,4 @@
-"""Finds files that an index run misses (deleted from disk) or leaves out (removed from the corpus)."""
+"""Decides which rows are gone and may be pruned, which files stay out, and where moved files are now."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from whenabouts.video.files import (
     real_place,
     sidecars_of,
 )
-from whenabouts.video.objects import source_path
+from whenabouts.video.objects import ObjectPath, source_path
 
 if TYPE_CHECKING:
     from whenabouts.index.ledger import Ledger
@@ -34,8 +34,8 @@ _FACT = "removed"
 class RemovedFile:
     """A file removed from the corpus, as it was then.
 
-    A size of -1 marks a file that was already missing. If it comes back it is indexed; until then its
-    subtitles are not indexed alone. `video_id` is its id if it is added again; "": a new one.
+    A size of -1 marks a file that was missing already. If it comes back, it is indexed; until then, its
+    subtitles are not indexed alone. If it is added again, it gets `video_id`, or a new id if that is "".
     """
 
     path: str
@@ -58,27 +58,27 @@ def removed_with(store: Store, files: Iterable[RemovedFile]) -> dict[str, Any]:
 
 
 def forget_removed(store: Store, files: Iterable[RemovedFile]) -> None:
-    """Take files off the list of removed ones, because they are in the corpus again."""
+    """Delete files from the list of removed ones, because they are in the corpus again."""
     again = {(file.path, file.content_hash) for file in files}
     kept = [asdict(file) for file in removed_files(store) if (file.path, file.content_hash) not in again]
     store.put_fact(_FACT, {"files": kept})
 
 
 def as_removed(record: VideoRecord) -> RemovedFile:
-    """The entry for a video that its owner removes: `index` leaves its file out from now on."""
+    """The entry for a video that the user removes. `index` leaves its file out from now on."""
     return RemovedFile(record.path, record.size, record.modified_ns, record.content_hash, record.video_id)
 
 
 def as_pruned(record: VideoRecord) -> RemovedFile:
-    """The entry for a video whose file is missing: it may be indexed again, its subtitles alone may not."""
+    """The entry for a pruned video. Its file may be indexed again; its subtitles alone may not."""
     return RemovedFile(record.path, -1, 0, "")
 
 
 class AbsentFiles:
     """Rows of the ledger whose file is missing, and files on disk that stay out of the corpus.
 
-    `gone` are the rows at or under the paths of `findings` whose files are missing. Rows in folders that
-    could not be read, directly or through links, do not count as gone. With `again`, no file stays out.
+    `gone` are the rows under the searched paths whose files are missing. Rows in folders that could not be
+    read, directly or through links, do not count. With `again`, removed files are indexed again.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class AbsentFiles:
         self._captions: list[tuple[Path, Path]] = []
 
     def is_removed(self, file: SourceFile, hash_of: Callable[[Path], str | None]) -> bool:
-        """Whether the owner removed this file, so that it stays out."""
+        """Whether the user removed this file, so that it stays out."""
         for removed in self._removed_by_size[file.size]:
             is_same = (str(file.path), file.modified_ns) == (removed.path, removed.modified_ns)
             if is_same or (removed.content_hash and hash_of(file.path) == removed.content_hash):
@@ -123,7 +123,7 @@ class AbsentFiles:
         return False
 
     def found_elsewhere(self, path: Path) -> None:
-        """Take a path off those of missing recordings, because its file was renamed."""
+        """Note that a missing recording was renamed, so its subtitles are not left behind."""
         self._left_by[path.parent].discard(path)
 
     def is_subtitle_left_behind(self, file: SourceFile) -> bool:
@@ -138,7 +138,7 @@ class AbsentFiles:
         return owner is not None
 
     def notes(self, findings: Findings) -> list[str]:
-        """A line for each subtitle file that was left out, and one with the number of ignored files."""
+        """A note for each subtitle file that was left out, and one that counts the ignored files."""
         notes = [
             f"{printable(path)}: subtitles of {printable(Path(media.name))}, which is gone; left out "
             "(--again takes them as a transcript)"
@@ -152,10 +152,10 @@ class AbsentFiles:
 
 
 def safely_pruned(gone: Sequence[VideoRecord], findings: Findings) -> tuple[list[VideoRecord], list[str]]:
-    """The rows of `gone` that may be removed, and a note on the others, whose disk may be away.
+    """The rows of `gone` that may be removed, and a note on the others, whose disk may not be connected.
 
-    A row stays if the nearest folder above it that exists is empty, or if a given folder above it, existing
-    or not, has no file to index. A row whose file was itself given may be removed.
+    A row stays if a given folder above it, existing or not, has no file to index. Unless its file was itself
+    given, a row also stays if the nearest folder above it that exists is empty; a store has no empty folders.
     """
     filled = {place for file in findings.files for place in (file.path, *file.path.parents)}
     empty = {path for path in findings.searched if path not in filled}
@@ -163,21 +163,23 @@ def safely_pruned(gone: Sequence[VideoRecord], findings: Findings) -> tuple[list
     is_empty = cache(_is_empty)
     for record, folders in zip(gone, away, strict=True):
         path = source_path(record.path)
+        if path in findings.searched or isinstance(path, ObjectPath):
+            continue
         nearest = next(filter(Path.is_dir, path.parents))
-        if path not in findings.searched and is_empty(nearest):
+        if is_empty(nearest):
             folders.add(nearest)
     pruned = [record for record, folders in zip(gone, away, strict=True) if not folders]
     if len(pruned) == len(gone):
         return pruned, []
     names = ", ".join(sorted(printable(path) for path in set().union(*away)))
     return pruned, [
-        f"not taken out, {number_of(len(gone) - len(pruned), 'video')} of {names}: there is no file at all, "
-        "so its disk may not be connected; `whenabouts remove` takes them out"
+        f"kept {number_of(len(gone) - len(pruned), 'video')} of {names}, where nothing was found to index: "
+        "the disk may not be connected; `whenabouts remove` removes videos"
     ]
 
 
 def _is_empty(folder: Path) -> bool:
-    """Whether a folder has nothing in it, as one where a disk was mounted, or cannot be read."""
+    """Whether a folder is empty, like the mount point of a disk that is away, or cannot be read."""
     try:
         return not any(folder.iterdir())
     except OSError:
@@ -190,10 +192,10 @@ def _is_under(path: str, places: set[Path]) -> bool:
 
 
 def relocated(ledger: Ledger, record: VideoRecord, path: str | os.PathLike[str]) -> VideoRecord:
-    """The record of a missing file with the path where the file is now.
+    """The record of a missing file, with its new path.
 
-    Raises UsageError if the old file is still there, or if the new one is missing, belongs to another video
-    or has other content.
+    Raises UsageError if the old file still exists, or if the new one is missing, belongs to another video or
+    has other content.
     """
     place = source_path(path).absolute()
     name = printable(place)

@@ -10,11 +10,14 @@ The client is httpx2, which continues httpx and comes with huggingface-hub.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from typing import Any
+
+from whenabouts.types import UsageError
 
 _MOST_REDIRECTS = 5
 
@@ -56,14 +59,20 @@ def send(
     Only the first host gets the header `Authorization`.
 
     Raises TimeoutError after `seconds`; RequestFailed for network errors, and after `idle_seconds`
-    without a byte; and whatever the sink raises.
+    without a byte; UsageError for a wrong SSL_CERT_FILE; and whatever the sink raises.
     """
     import httpx2
     from anyio.from_thread import start_blocking_portal
 
+    try:
+        certificates = httpx2.create_ssl_context()
+    except OSError as error:  # it does not name the file
+        file = os.environ.get("SSL_CERT_FILE")
+        raise UsageError(f"no trusted certificates ({error.strerror}): SSL_CERT_FILE is {file}") from error
+
     async def ask() -> Reply:
         client = httpx2.AsyncClient(
-            verify=httpx2.create_ssl_context(),
+            verify=certificates,
             timeout=idle_seconds,
             trust_env=not is_direct,
             follow_redirects=not is_direct,

@@ -8,8 +8,9 @@ MiniLM's true sentences 0.6). So the cosine is standardised by the mean and the 
 *unrelated* sentences in the same stream (`Scale`), which makes every stream's curve independent of its
 encoder. A stream of pictures uses the formula without BM25.
 
-Measured choices (hit@1 / hit@5 in percent over the 639 titles of `docs/finding.md`, on the half for choosing
-settings; this formula: 54.6 / 78.7; differences below two points are within chance):
+Measured choices: hit@1 / hit@5 in percent of the 328 titles for choosing settings ("chosen on" in
+`benchmarks/results/spoken_choices.json`). This formula has 54.6 / 78.7. Differences below two points are
+within chance.
 
 - The sum of scores, not of ranks (51.2 / 77.7): ranks do not say how far the best is ahead.
 - One scale for all queries. A z-score per query finds as much (54.9 / 78.7), but with one scale a query
@@ -54,6 +55,7 @@ class Scale:
             )
 
     def to_json(self) -> dict[str, float]:
+        """A scale of one number each, as calibration stores it; one of (n,) is never stored."""
         return {"level": float(self.level), "spread": float(self.spread)}
 
     @classmethod
@@ -73,7 +75,7 @@ def measure_scale(cosines: ArrayLike) -> Scale:
     """
     values = np.asarray(cosines, dtype=np.float64)
     if not values.size or not np.isfinite(values).all():
-        raise UsageError(f"{values.size} cosines, not all of them finite, give no scale")
+        raise UsageError(f"a scale needs one cosine or more, all finite; {values.size} were given")
     spread = float(values.std())
     # Equal numbers may differ by rounding.
     return Scale(float(values.mean()), spread if spread > 1e-6 else 1.0)
@@ -82,9 +84,9 @@ def measure_scale(cosines: ArrayLike) -> Scale:
 def fuse(cosine: ArrayLike | None, bm25: ArrayLike | None, scale: Scale | None = None) -> Floats:
     """The fused score of N clips, (N,) float64: higher is better, 0 is no evidence.
 
-    - `cosine` (N,): of the query with each clip, None without vectors.
-    - `bm25` (N,): 0 for a clip that did not match, None if the stream has no words.
-    - `scale`: of the stream's cosines; without one it is measured from the given cosines.
+    - `cosine` (N,): the cosine of the query with each clip; None if the stream has no vectors.
+    - `bm25` (N,): the BM25 score of each clip, 0 without a match; None if the stream has no words.
+    - `scale`: the scale of the stream's cosines; None measures it from the given cosines.
 
     Raises UsageError if both are missing, lengths differ, or values are not finite.
     """

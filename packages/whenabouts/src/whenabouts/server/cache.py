@@ -1,8 +1,8 @@
 """A folder of files made on demand, bounded in size; the least recently used are deleted first.
 
-diskcache keeps its bound only roughly (it culls ten files per write), copies each clip once more, and
-unpickles files in its folder. cachetools refuses a file larger than the cache. With either, making a file
-once for all waiting requests would still need this code.
+diskcache exceeds its bound at times (it deletes ten files per write), copies each clip once more, and
+unpickles files in its folder. cachetools refuses a file larger than the cache. Neither makes a file only once
+for all requests that wait for it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ Make = Callable[[Path], None]
 
 
 class Cache:
-    """Files by key in one folder, at most `most_bytes` in total.
+    """Files by key in one folder, of which this process keeps at most `most_bytes`, or a single larger file.
 
-    A file appears under its name only when complete. Several servers may share a folder; a file that
-    another server deleted is made again. Raises UsageError if the folder is not writable.
+    The process counts the files present at its start and those it made or read. Servers may share a folder,
+    which then grows to the sum of their bounds; a file that another server deleted is made again. A file
+    appears under its name only when complete. Raises UsageError if the folder is not writable.
     """
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
@@ -74,9 +75,9 @@ class Cache:
     async def get(
         self, name: str, make: Make, run: Callable[[Callable[[], None]], Awaitable[None]]
     ) -> tuple[OpenFile, bool]:
-        """The open file of a name, and whether it existed. `make` writes it, in a thread chosen by `run`.
+        """The open file of a name, and whether it existed. If it did not, `run` calls `make` to write it.
 
-        Requests for a file being made wait for it, and get the error if `make` or `run` fails.
+        Concurrent requests wait for the same call, and all get its error.
         """
         was_there = True
         for _ in range(3):  # another server may delete it right after it was made

@@ -66,7 +66,7 @@ class BoundedExecutor:
         return self._inside
 
     async def run(self, job: Callable[[], Result], leaving: Leaving = stays) -> Result:
-        """The result of a job run in a thread; cancelled if its client leaves."""
+        """The result of a job run in a thread; the job ends early if its client leaves or its task does."""
 
         def submit(budget: Budget) -> Future[Result]:
             return self._threads.submit(self._timed, job, budget)
@@ -88,19 +88,21 @@ class BoundedExecutor:
                 await asyncio.wait(either, return_when=FIRST_COMPLETED)
             if waited.done():
                 return waited.result()
-            waited.add_done_callback(_ignore)
-            future.cancel()
-            budget.call_off()
+            left.result()  # raises the error of `leaving`
             raise ClientGone
         finally:
             left.cancel()
+            if not waited.done():
+                future.cancel()  # at once; `waited.cancel()` alone does it in a later turn of the loop
+                waited.cancel()
+                budget.call_off()
 
     def _enter(self, submit: Callable[[Budget], Future[Result]], budget: Budget) -> Future[Result]:
         with self._lock:
             if self._inside >= self._running + self._waiting:
                 raise self._refusal()
+            future = submit(budget)
             self._inside += 1
-        future = submit(budget)
         future.add_done_callback(self._leave)
         return future
 
@@ -125,12 +127,6 @@ class BoundedExecutor:
     def close(self) -> None:
         """Finish the jobs that run, and drop those that wait."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _ignore(future: asyncio.Future[Any]) -> None:
-    """Retrieve an error that nobody awaits, so that it is not logged as never retrieved."""
-    if not future.cancelled():
-        future.exception()
 
 
 class RateLimit:

@@ -13,7 +13,7 @@ from whenabouts.intake.lacks import MachineLack
 from whenabouts.types import UsageError
 
 LETTERS = "letters"
-"""Stands for an encoder's name if words are searched by letter only: no vectors, width 0."""
+"""Stands for an encoder's name if a stream is searched by words only, not by meaning: no vectors, width 0."""
 
 _MOST_SECONDS = 600
 
@@ -35,7 +35,7 @@ def own_encoder(setup: Setup, keyword: str, opens: Callable[[str], Any], default
 def text_encoder(setup: Setup, words: str) -> TextEncoder | None:
     """The sentence encoder of a stream with words: the option's, the corpus's, or the offline default.
 
-    None if there is no encoder; a note says that `words` (the content) are searched by letter only.
+    None if there is no encoder; a note says that `words` (the content) are searched by words only.
     """
     choice, info = setup.options.get("text"), setup.info
     if choice is None and info is not None and info.dimension:
@@ -45,7 +45,7 @@ def text_encoder(setup: Setup, words: str) -> TextEncoder | None:
     except EncoderUnavailable as error:
         if choice is not None or isinstance(error, MachineLack):
             raise
-        setup.notes.append(f"{words} are searched by letter only, not by meaning: {error}")
+        setup.notes.append(f"{words} are searched by words only, not by meaning: {error}")
         return None
     adopted: TextEncoder = setup.encoders.adopt(encoder, info)
     return adopted

@@ -44,7 +44,7 @@ class Subtitle(Stream):
     letters_only = "install one of the text encoders that this report names, and index again"
 
     def setup(self, setup: Setup) -> StreamRun:
-        """Every corpus has this stream; without a sentence encoder it is searched by letter only."""
+        """Every corpus has this stream; without a sentence encoder it is searched by words only."""
         encoder = text_encoder(setup, self.title)
         return StreamRun(self, StreamInfo(self.name, *made_by(encoder), {}), encoder, Reads(cues=True), _COST)
 

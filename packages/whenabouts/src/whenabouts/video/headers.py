@@ -1,7 +1,7 @@
-"""Facts in container headers that FFmpeg does not expose: missing bytes, missing index, rotation.
+"""Facts in container headers that FFmpeg does not expose, such as a truncated end or a joined recording.
 
-Containers state the length of their parts. After a broken download or copy the parts reach beyond the end of
-the file, which players hide: they show the beginning and stop without a message.
+Containers state the length of their parts. In a truncated file the last part reaches beyond the end. Players
+hide this: they play what is there and stop without a message.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ from whenabouts.video.objects import open_source
 
 _EBML, _SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
 _MP4_FIRST_BOXES = {b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp"}
-# More boxes on one level are a long fragmented stream, which is not worth walking to its end.
+# A level with more boxes is a long fragmented stream; it is not read to its end.
 _MOST_BOXES = 100_000
 # Five hours of a live recording, whose elements have no sizes, and a day of an Ogg stream.
 _MOST_ELEMENTS = 1_000_000
 # The EBML header of a Matroska file has some forty bytes.
 _LONGEST_HEADER = 1 << 20
 _FIRST_FRAME = 2048
+# The header of an MP3 frame, its side information (9, 17 or 32 bytes) and the mark of a count of frames.
+_COUNT_OF_FRAMES = re.compile(rb"\xff[\xe0-\xff]..(?:(?:.{9}|.{17}|.{32})(?:Xing|Info)|.{32}VBRI)", re.DOTALL)
 # The mark of a FLAC stream and its first block, up to the number of its samples (RFC 9639, 8.1 and 8.2).
 _FLAC_BEGIN = re.compile(rb"fLaC[\0\x80]\0\0\x22.{10}(.{8})", re.DOTALL)
-# Headers at which FFmpeg stops or misreads if they are inside a file, with their lengths. FLV: the header and
-# the size of the tag before it, 0 (Video File Format 10.1, E.2 and E.3). NUT: the identification of the file.
+# Headers and their lengths. Inside a file FFmpeg stops at them or misreads them. An FLV header is followed by
+# the size of the tag before it, 0 (Video File Format 10.1, E.2 and E.3). NUT begins with a file identifier.
 _INNER_HEADERS = {
     b"FLV": (re.compile(rb"FLV\x01[\0-\x05]\0\0\0\x09\0\0\0\0"), 13),
     b"nut": (re.compile(rb"nut/multimedia container\0"), 25),
 }
 _INITIAL = bytes(flags for flags in range(256) if flags & 8)  # WavPack: the bit of an initial block
-# First bytes of formats whose joined recordings FFmpeg reads at wrong times, or only the first of them.
+# First bytes of formats. Of several joined files FFmpeg reads only the first, or the others at wrong times.
 _BEGINNINGS = [
     re.compile(pattern, re.DOTALL)
     for pattern in (
@@ -75,7 +77,7 @@ def missing_bytes(path: Path) -> int:
 
 
 def joined_bytes(path: Path) -> int:
-    """Bytes of recordings joined to the end of a file that FFmpeg ignores or reads at wrong times.
+    """The size of recordings appended to a file that FFmpeg ignores or reads at wrong times.
 
     Known for MP4/MOV, AVI, WAV and the formats of `_BEGINNINGS`. Raises OSError if the file cannot be read.
     """
@@ -100,15 +102,15 @@ def joined_bytes(path: Path) -> int:
 def _joined_boxes(file: BinaryIO, size: int) -> int:
     """The number of bytes from the second `ftyp` of an MP4 on.
 
-    0 if the times of fragments increase across it, because a live recording repeats its header.
+    0 if fragments after it continue the clock of fragments before it: a live recording repeats its header.
     """
     boxes = list(_boxes(file, 0, size))
     first, last = next(((start, end) for kind, start, end in boxes[1:] if kind == b"ftyp"), (size, size))
-    if first < size and any(kind == b"moof" for kind, _, _ in boxes):
-        before = dict(_fragment_times(file, 0, first))
-        if all(time > before.get(track, -1) for track, time in _fragment_times(file, last, size)):
-            return 0
-    return size - first + 8 if first < size else 0
+    if first == size:
+        return 0
+    before, after = dict(_fragment_times(file, 0, first)), list(_fragment_times(file, last, size))
+    goes_on = before and after and all(time > before.get(track, -1) for track, time in after)
+    return 0 if goes_on else size - first + 8
 
 
 def _fragment_times(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -126,17 +128,17 @@ def _fragment_times(file: BinaryIO, start: int, end: int) -> Iterator[tuple[int,
 
 
 def counts_frames(path: Path) -> bool:
-    """Whether an MP3 says how many frames it has: its first frame is a Xing, Info or VBRI header."""
+    """Whether an MP3 states how many frames it has: a frame near its start is a Xing, Info or VBRI header."""
     with open_source(path) as file:
         head = file.read(10)
         if head[:3] == b"ID3":  # its size has seven bits a byte (ID3v2.4, 3.1)
             file.seek(10 + sum((byte & 0x7F) << 7 * place for place, byte in enumerate(reversed(head[6:]))))
         head = head + file.read(_FIRST_FRAME)
-    return any(name in head for name in (b"Xing", b"Info", b"VBRI"))
+    return _COUNT_OF_FRAMES.search(head) is not None
 
 
 def is_chained(path: Path) -> bool:
-    """Whether a Matroska, Ogg, FLAC, FLV or NUT file goes on with another one, joined to it byte by byte."""
+    """Whether another file was appended to a Matroska, Ogg, FLV or NUT file; reads other files as FLAC."""
     with open_source(path) as file:
         head = file.read(4)
         file.seek(0)
@@ -200,7 +202,7 @@ def flac_lengths(path: Path) -> list[float]:
 
 
 def inner_headers(path: Path) -> list[tuple[int, int]]:
-    """First byte and one past the last of each header inside an FLV or NUT file, where another was joined."""
+    """The (first byte, end) of each header inside an FLV or NUT file: another file was appended there."""
     with open_source(path) as file:
         pattern, length = _INNER_HEADERS.get(file.read(3), (None, 0))
     if pattern is None:
@@ -209,7 +211,7 @@ def inner_headers(path: Path) -> list[tuple[int, int]]:
 
 
 def _matches(path: Path, pattern: re.Pattern[bytes], length: int) -> Iterator[tuple[int, re.Match[bytes]]]:
-    """Where a pattern of `length` bytes occurs in a file."""
+    """The (first byte, match) of each place where a pattern of `length` bytes occurs in a file."""
     tail, at = b"", 0
     with open_source(path) as file:
         while piece := file.read(1 << 20):
@@ -249,9 +251,9 @@ def track_matrices(path: Path) -> dict[int, tuple[int, ...]]:
 
 
 def edit_starts(path: Path) -> list[list[int]]:
-    """For each track of an MP4/MOV with an edit list: where each edit begins in the track, -1 for a pause.
+    """For each edit list of an MP4/MOV, the beginnings of its edits: ticks in the track, -1 for a pause.
 
-    Source: ISO 14496-12, 8.6.6. Empty for other files.
+    Empty for other files. Source: ISO 14496-12, 8.6.6.
     """
     with open_source(path) as file:
         if file.read(8)[4:] not in _MP4_FIRST_BOXES:
@@ -295,7 +297,7 @@ def _boxes(file: BinaryIO, start: int, end: int) -> Iterator[tuple[bytes, int, i
     """
     position = start
     for _ in range(_MOST_BOXES):
-        if position + 8 > end:  # before the seek: a length of 64 bits is no place in a file
+        if position + 8 > end:  # checked before the seek, which fails beyond 63 bits
             return
         file.seek(position)
         header = file.read(16)

@@ -29,15 +29,14 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
 _MICROSECONDS = 1_000_000
-# Formats that may state when a file ends instead of how long it is: 140 s for 40 s from 100 s on.
+# Formats that may state the end time instead of the length: 140 s for 40 s that start at 100 s.
 _STATE_ENDS = {"matroska", "nut", "asf", "flv"}
 _ON_TIME_SECONDS = 0.1
-# Formats that state no length, so that FFmpeg guesses it from the first seconds: 1,071 s for 80 s of which 60
-# are silent.
+# Formats that state no length. FFmpeg guesses it from the beginning: 1,071 s for 80 s with 60 s of silence.
 _STATE_NOTHING = {"aac", "ac3", "eac3", "amr", "dts", "loas", "mlp", "truehd"}
 COUNTED_FORMATS = {"h264", "hevc", "vvc", "mjpeg", "m4v", "h263", "h261", "cavsvideo"}
 """Raw streams without times, or with times that restart: their frames are counted."""
-# Lower frame rates come from damaged headers too: one frame in ten minutes.
+# One frame in ten minutes; lower rates come from damaged headers.
 _SLOWEST_RATE = Fraction(1, 600)
 # Beginnings of files that users mistake for recordings: lists of other files, and single pictures.
 _PLAYLIST_HEAD = re.compile(
@@ -56,12 +55,20 @@ _MOST_CHAPTERS = 1000
 # Tags of the writing program, which nobody searches by.
 _WRITERS_TAGS = {"major_brand", "minor_version", "compatible_brands", "encoder", "handler_name", "vendor_id"}
 
-# ISO 639-2 codes of containers as ISO 639-1 codes.
+# ISO 639-2 codes (containers have B or T), each followed by its ISO 639-1 code if that is not its beginning.
 _CODES = (
-    "eng en, fra fr, fre fr, deu de, ger de, spa es, por pt, ita it, nld nl, dut nl, rus ru, zho zh, "
-    "chi zh, jpn ja, kor ko, ara ar, hin hi"
+    "aar abk afr aka albsq amh ara argan armhy asm ava aveae aym aze bak bambm baqeu bel benbn bihbh bis bod "
+    "bosbs bre bulbg burmy cat cescs cha chece chizh chucu chvcv corkw cos cre cym czecs dan deu divdv dutnl "
+    "dzo ell eng epoeo estet eus eweee faofo fas fijfj fin fra fre fryfy fulff geoka gerde glagd glega glg "
+    "glvgv greel grngn guj hatht hau heb herhz hin hmoho hrv hun hye iboig iceis idoio iii ikuiu ileie inaia "
+    "indid ipkik isl ita javjv jpnja kalkl kankn kasks kat kaukr kazkk khmkm kik kinrw kirky komkv konkg kor "
+    "kuakj kur laolo lat lavlv lim linln litlt ltzlb lub luglg macmk mahmh malml maomi marmr mayms mkd mlgmg "
+    "mltmt monmn mrimi msa mya nau navnv nblnr nde ndong nep nld nno nobnb nor nya oci oji ori ormom oss pan "
+    "perfa plipi polpl porpt pusps que rohrm ron rumro runrn rus sagsg san sin slksk slosk slv smese smo sna "
+    "sndsd som sotst spaes sqi srdsc srp ssw sun swa swesv tahty tam tattt tel tgk tgltl tha tibbo tir ton "
+    "tsntn tso tuktk turtr twi uigug ukr urd uzb ven vie vol welcy wlnwa wol xho yid yor zhaza zho zul"
 )
-_SHORT_CODES = dict(pair.split() for pair in _CODES.split(", "))
+_SHORT_CODES = {code[:3]: code[3:] or code[:2] for code in _CODES.split()}
 
 
 class MediaError(WhenaboutsError):
@@ -69,7 +76,7 @@ class MediaError(WhenaboutsError):
 
 
 class BrokenMedia(MediaError, DataFault):
-    """The bytes of a file cannot be read as media."""
+    """A file's bytes are damaged, are not media, or are more than is decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +120,7 @@ class Chapter:
 class Probe:
     """The contents of a media file.
 
-    - `duration`: seconds, None if neither container nor packets state it; for a truncated file, as claimed.
+    - `duration`: seconds, None if unknown; for a truncated file, that of the complete one if stated.
     - `missing_bytes`: missing end of a truncated file, 0 for a complete one.
     - `sound_language`: language of the first sound track, None if unstated.
     - `sound_tracks`: languages of all decodable sound tracks, "" if unstated.
@@ -181,17 +188,17 @@ def open_media(path: Path) -> InputContainer:
 
 
 def base_language(language: str) -> str:
-    """A language without its region or script, as its shortest code.
+    """A language without its region or script, as its ISO 639-1 code if there is one.
 
-    >>> base_language("pt-BR"), base_language("eng"), base_language("ger")
-    ('pt', 'en', 'de')
+    >>> base_language("pt-BR"), base_language("eng"), base_language("ger"), base_language("haw")
+    ('pt', 'en', 'de', 'haw')
     """
     tag = re.split("[-_]", language.lower())[0]
     return _SHORT_CODES.get(tag, tag)
 
 
 def chosen_sound(languages: Sequence[str], named: str) -> int:
-    """The index of the sound track with a number (from 1) or language, else 0.
+    """The index of the sound track that is named by its number (from 1) or language; 0 if none is.
 
     >>> chosen_sound(["eng", "ger"], "de"), chosen_sound(["eng", "ger"], "2"), chosen_sound(["eng"], "2")
     (1, 1, 0)
@@ -262,8 +269,8 @@ def check_pixels(path: Path, stream: VideoStream) -> None:
     width, height, most = stream.codec_context.width, stream.codec_context.height, most_pixels()
     if width * height > most:
         raise BrokenMedia(
-            f"{printable(path)}: pictures of {width} x {height} are larger than what is decoded "
-            f"({most:,} pixels); allow them with --max-pixels {width * height} or WHENABOUTS_MAX_PIXELS"
+            f"{printable(path)}: pictures of {width} x {height} are larger than the limit ({most:,} pixels); "
+            f"give --max-pixels {width * height} or WHENABOUTS_MAX_PIXELS (and `whenabouts index --retry`)"
         )
 
 
@@ -313,14 +320,14 @@ def _language(tag: str | None) -> str | None:
 
 
 def _stated_duration(path: Path, container: InputContainer) -> float | None:
-    """Seconds stated by the container, else by the longest stream, else by a DURATION tag.
+    """Seconds that the container states, else the most that a stream or its DURATION tag states.
 
-    None, so that packets are read, for more than a file of its size can hold, for a format that states no
-    length, and for a file that does not start at 0 and may state its end: an MP4 does after a first pause.
+    None, so that packets are read, if none is stated that a file of this size can hold, if the format or this
+    MP3 states none, or if the file does not start at 0 and may state its end, as an MP4 after a pause does.
     """
     names = set(container.format.name.split(","))
     starts = abs(container.start_time or 0) / _MICROSECONDS
-    if "asf" in names:  # FFmpeg writes the length from 0 on, plus the start of the last stream
+    if "asf" in names:  # FFmpeg writes the end time plus the start of the last stream
         starts = max((_start_of(stream) for stream in container.streams), default=0.0)
     if names & (_STATE_NOTHING | COUNTED_FORMATS) or (starts > _ON_TIME_SECONDS and names & _STATE_ENDS):
         return None
@@ -353,8 +360,8 @@ def _tagged_seconds(text: str) -> float:
 def scanned_duration(path: Path) -> float | None:
     """Seconds from the first to the end of the last packet of pictures or sound.
 
-    Frames are counted in raw streams, and if packets have no times. Jumps by more than a file of its size can
-    hold do not count.
+    In raw streams, and if packets have no times, frames are counted. Gaps that a file of this size cannot
+    hold are left out.
     """
     import av
 
@@ -427,10 +434,10 @@ def _chapters(container: InputContainer) -> tuple[Chapter, ...]:
 
 
 def _from_zero(chapters: tuple[Chapter, ...], begins: float, duration: float | None) -> tuple[Chapter, ...]:
-    """Chapters on a clock that shows 0 where a file begins.
+    """Chapters with times from the beginning of the file.
 
-    Matroska counts them by the file's own clock, which may show `begins` seconds there; FFmpeg writes some
-    from 0. Those that end long after the file are of the first kind.
+    In Matroska, their times are those of the file's clock, which may begin at `begins` seconds, but FFmpeg
+    writes some from 0. Chapters that end long after the file's `duration` are on its clock.
     """
     if not chapters or duration is None or chapters[-1].end <= duration + max(begins, _ON_TIME_SECONDS) / 2:
         return chapters
@@ -446,7 +453,7 @@ def _nothing_inside(path: Path, probed: Probe) -> str:
             f"{name}: holds subtitles ({probed.container}), no pictures or sound; "
             f"let its name end in {suffix} to index its words"
         )
-    return f"{name}: no pictures or sound in it that can be decoded ({probed.container}); leave it out"
+    return f"{name}: holds no pictures or sound that can be decoded ({probed.container}); leave it out"
 
 
 def _cannot_open(path: Path, error: Exception) -> str:

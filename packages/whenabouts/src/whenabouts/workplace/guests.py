@@ -1,7 +1,7 @@
 """Guests of a server: users with their own tokens, and what each token may do.
 
-The owner chooses the file. It is never part of a corpus, because whoever wrote that corpus could add
-themselves. It stores hashes, from which neither token nor cookie can be computed.
+The owner chooses the file. It is never part of a corpus, or the author of a corpus could admit themselves. It
+stores hashes, from which neither token nor cookie can be computed.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ SCOPES = {
     JUDGE: "judge moments at `whenabouts judge`, under the guest's name",
 }
 MOST_GUESTS = 1_000
-_MOST_BYTES = 1 << 20
+_MOST_BYTES = 1 << 20  # `MOST_GUESTS` with the longest names and all scopes take 1,008,019
+_LATEST = 1e11  # seconds since 1970 (the year 5138); `time.localtime` overflows at far greater ones
 _WAIT_SECONDS = 10.0
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """A guest's name and scopes; `made` is seconds since 1970, `digest` the hash that proves the token."""
+    """A guest. `made` is in seconds since 1970; `digest` is the hash of the session (`digest_of`)."""
 
     name: str
     scopes: frozenset[str]
@@ -73,7 +74,7 @@ def digest_of(session: str) -> str:
 
 
 def owner_of(token: str) -> Guest:
-    """The guest for the owner's token: every scope, no name."""
+    """The owner as a guest: without a name, with all scopes."""
     return Guest("", frozenset(SCOPES), 0.0, digest_of(session_of(token)))
 
 
@@ -109,7 +110,7 @@ class Guests:
             raise UsageError(f"{self.path} is not a file of guests ({error}); name another file") from None
 
     def current(self) -> Sequence[Guest]:
-        """The guests admitted now. Rereads the file after each change; none while it is unreadable."""
+        """The guests admitted now; nobody while the file cannot be read. Reads the file if it has changed."""
         try:
             status = self.path.stat()
             seen = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
@@ -126,9 +127,9 @@ class Guests:
             return self._current
 
     def add(self, name: str, scopes: Iterable[str] = ()) -> str:
-        """Add a guest and return its token, shown only now. All scopes but `judge` include `read`.
+        """Add a guest and return its token, which is not stored. All scopes except `judge` include `read`.
 
-        Raises UsageError for a taken name and for an unknown scope.
+        Raises UsageError for a taken or invalid name, an unknown scope, and with `MOST_GUESTS` guests.
         """
         name, granted = checked_name(name), set(scopes) or {READ}
         if unknown := sorted(granted - SCOPES.keys()):
@@ -151,20 +152,22 @@ class Guests:
         with self._changing() as guests:
             kept = [guest for guest in guests if guest.name != name.strip()]
             if len(kept) == len(guests):
-                present = ", ".join(repr(guest.name) for guest in guests) or "nobody"
-                raise UsageError(f"no guest is called {name[:200]!r}; there is {present}")
+                present = ", ".join(repr(guest.name) for guest in guests) or "no guests"
+                raise UsageError(f"no guest is called {name[:200]!r}; the file has {present}")
             guests[:] = kept
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[list[Guest]]:
         """The guests as a list that is written back at the end, under the lock."""
-        with _locked(self.path.parent):
-            guests = self.listed() if self.path.exists() else []
+        path = Path(os.path.realpath(self.path))  # a link keeps its name, and its file is changed
+        with _locked(path.parent):
+            guests = self.listed() if path.exists() else []
             yield guests
             entries = [guest.to_json() | {"digest": guest.digest} for guest in guests]
-            with written_aside(self.path, force=True) as aside:
+            text = json.dumps({"guests": entries}, indent=1, ensure_ascii=False) + "\n"
+            with written_aside(path, force=True) as aside:
                 aside.chmod(0o600)
-                aside.write_text(json.dumps({"guests": entries}, indent=1) + "\n", encoding="utf-8")
+                aside.write_text(text, encoding="utf-8")
 
 
 @contextlib.contextmanager
@@ -191,10 +194,10 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _guest_of(entry: Any) -> Guest:
     name, scopes, made, digest = (entry[key] for key in ("name", "scopes", "made", "digest"))
-    is_whole = isinstance(made, int | float) and isinstance(digest, str) and digest.isascii()
-    is_whole = is_whole and len(digest) == 2 * sha256().digest_size
-    if not is_whole or not isinstance(name, str) or checked_name(name) != name:
-        raise ValueError(f"{str(name)[:100]!r} has no name, time or hash of a token")
+    is_time = isinstance(made, int | float) and 0 <= made <= _LATEST
+    is_hash = isinstance(digest, str) and digest.isascii() and len(digest) == 2 * sha256().digest_size
+    if not (is_time and is_hash and isinstance(name, str) and checked_name(name) == name):
+        raise ValueError(f"the guest {str(name)[:100]!r} has an invalid name, time or hash")
     if not isinstance(scopes, list) or not set(scopes) <= SCOPES.keys():
         raise ValueError(f"the scopes of {name!r} are not among {', '.join(SCOPES)}")
     return Guest(name, frozenset(scopes), float(made), digest)

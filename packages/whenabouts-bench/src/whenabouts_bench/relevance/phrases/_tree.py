@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from whenabouts_bench.relevance.phrases.protocol import Phrases, without_article
 
+RULES = 1  # version of the rules in this file; incremented if phrases change
 _TOKEN = re.compile(r"\(|\)|[^\s()]+")
 _CLAUSES = frozenset({"S", "SINV", "SQ", "SBAR", "FRAG"})
 _JOINS = frozenset({"CC", ",", "CONJP"})
-_BRACKETS = {"-LRB-": "(", "-RRB-": ")"}
+_BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
+_BRACKET = re.compile("|".join(_BRACKETS))
+_JOINED = re.compile(r" ('(?:d|ll|m|re|s|ve)|n't|,)(?=\W|$)")
 
 
 @dataclass(frozen=True)
@@ -24,43 +28,44 @@ class Tree:
 
     def words(self) -> list[str]:
         """Its words from left to right."""
-        return [self.word] if self.word else [word for child in self.children for word in child.words()]
+        return [node.word for node in self.constituents() if node.word]
 
     def constituents(self) -> Iterator[Tree]:
         """All nodes in preorder."""
-        yield self
-        for child in self.children:
-            yield from child.constituents()
+        stack = [self]
+        while stack:
+            yield (node := stack.pop())
+            stack += reversed(node.children)
 
     def is_noun(self) -> bool:
-        """Whether it is a noun phrase, noun or pronoun."""
-        return self.label == "NP" or self.label.startswith(("NN", "PRP", "NX"))
+        """Whether it is a noun phrase, noun or personal pronoun."""
+        return self.label in ("NP", "NX", "PRP") or self.label.startswith("NN")
 
 
 def read_tree(text: str) -> Tree:
     """Parse a bracketed tree. Raises ValueError."""
-    tokens = _TOKEN.findall(text)
-    tree, place = _node(tokens, 0)
-    if place != len(tokens):
-        raise ValueError(f"{text[:60]!r} goes on behind its last bracket")
-    return tree
-
-
-def _node(tokens: list[str], place: int) -> tuple[Tree, int]:
-    if tokens[place : place + 1] != ["("] or place + 1 >= len(tokens) or tokens[place + 1] in "()":
-        raise ValueError(f"no constituent begins at {' '.join(tokens[place : place + 4])!r}")
-    label, place = tokens[place + 1], place + 2
-    children: list[Tree] = []
-    word = ""
-    while place < len(tokens) and tokens[place] != ")":
-        if tokens[place] == "(":
-            child, place = _node(tokens, place)
-            children.append(child)
+    stack: list[list[Any]] = [[]]
+    for token in _TOKEN.findall(text):
+        if token == "(":
+            stack.append([])
+        elif token == ")" and len(stack) > 1:
+            node = _node(*stack.pop())
+            stack[-1].append(node)
         else:
-            word, place = _BRACKETS.get(tokens[place], tokens[place]), place + 1
-    if place >= len(tokens):
-        raise ValueError(f"the constituent {label} is not closed")
-    return Tree(label, word, tuple(children)), place + 1
+            stack[-1].append(token)
+    match stack:
+        case [[Tree() as tree]]:
+            return tree
+    raise ValueError(f"{text[:60]!r} is not one constituent: a label with a word or with constituents")
+
+
+def _node(label: Any = "", *parts: Any) -> Tree | None:
+    match label, parts:
+        case str(), [str(word)]:
+            return Tree(label, _BRACKET.sub(lambda bracket: _BRACKETS[bracket[0]], word))
+        case str(), [Tree(), *_] if all(isinstance(part, Tree) for part in parts):
+            return Tree(label, children=parts)
+    return None
 
 
 def phrases_of(trees: list[Tree]) -> Phrases:
@@ -75,7 +80,7 @@ def phrases_of(trees: list[Tree]) -> Phrases:
 
 def text_of(tree: Tree) -> str:
     """The words as normal text in lower case."""
-    return re.sub(r" ('\w+|n't|,)(?=\W|$)", r"\1", " ".join(tree.words()).lower())
+    return _JOINED.sub(r"\1", " ".join(tree.words()).lower())
 
 
 def _clauses(node: Tree) -> Iterator[str]:
@@ -86,6 +91,8 @@ def _clauses(node: Tree) -> Iterator[str]:
     if not verbs:
         return
     before = [child for child in node.children[: node.children.index(verbs[0])] if child.label == "NP"]
+    if not before and node.label == "SINV":  # "on the table sits a cat"
+        before = [child for child in node.children if child.label == "NP"][:1]
     if before:
         for noun in _members(before[-1], Tree.is_noun):
             for verb in _members(verbs[0], lambda child: child.label == "VP"):

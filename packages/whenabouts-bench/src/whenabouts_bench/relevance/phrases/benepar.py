@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from whenabouts.lines import first_line
-from whenabouts_bench.relevance.phrases._tree import phrases_of, read_tree
+from whenabouts_bench.relevance.phrases._tree import RULES, phrases_of, read_tree
 from whenabouts_bench.relevance.phrases.protocol import PhraseExtractor, Phrases, PhrasesUnavailable
 
 NAME = "benepar"
@@ -51,7 +51,7 @@ class ConstituencyExtractor:
     @property
     def fingerprint(self) -> str:
         versions = " ".join(f"{name}={importlib.metadata.version(name)}" for name in ("benepar", "spacy"))
-        return f"{self.name} {versions}"
+        return f"{self.name} rules={RULES} {versions}"
 
     def phrases(self, texts: Sequence[str]) -> list[Phrases]:
         documents = self._nlp.pipe([" ".join(text.split()) for text in texts], batch_size=_BATCH)
