@@ -142,7 +142,7 @@ def indexed_at(record: VideoRecord, streams: Iterable[str]) -> dict[str, float |
 
 
 def _indexed(record: VideoRecord, stream: str) -> str:
-    """Since when a stream is indexed; "by" the video's day if an earlier version recorded no time."""
+    """When a stream was indexed: "since" a day, or "by" that of the video if its own is unknown."""
     at = record.stream_times.get(stream)
     return f"since {_day(at)}" if at is not None else f"by {_day(record.indexed_at)}"
 

@@ -100,18 +100,21 @@ def test_who_goes_away_loses_the_place_in_the_line() -> None:
     executor.close()
 
 
+def _until_called_off(began: threading.Event, ended: list[str]) -> None:
+    """A job that looks at its budget for a minute, and notes that it was called off."""
+    began.set()
+    until = time.monotonic() + 60
+    try:
+        while time.monotonic() < until:
+            check_budget()
+            time.sleep(0.005)
+    except NotAwaited:
+        ended.append("called off")
+        raise
+
+
 def test_a_job_that_nobody_waits_for_any_more_ends_at_its_next_look() -> None:
     executor, began, looked = BoundedExecutor("tests", 1, 5, 30.0), threading.Event(), list[str]()
-
-    def job() -> None:
-        began.set()
-        until = time.monotonic() + 60
-        try:
-            while time.monotonic() < until:
-                check_budget()
-                time.sleep(0.005)
-        except NotAwaited:
-            looked.append("called off")
 
     async def leave() -> None:
         while not began.is_set():
@@ -119,7 +122,7 @@ def test_a_job_that_nobody_waits_for_any_more_ends_at_its_next_look() -> None:
 
     async def crowd() -> None:
         with pytest.raises(ClientGone):
-            await executor.run(job, leave)
+            await executor.run(lambda: _until_called_off(began, looked), leave)
 
     asyncio.run(crowd())
     assert wait_until(lambda: executor.inside == 0, 10)
@@ -135,19 +138,8 @@ def test_a_task_that_is_cancelled_or_cannot_watch_its_client_calls_its_job_off()
     executor, began, ran = BoundedExecutor("tests", 1, 5, 30.0), threading.Event(), threading.Event()
     ended: list[str] = []
 
-    def job() -> None:
-        began.set()
-        until = time.monotonic() + 60
-        try:
-            while time.monotonic() < until:
-                check_budget()
-                time.sleep(0.005)
-        except NotAwaited:
-            ended.append("called off")
-            raise
-
     async def crowd() -> None:
-        first = asyncio.ensure_future(executor.run(job))
+        first = asyncio.ensure_future(executor.run(lambda: _until_called_off(began, ended)))
         while not began.is_set():
             await asyncio.sleep(0.01)
         waiting = asyncio.ensure_future(executor.run(ran.set))

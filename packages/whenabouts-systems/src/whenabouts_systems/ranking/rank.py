@@ -209,8 +209,8 @@ def rank_proposals(
 def best_first(moments: Moments, names: Sequence[str], nms: float | None, limit: int) -> Moments:
     """The best `limit` moments of each query, ordered by score, then name of the video, start and end.
 
-    A moment is suppressed if its IoU with a better one of its video is above `nms`. If `nms` is None, only
-    repetitions are: padded proposals overlap, so two may find the same moment.
+    A moment is suppressed if its IoU with a better one of its video is above `nms`. With None, only equal
+    moments are suppressed: padded proposals overlap, so two of them may find the same moment.
     """
     places = np.argsort(np.argsort(np.array(names)))[moments.video]
     order = np.lexsort((moments.end, moments.start, places, -moments.score, moments.query))

@@ -318,8 +318,8 @@ class TrainedSearch:
     ) -> tuple[Indices, Floats | None]:
         """The videos with the nearest keys, and the keys' scores.
 
-        `counts` is (few, many): up to `few` allowed videos are all returned, of more some `many`. The scores
-        are None if no keys were searched.
+        `counts` is (few, many): with at most `few` allowed videos all are returned, else about `many`. The
+        scores are None if no keys were searched.
         """
         few, many = counts
         rows = np.flatnonzero(allowed)

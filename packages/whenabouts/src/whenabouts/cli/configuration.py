@@ -76,11 +76,12 @@ def parse_with_files(
     words = list(arguments)
     before = words[: words.index("--")] if "--" in words else words
     verbs = _parsers_under(parser)
-    if verb not in verbs or {"-h", "--help", "--no-config"} & set(before):
-        return parser.parse_args(arguments)
+    outer = words[: words.index(verb)] if verb in verbs else []
     # argparse also accepts abbreviations, such as --no-conf.
-    is_off = any(word[:3] == "--n" and "--no-config".startswith(word) for word in words[: words.index(verb)])
-    files = [] if is_off else [(path, _read(path, verbs)) for path in configuration_files()]
+    is_off = any(word[:3] == "--n" and "--no-config".startswith(word) for word in outer)
+    if verb not in verbs or is_off or {"-h", "--help"} & set(before):
+        return parser.parse_args(arguments)
+    files = [(path, _read(path, verbs)) for path in configuration_files()]
     if not files:
         return parser.parse_args(arguments)
     levels = {level.parser: level for level in _levels(verbs[verb], verb, files)}

@@ -35,7 +35,7 @@ def own_encoder(setup: Setup, keyword: str, opens: Callable[[str], Any], default
 def text_encoder(setup: Setup, words: str) -> TextEncoder | None:
     """The sentence encoder of a stream with words: the option's, the corpus's, or the offline default.
 
-    None if there is no encoder; a note says that `words` (the content) are searched by words only.
+    None if there is no encoder; a note says that `words`, the stream's content, are not searched by meaning.
     """
     choice, info = setup.options.get("text"), setup.info
     if choice is None and info is not None and info.dimension:

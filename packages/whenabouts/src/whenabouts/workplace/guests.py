@@ -1,7 +1,7 @@
 """Guests of a server: users with their own tokens, and what each token may do.
 
-The owner chooses the file. It is never part of a corpus, or the author of a corpus could admit themselves. It
-stores hashes, from which neither token nor cookie can be computed.
+The owner chooses the file. It is never in a corpus, because the author of a corpus could admit themselves.
+It stores hashes, from which neither token nor cookie can be computed.
 """
 
 from __future__ import annotations

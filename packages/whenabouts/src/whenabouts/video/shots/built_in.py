@@ -10,9 +10,8 @@ once, a moving object few, noise and compression none.
   Light that changes gives it too, and changes all cells alike.
 - A **fade through black** leaves a picture and comes to one again.
 
-Thresholds were chosen on one half of the recordings of `benchmarks/shots.py`, with a resting and a moving
-camera, and `_BEND_APART` on a sample video whose light changes. docs/limits.md has the results on the other
-half.
+Thresholds were chosen on one half of the recordings of `benchmarks/shots.py`, and `_BEND_APART` on a sample
+video whose light changes. docs/limits.md has the results on the other half.
 """
 
 from __future__ import annotations
@@ -31,14 +30,13 @@ NAME = "built-in"
 # A fast camera changes as much in a quarter of a second as a cut does, and little in a twelfth.
 FRAMES_A_SECOND, SIZE = 12.0, 64
 SECONDS_AN_HOUR = 8.0  # beside decoding
-# What is found does not depend on whether a stream reads more frames.
+# Frames that follow sooner are left out, so streams that read more frames hardly change what is found.
 _LEAST_GAP_SECONDS = 0.06
 
 _ROWS, _COLUMNS = 6, 8
 # Finer pictures do not change the means.
 _ENOUGH_PIXELS = 48
-# The least step of a cut, as a share of the range; more for frames that are further apart than a tenth of a
-# second.
+# The least step of a cut, as a share of the range; more for frames further apart than `_CLOSE_SECONDS`.
 _LEAST_CUT, _MORE_A_SECOND, _CLOSE_SECONDS = 0.03, 0.2, 0.1
 # A cut is three times as large as the mean of three steps on either side, plus noise, and larger than each.
 _TIMES_MEAN, _TIMES_LARGEST, _AROUND, _NOISE = 3.0, 1.2, 3, 0.007
@@ -54,6 +52,7 @@ _LONGEST_FADE_SECONDS = 1.7
 _BLACK, _LEAST_FROM_BLACK = 0.12, 0.1
 
 Cells = NDArray[np.float32]
+Recent = deque[tuple[float, Cells]]
 
 
 class CellFinder:
@@ -63,10 +62,12 @@ class CellFinder:
     """
 
     def __init__(self) -> None:
-        self._recent: deque[tuple[float, Cells]] = deque()
+        self._recent: Recent = deque()  # of the longest of `_FADE_SECONDS`
         self._times = array("d")
-        self._steps = array("f")  # change from the frame before
-        self._back = array("i")  # so many frames ago the picture was the same: a flash has ended
+        self._steps = array("f")  # from the frame before
+        self._flashes = array(
+            "i"
+        )  # the number of frames since the same picture, if a flash ended here; else 0
         self._fades = _FadeFinder()
 
     def add(self, frame: Frame) -> None:
@@ -75,15 +76,15 @@ class CellFinder:
         if recent and time - recent[-1][0] < _LEAST_GAP_SECONDS:
             return
         cells = _cells(frame.image)
-        while len(recent) > 1 and time - recent[1][0] > _FLASH_SECONDS:
+        while len(recent) > 1 and time - recent[1][0] >= _FADE_SECONDS[-1]:
             recent.popleft()
         changes = _changes(cells, recent[-1][1]) if recent else np.zeros(1, np.float32)
         step = float(np.sqrt(changes).mean()) ** 2
         self._times.append(time)
         self._steps.append(step)
-        self._back.append(_frames_since(cells, recent, _RETURNED_SHARE * step) if step >= _LEAST_CUT else 0)
-        self._fades.add(time, cells)
         recent.append((time, cells))
+        self._flashes.append(_frames_since_same(recent, _RETURNED_SHARE * step) if step >= _LEAST_CUT else 0)
+        self._fades.look(recent)
 
     def borders(self) -> list[float]:
         """Seconds of the first frame of each new shot, rising, without the first shot; fades at their
@@ -94,9 +95,9 @@ class CellFinder:
         times, steps = np.frombuffer(self._times), np.frombuffer(self._steps, np.float32)
         if len(times) < 2:
             return []
-        back = np.frombuffer(self._back, np.int32)
-        cuts = times[_cuts(times, steps, back)]
-        del times, steps, back  # views keep the arrays from growing
+        flashes = np.frombuffer(self._flashes, np.int32)
+        cuts = times[_cuts(times, steps, flashes)]
+        del times, steps, flashes  # views keep the arrays from growing
         return sorted([*cuts.tolist(), *self._fades.borders(cuts)])
 
 
@@ -113,29 +114,26 @@ class _FadeFinder:
     """Finds gradual changes: cross-fades, and fades through black."""
 
     def __init__(self) -> None:
-        self._recent: deque[tuple[float, Cells]] = deque()
         self._fades: list[_Fade] = []  # rising
-        self._blacks: list[
-            tuple[float, float, bool]
-        ] = []  # first frame, first one after, whether from a picture
+        # The first black frame, the first frame after them, and whether a picture came before.
+        self._blacks: list[tuple[float, float, bool]] = []
 
-    def add(self, time: float, cells: Cells) -> None:
-        """Add the next frame."""
-        recent = self._recent
-        while len(recent) > 1 and time - recent[1][0] >= _FADE_SECONDS[-1]:
-            recent.popleft()
-        self._look_for_black(time, cells)
-        recent.append((time, cells))
+    def look(self, recent: Recent) -> None:
+        """Look at the newest frame of `recent`, whose other frames are those before it."""
+        time, cells = recent[-1]
+        self._look_for_black(recent, time, cells)
         times = np.array([each for each, _ in recent])
         for seconds in _FADE_SECONDS:
             first = int(np.searchsorted(times, time - seconds + 0.5 * _LEAST_GAP_SECONDS, "right")) - 1
             if 0 <= first <= len(times) - 1 - _FEWEST_STEPS:
-                self._look_for_fade(first, int(np.searchsorted(times, (times[first] + time) / 2)))
+                middle = int(np.searchsorted(times, (times[first] + time) / 2))
+                self._look_for_fade(*(recent[at] for at in (first, middle, -1)))
 
-    def _look_for_fade(self, first: int, middle: int) -> None:
-        (start, before), (at, between), (end, after) = (self._recent[each] for each in (first, middle, -1))
+    def _look_for_fade(self, *frames: tuple[float, Cells]) -> None:
+        """Note a cross-fade from the first of three frames to the third, if the second is between them."""
+        (start, before), (at, between), (end, after) = frames
         changes = after - before
-        change = float(np.abs(changes).max(axis=1).mean())
+        change = _change(after, before)
         if change < _LEAST_FADE:
             return
         apart = _change(changes, np.median(changes, axis=0))
@@ -144,19 +142,17 @@ class _FadeFinder:
             fade = _Fade(bend / change - change, (start + end) / 2, start, end)
             if self._fades and start <= self._fades[-1].end:
                 last = self._fades.pop()
-                best = min(last, fade)
-                fade = _Fade(best.badness, best.middle, min(last.start, start), end)
+                fade = min(last, fade)._replace(start=min(last.start, start), end=end)
             self._fades.append(fade)
 
-    def _look_for_black(self, time: float, cells: Cells) -> None:
-        is_open = bool(self._blacks) and self._blacks[-1][1] == math.inf
-        if is_open == bool(cells.max() < _BLACK):
-            return
-        if is_open:
-            self._blacks[-1] = (self._blacks[-1][0], time, self._blacks[-1][2])
-        else:
-            changes = (_change(cells, each) for _, each in self._recent)
-            self._blacks.append((time, math.inf, any(change >= _LEAST_FROM_BLACK for change in changes)))
+    def _look_for_black(self, recent: Recent, time: float, cells: Cells) -> None:
+        start, end, follows_picture = self._blacks[-1] if self._blacks else (0.0, 0.0, False)
+        is_black = bool(cells.max() < _BLACK)
+        if is_black and end < math.inf:
+            follows_picture = any(_change(cells, each) >= _LEAST_FROM_BLACK for _, each in recent)
+            self._blacks.append((time, math.inf, follows_picture))
+        elif not is_black and end == math.inf:
+            self._blacks[-1] = (start, time, follows_picture)
 
     def borders(self, cuts: NDArray[np.float64]) -> list[float]:
         """Seconds of the middles of gradual changes without a cut, and of the first frames after black."""
@@ -164,8 +160,8 @@ class _FadeFinder:
         starts, ends = blacks[:, 0] - _FADE_SECONDS[0], blacks[:, 1] + _FADE_SECONDS[0]
         borders = [
             end
-            for start, end, from_picture in self._blacks
-            if from_picture and end < math.inf and not _any_within(cuts, start - _LEAST_GAP_SECONDS, end)
+            for start, end, follows_picture in self._blacks
+            if follows_picture and end < math.inf and not _any_within(cuts, start - _LEAST_GAP_SECONDS, end)
         ]
         for fade in self._fades:
             in_black = np.searchsorted(ends, fade.start) < np.searchsorted(starts, fade.end)
@@ -205,15 +201,18 @@ def _change(cells: NDArray[np.float32], others: NDArray[np.float32]) -> float:
     return float(_changes(cells, others).mean())
 
 
-def _frames_since(cells: Cells, recent: deque[tuple[float, Cells]], almost: float) -> int:
-    """How many frames ago the picture was almost this one, if the last one was not; 0 for never."""
-    before = list(recent)[:-1]
-    return next(
-        (ago for ago, (_, others) in enumerate(reversed(before), 2) if _change(cells, others) < almost), 0
-    )
+def _frames_since_same(recent: Recent, almost: float) -> int:
+    """The number of frames since the newest picture was last seen, if another one was between; else 0."""
+    (time, cells), *before = reversed(recent)
+    for ago, (at, others) in enumerate(before[1:], 2):
+        if time - at > _FLASH_SECONDS:
+            break
+        if _change(cells, others) < almost:
+            return ago
+    return 0
 
 
-def _cuts(times: NDArray[np.float64], steps: Cells, back: NDArray[np.int32]) -> NDArray[np.bool_]:
+def _cuts(times: NDArray[np.float64], steps: Cells, flashes: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Which frames are the first after a hard cut."""
     gaps = np.diff(times, prepend=times[0])
     least = _LEAST_CUT + _MORE_A_SECOND * np.clip(gaps - _CLOSE_SECONDS, 0.0, 1.0)
@@ -222,8 +221,8 @@ def _cuts(times: NDArray[np.float64], steps: Cells, back: NDArray[np.int32]) -> 
     is_cut = steps >= least
     is_cut[0] = False
     is_cut[1:] &= steps[1:] >= stands_out
-    for frame in np.flatnonzero(back).tolist():  # neither a flash is a cut, nor its end
-        is_cut[frame - back[frame] + 1 : frame + 1] = False
+    for frame in np.flatnonzero(flashes).tolist():  # neither a flash is a cut, nor its end
+        is_cut[frame - flashes[frame] + 1 : frame + 1] = False
     return np.asarray(is_cut)
 
 
