@@ -248,15 +248,12 @@ def run_index(
         count = processes or min(available_cores(), _MOST_PROCESSES)
         executor = cluster and cluster.executor(plan.streams, ray, processes or 0, model)
         summary = build(corpus.store, plan, spoken, processes=count, executor=executor, progress=report)
-        _take_out(corpus, plan)
-        remember_folders(corpus.store, plan.searched)
-        if plan.language != corpus_language(corpus):
-            corpus.store.put_fact(_LANGUAGE, {"language": plan.language})
-        if plan.sound_track != corpus_sound_track(corpus):
-            corpus.store.put_fact(_SOUND_TRACK, {"track": plan.sound_track})
-        if plan.shot_finder != corpus_shot_finder(corpus):
-            corpus.store.put_fact(_SHOTS, {"finder": plan.shot_finder})
-        _finish(corpus, summary, _steps(plan, report))
+        try:
+            _take_out(corpus, plan)
+            _remember(corpus, plan)
+            _finish(corpus, summary, _steps(plan, report))
+        except KeyboardInterrupt:
+            summary.interrupted = True
     summary.notes.extend(plan.notes)
     summary.choices = choices_of(corpus)
     summary.searchable = sum(stream.clips for stream in corpus.store.stats().streams.values())
@@ -328,6 +325,17 @@ def _take_out(corpus: OpenedCorpus, plan: Plan) -> None:
         forget_removed(corpus.store, plan.readmitted)
 
 
+def _remember(corpus: OpenedCorpus, plan: Plan) -> None:
+    """Store the searched folders and the choices of this run, for the next runs."""
+    remember_folders(corpus.store, plan.searched)
+    if plan.language != corpus_language(corpus):
+        corpus.store.put_fact(_LANGUAGE, {"language": plan.language})
+    if plan.sound_track != corpus_sound_track(corpus):
+        corpus.store.put_fact(_SOUND_TRACK, {"track": plan.sound_track})
+    if plan.shot_finder != corpus_shot_finder(corpus):
+        corpus.store.put_fact(_SHOTS, {"finder": plan.shot_finder})
+
+
 def _finish(corpus: OpenedCorpus, summary: Summary, show: Callable[[str, float], None]) -> None:
     """Maintain and calibrate the corpus where that is due, unless the run was interrupted."""
     if summary.interrupted:
@@ -346,9 +354,6 @@ def _finish(corpus: OpenedCorpus, summary: Summary, show: Callable[[str, float],
             measuring.measure(corpus.store, corpus.encoders.for_queries(), progress=show_share)
     except (EncoderUnavailable, EncoderMismatch) as error:
         summary.notes.append(f"the scores of unrelated questions were not measured again: {error}")
-    except KeyboardInterrupt:
-        # The next run does both at its end.
-        summary.interrupted = True
 
 
 def _steps(plan: Plan, progress: Callable[[Progress], None] | None) -> Callable[[str, float], None]:

@@ -30,8 +30,9 @@ _DEFERRED = ("lance_namespace_urllib3_client", "lance_namespace_urllib3_client.m
 LANCE_ERRORS = (RuntimeError, OSError, ValueError)
 # Other kinds of storage are refused, because LanceDB would ask a cloud service for a token before reading.
 _SCHEMES = ("file", "s3")
-# Free memory and free file handles that the import needs: without memory LanceDB ends the process.
-_ROOM_BYTES = 512 << 20
+# Free address space that LanceDB and a search need (1.1 GB), and file handles of the import. If memory runs
+# out later, in the encoder, threads of LanceDB end the process or hang.
+_ROOM_BYTES = 1152 << 20
 _FILES = 10
 
 
