@@ -181,6 +181,19 @@ def test_a_plugin_that_cannot_be_loaded_is_named_with_a_remedy(monkeypatch: pyte
         plugins.load("exports", "broken")
 
 
+def test_a_plugin_that_fails_in_its_own_code_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "divides_by_zero.py").write_text("COUNT = 1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    from importlib.metadata import EntryPoint
+
+    broken = EntryPoint("broken", "divides_by_zero:COUNT", "whenabouts.verbs")
+    monkeypatch.setattr(plugins, "entries", lambda group: {"broken": broken})
+    with pytest.raises(plugins.PluginError, match=r"its plugin broken .*: division by zero; .*pip uninstall"):
+        plugins.loaded("verbs")
+
+
 def test_what_no_package_brings_is_refused_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -105,6 +105,6 @@ def test_one_file_is_a_format_a_layout_and_a_data_set(dropped_in: Path) -> None:
 
 
 def test_a_helper_file_in_a_registry_is_no_entry() -> None:
-    names = {module.__name__.rpartition(".")[2] for module in modules_declaring(formats, "NAME")}
+    names = {module.__name__.rpartition(".")[2] for module in modules_declaring(formats.__name__, "NAME")}
     assert {"jsonl", "trec"} <= names
     assert not names & {"files", "runs", "annotations"}

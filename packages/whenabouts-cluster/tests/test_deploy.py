@@ -407,6 +407,29 @@ def _free_port() -> int:
         return int(listening.getsockname()[1])
 
 
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (["--cpus", "-1"], "--cpus -1: accepted: a number, 0 or more"),
+        (["--cpus", "nan"], "--cpus nan: accepted: a number, 0 or more"),
+        (["--autoscale", "0-0"], "'0-0': give a minimum and a maximum, such as 1-8"),
+        (["--autoscale", "2-1"], "--autoscale 2-1: give a minimum of 1 or more"),
+        (["--time-limit", "-1"], "--time-limit -1: give seconds, more than 0"),
+        (["--memory", "-5"], "give --memory in MB"),
+    ],
+)
+def test_wrong_sizes_of_a_deployment_are_refused_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: list[str], problem: str
+) -> None:
+    written = tmp_path / "serve.yaml"
+    try:
+        status = main(["deploy", "ray", "--corpus", "my.corpus", *given, "--write", str(written)])
+    except SystemExit as left:  # argparse's own refusal
+        status = int(left.code or 0)
+    assert status == 2 and problem in capsys.readouterr().err
+    assert not written.exists()
+
+
 def test_replicas_get_absolute_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))

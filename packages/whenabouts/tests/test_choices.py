@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import av
 import numpy as np
@@ -15,6 +15,7 @@ import pytest
 from whenabouts import Corpus, choices
 from whenabouts.choices import choices_of
 from whenabouts.indexing import plan_index
+from whenabouts.same_material import Double
 from whenabouts.types import UsageError
 from whenabouts.video.sound import sound_pieces
 from whenabouts.video.speech_models import PACKAGED, why_unavailable
@@ -170,6 +171,20 @@ def test_videos_are_named_in_any_unicode_form_and_letter_case(tmp_path: Path) ->
     corpus.add(tmp_path / "U\u0308ber.srt", processes=1)
     for name in ("\u00dcber", "\u00fcber.SRT", "u\u0308ber"):
         assert corpus.search("about this", within=[name]).moments
+
+
+def test_many_doubles_are_not_compared_with_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compared(double: Double, other: object) -> bool:
+        raise AssertionError("the cost would grow with the square of the doubles")
+
+    monkeypatch.setattr(Double, "__eq__", compared)
+    film, talk, copy = (
+        cast(Any, SimpleNamespace(kind=kind, file_name=name))
+        for kind, name in (("media", "film.mp4"), ("transcript", "talk.srt"), ("media", "copy.mp4"))
+    )
+    lines = choices._twice([Double(talk, film, "says"), Double(copy, film, "shows")])
+    assert "1 transcript says the same" in lines["transcripts_twice"]
+    assert "copy.mp4, which shows almost the same as film.mp4" in lines["copies"]
 
 
 @pytest.mark.parametrize("given", ["de", 7, None])

@@ -20,10 +20,11 @@ from tests.toy_encoders import Shades
 
 from whenabouts import Corpus
 from whenabouts.encoders import EncoderUnavailable
+from whenabouts.index.folders import indexed_folders
 from whenabouts.index.lock import CorpusBusy
 from whenabouts.index.records import EncoderMismatch, NotACorpus
 from whenabouts.index.transcripts import Transcripts
-from whenabouts.indexing import plan_index, run_index
+from whenabouts.indexing import find_moved, plan_index, run_index
 from whenabouts.types import UsageError
 from whenabouts.video.cue import Cue
 from whenabouts.video.cues import CueTrack
@@ -198,6 +199,29 @@ def test_a_script_without_a_main_guard_can_index(corpus_dir: Path, samples: Path
 def test_a_number_of_processes_that_is_none_is_refused(corpus_dir: Path, samples: Path) -> None:
     with pytest.raises(UsageError, match="0 reader processes"):
         Corpus(corpus_dir, create=True).add(samples / "friday.mp4", processes=0)
+
+
+def test_a_single_path_and_pattern_are_not_read_letter_by_letter(corpus_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "films").mkdir()
+    for name in ("talk", "draft"):
+        text = f"WEBVTT\n\n00:01.000 --> 00:03.000\nThe {name} is old.\n"
+        (tmp_path / "films" / f"{name}.vtt").write_text(text)
+    corpus = Corpus(corpus_dir, create=True)
+    for place in (str(tmp_path / "films"), tmp_path / "films"):
+        plan = plan_index(corpus, place, exclude="draft*")
+        assert [Path(work.task.path).name for work in plan.work] == ["talk.vtt"]
+        assert find_moved(corpus, place).problems == ()
+
+
+def test_a_relocated_video_can_be_served_from_its_new_folder(corpus_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "new").mkdir()
+    (tmp_path / "old" / "talk.vtt").write_text("WEBVTT\n\n00:01.000 --> 00:03.000\nThe talk is old.\n")
+    corpus = Corpus(corpus_dir, create=True)
+    corpus.add(tmp_path / "old", processes=1)
+    moved = (tmp_path / "old" / "talk.vtt").rename(tmp_path / "new" / "talk.vtt")
+    assert corpus.relocate("talk", moved).path == str(moved)
+    assert str(tmp_path / "new") in indexed_folders(corpus.store)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from whenabouts.index.records import StoreError
 from whenabouts.intake.files import FormatError
-from whenabouts.types import Moment, ScoredMoment, UsageError, Video, WhenaboutsError
+from whenabouts.types import Moment, Query, ScoredMoment, UsageError, Video, WhenaboutsError
 
 
 def spans() -> st.SearchStrategy[Moment]:
@@ -57,6 +57,10 @@ def test_order_is_score_first_then_the_moment() -> None:
 def test_a_video_refuses_a_duration_that_is_no_length_of_time(duration: float) -> None:
     with pytest.raises(UsageError, match="duration"):
         Video("v", duration)
+
+
+def test_a_video_and_a_query_with_metadata_can_be_in_a_set() -> None:
+    assert len({Video("a", 1.0, metadata={"camera": "drone"}), Video("a", 1.0), Query("q", "a dog")}) == 3
 
 
 def test_a_refused_moment_is_named_in_one_line() -> None:

@@ -39,15 +39,8 @@ class CorpusRun:
     queries: Sequence[Query]
     ask: Callable[[str], SearchResult]
     called: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def tasks(self) -> tuple[Task, ...]:
-        return ("VCMR",)
-
-    @property
-    def answered(self) -> Mapping[Task, Task]:
-        """VCMR, and VR too, because the run's moments also rank the videos of the corpus."""
-        return RANKED_CORPUS
+    tasks: tuple[Task, ...] = ("VCMR",)
+    answered: Mapping[Task, Task] = field(default_factory=lambda: RANKED_CORPUS)
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
         for first in range(0, len(self.queries), QUERIES_AT_ONCE):

@@ -175,6 +175,15 @@ def test_results_are_a_run_for_evaluate(elsewhere: Path, bare: Whenabouts) -> No
     assert [system["metrics"]["SVMR mIoU"]["mean"] for system in systems] == [1.0, 1.0]
 
 
+def test_only_a_place_named_by_the_task_names_a_system(elsewhere: Path, bare: Whenabouts) -> None:
+    run = ("bench", "run", "--task", "charades-sta", "--data", "data/charades", "--system", "windows.py:make")
+    names = []
+    for out in ("mine/7/charades-sta.json.gz", "mine/7/first-try.json", "mine/charades-sta.json"):
+        system = json.loads(bare(*run, "--out", out, "--json").out)["system"]
+        names.append((system["name"], system["revision"]))
+    assert names == [("mine", "7"), ("make", "unversioned"), ("make", "unversioned")]
+
+
 def test_the_systems_and_tasks_of_the_page_work(elsewhere: Path, bare: Whenabouts) -> None:
     system, task = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.S)
     (elsewhere / "mine.py").write_text(system)
@@ -213,14 +222,21 @@ def test_a_task_of_a_plugin_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_wrong_use_is_refused_in_one_line(elsewhere: Path, bare: Whenabouts) -> None:
     run = ("bench", "run", "--data", "data/charades")
+    (elsewhere / "broken.py").write_text(BROKEN)
+    broken = ("--task", "charades-sta", "--system", "broken.py:Broken")
     for words, said in (
         (("--task", "tvrr", "--system", "bm25"), "did you mean 'tvr'"),
         (("--task", "charades-sta", "--system", "bm25", "--out", "a.txt"), "ends in .json or .json.gz"),
+        ((*broken, "--out", "broken.py/r.json"), "broken.py cannot be written: File exists"),
         (("--task", "tvr", "--system", "bm25"), "How to get"),
         (("--task", "charades-sta", "--system", "bm25", "--set", "x"), "accepted: NAME=VALUE"),
     ):
         done = bare(*run, *words)
         assert done.code == 2 and said in done.err, (words, done.err)
+    assert bare(*run, "--task", "charades-sta", "--system", "bm25", "--out", "good.json").code == 0
+    done = bare("bench", "table", "good.json", "--write", "board.md", "--write", "board.pdf")
+    assert done.code == 2 and "board.pdf: accepted: names that end in .md" in done.err
+    assert not (elsewhere / "board.md").exists()
     done = bare("bench", "table", "nothing-here")
     assert done.code == 2 and "nothing-here" in done.err
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,31 @@ def test_names_from_a_file_cannot_command_the_terminal(bare: Whenabouts, files: 
     done = bare("evaluate", "vcmr", "--truth", truth, "--run", run)
     assert done.code == 2
     assert "\x1b" not in done.err
+
+
+@pytest.mark.parametrize(("kinds", "shown"), [(8, True), (9, False)])
+def test_means_stay_legible_whatever_the_number_of_types(
+    bare: Whenabouts, tmp_path: Path, kinds: int, shown: bool
+) -> None:
+    for file, fields in (
+        ("qrels.jsonl", {"video_id": "v", "start": 0, "end": 5, "relevance": 1}),
+        ("run.jsonl", {"moments": [{"video_id": "v", "start": 0, "end": 5, "score": 1}]}),
+        ("queries.jsonl", {"text": "x"}),
+    ):
+        lines = ({"query_id": f"q{n}", "type": f"a kind of query, {n}", **fields} for n in range(kinds))
+        (tmp_path / file).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    truth, run = tmp_path / "qrels.jsonl", tmp_path / "run.jsonl"
+    done = bare("evaluate", "vcmr", "--truth", truth, "--run", run, "--metric", "R@1,IoU=0.5", "--table")
+    assert re.search(r"^R@1,IoU=0\.5 +100\.00", done.out, re.MULTILINE), done.out
+    assert ("type: 9 kinds; --json has each" in done.out) != shown
+
+
+def test_types_of_queries_cannot_command_the_terminal(bare: Whenabouts, files: tuple[Path, Path]) -> None:
+    truth, run = files
+    types = ({"query_id": query, "text": "x", "type": "\x1b[31mred"} for query in ("q1", "q2"))
+    truth.with_name("queries.jsonl").write_text("".join(json.dumps(line) + "\n" for line in types))
+    done = bare("evaluate", "vcmr", "--truth", truth, "--run", run, "--table")
+    assert "type \\x1b[31mred" in done.out and "\x1b" not in done.out
 
 
 @pytest.mark.parametrize("which", [0, 1])

@@ -136,8 +136,13 @@ def test_several_sets_are_made_at_once_and_a_folder_holds_ours(
 
 FAULTS: list[tuple[tuple[Any, ...], type[WhenaboutsError], str]] = [
     (("ranked", "--queries", "FILE", "--graded", "--encoder", "other"), UsageError, "other.*Give --bands"),
-    (("ranked", "--queries", "FILE", "--bands", "0.2,0.4,0.3,0.9"), UsageError, r"bands 0\.2, 0\.4, 0\.3"),
+    (
+        ("ranked", "--queries", "FILE", "--graded", "--bands", "0.2,0.4,0.3,0.9"),
+        UsageError,
+        r"bands 0\.2, 0\.4, 0\.3",
+    ),
     (("ranked", "--queries", "FILE", "--bands", "0.2 0.4"), UsageError, "'0.2 0.4': accepted"),
+    (("ranked", "--queries", "FILE", "--bands", "0.1,0.2,0.3,0.4"), UsageError, "--bands goes with --graded"),
     (("pairs", "--dataset", "charades-sta"), WhenaboutsError, "holds no annotations of Charades-STA"),
     (("pairs", "--queries", "FILE", "--detector", "noun"), UsageError, "no such detector; accepted: sent"),
     (("pairs", "--queries", "FILE", "--threshold", 2), UsageError, r"threshold 2\.0"),
@@ -192,6 +197,16 @@ def test_the_judgements_are_not_overwritten(judgements: Path) -> None:
         with pytest.raises(FormatError, match="would be overwritten"):
             run(kind, "--queries", judgements, "--out", judgements)
     assert judgements.read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", ["pairs", "ranked"])
+def test_the_files_of_a_data_set_are_not_overwritten(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "charades_sta_train.txt"
+    file.write_text("".join(f"V{n} 0.0 5.0##{text}\n" for n, text in enumerate(TEXTS)))
+    before = file.read_bytes()
+    with pytest.raises(FormatError, match="would be overwritten"):
+        run(kind, "--dataset", "charades-sta", "--data", tmp_path, "--out", file)
+    assert file.read_bytes() == before
 
 
 def test_pairs_do_not_overwrite_the_texts_beside_the_judgements(judgements: Path, tmp_path: Path) -> None:

@@ -103,6 +103,7 @@ def test_a_file_of_queries_is_never_written_over(whenabouts: Whenabouts, truth: 
     [
         (["--queries", "FILE"], "--queries FILE and --out FILE belong together"),
         (["--out", "run.jsonl"], "--queries FILE and --out FILE belong together"),
+        (["a dog", "--out", "run.jsonl"], "--queries FILE and --out FILE belong together"),
         (["a dog", "--queries", "FILE", "--out", "OUT"], "give one of the two"),
         (
             [],

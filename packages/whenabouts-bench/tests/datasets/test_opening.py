@@ -37,6 +37,8 @@ def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"file: is a file; give the folder"):
         open_dataset("tvr", tmp_path / "file")
+    with pytest.raises(UsageError, match=r"~nobody-of-this-name: is not there; give the folder"):
+        open_dataset("tvr", "~nobody-of-this-name")
 
 
 @pytest.mark.parametrize("name", dataset_names())

@@ -86,6 +86,8 @@ def test_a_query_of_several_videos_is_filed_under_the_most_relevant_and_then_the
     clusters = clusters_of(annotations)
     assert clusters["x"] == clusters["in w"] != clusters["in u"]
     assert queries_in_several_videos(annotations) == 1
+    assert queries_in_several_videos(annotations, 3) == 1 and queries_in_several_videos(annotations, 4) == 0
+    assert queries_in_several_videos(judged(("x", "v", 1), ("x", "w", 0))) == 0
 
 
 def test_queries_without_judgements_are_clusters_by_themselves() -> None:
@@ -314,6 +316,7 @@ def test_metrics_that_only_some_runs_tell_are_left_out_and_named(
         (["run.json", "run.jsonl"], ("run", "run #2")),
         (["model.v1.json", "model.v2.json"], ("model.v1", "model.v2")),
         (["", "."], ("run", "run #2")),
+        (["/a/run.json", "/a/run.json"], ("/a/run", "/a/run #2")),
     ],
 )
 def test_names_are_short_and_no_two_alike(files: list[str], names: tuple[str, ...]) -> None:
@@ -367,6 +370,8 @@ def test_the_table_says_how_many_queries_are_missing_and_what_becomes_of_them(
 
 
 def test_queries_by_themselves_are_told_as_such(runs: list[Evaluation]) -> None:
+    several = compare([*runs, runs[1]], None, names=("x", "y"), settings=replace(QUICK, trainings=2))
+    assert "variance of trainings and of queries together" in " ".join(several.table())
     compared = compare(runs, None, settings=QUICK)
     assert compared.clustered_by == "query"
     assert compared.table()[0] == "vcmr@1: 120 queries"

@@ -546,6 +546,12 @@ def test_spr_drops_grade_zero_and_queries_without_a_grade() -> None:
     assert released.left_out == spr.left_out and released.notes[0] == spr.notes[0]
 
 
+@pytest.mark.parametrize("protocol", [None, PROTOCOLS["rvmr"]])
+def test_a_released_program_needs_the_name_of_its_protocol(protocol: Any) -> None:
+    with pytest.raises(UsageError, match="as_released: name the protocol"):
+        evaluate(ONE, ANSWER, protocol=protocol, as_released=True)
+
+
 def test_a_released_variant_has_the_notes_of_the_rules_that_it_keeps() -> None:
     for name in ("mvmr", "rvmr-spr"):
         assert set(PROTOCOLS[name].notes) <= set(PROTOCOLS[f"{name}-as-released"].notes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -82,6 +84,41 @@ def test_a_highest_score_behind_the_end_of_the_video_is_no_hit() -> None:
 def test_clips_that_the_video_does_not_have_are_refused() -> None:
     with pytest.raises(UsageError, match="'q': 3 relevant clips"):
         highlights_of([query([(1, 1, 1)] * 3)], [4.0], {})
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"relevant_clip_ids": [0, 1], "saliency_scores": [[1, 2], [3, 4]]},
+        {"relevant_clip_ids": [0, 1], "saliency_scores": [[1, 2, 3], [4]]},
+        {"relevant_clip_ids": ["a"], "saliency_scores": [[1, 2, 3]]},
+        {"relevant_clip_ids": [0], "saliency_scores": [None]},
+        {"relevant_clip_ids": [-1], "saliency_scores": [[1, 2, 3]]},
+        {"saliency_scores": [[1, 2, 3]]},
+    ],
+)
+def test_labels_that_are_no_grades_of_clips_are_refused_with_the_query(labels: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"query 'q': .* accepted: 3 grades for each clip"):
+        highlights_of([Query("q", "", labels)], [10.0], {})
+
+
+def test_a_video_shorter_than_a_clip_has_no_highlight() -> None:
+    short = highlights_of([query([])], [1.5], {"q": np.array([0.9])})
+    assert hit_at_one(short, 1).tolist() == average_precision(short, 1).tolist() == [0.0]
+
+
+def test_a_query_without_windows_has_the_clips_of_its_own_video(tmp_path: Path) -> None:
+    labels = {"relevant_clip_ids": [30], "saliency_scores": [[4, 4, 4]]}
+    lines: list[dict[str, Any]] = [
+        {"qid": 1, "query": "x", "vid": "long", "duration": 150, "relevant_windows": [], **labels},
+        {"qid": 2, "query": "y", "vid": "short", "duration": 10, "relevant_windows": [[0, 4]]},
+    ]
+    lines[1] |= {"relevant_clip_ids": [1], "saliency_scores": [[4, 4, 4]]}
+    (tmp_path / "truth.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    block = RunBlock(("2",), np.array([0, 0]), (), np.zeros(0, np.int32), *[np.zeros(0)] * 3)
+    run = Predictions("qvh", {"SVMR": (block,)})
+    means = evaluate(tmp_path / "truth.jsonl", run, ["HL Hit@1,saliency=4"], protocol="qvh").means()
+    assert means == {"HL Hit@1,saliency=4": 1.0}
 
 
 # The protocol -------------------------------------------------------------------------------------

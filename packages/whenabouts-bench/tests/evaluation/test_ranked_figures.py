@@ -105,6 +105,7 @@ def test_raw_grades_are_paired_by_lowest_and_highest(tmp_path: Path) -> None:
         ),
         ("pair_id,worker,relevance\n0,1,2\n0,2,5\n", r"line 3: is not a grade: '?5'?; accepted: 0 to 4"),
         ("pair_id,worker,relevance\n0,1\n", "line 2: is not a grade"),
+        (f"pair_id,worker,relevance\n{'0' * 200_000},1,2\n", "is not a table: field larger than"),
         ("pair_id,worker,relevance\n0,1,2\n1,2,3\n", "has no pair that two annotators judged"),
     ],
 )

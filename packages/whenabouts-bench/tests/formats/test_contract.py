@@ -391,6 +391,11 @@ def test_a_file_of_pools_that_is_taken_for_a_run_is_called_what_it_is(tmp_path: 
         formats.open_run(path)
 
 
+def test_a_run_in_memory_names_the_lists_that_it_has(run: MemoryRun) -> None:
+    with pytest.raises(UsageError, match="run holds VCMR, not SVMR"):
+        list(run.blocks("SVMR"))
+
+
 def test_gzip_files_of_the_same_content_are_the_same_bytes(annotations: Annotations, tmp_path: Path) -> None:
     for name in ("first.gz", "second.gz"):
         formats.write_annotations(annotations, tmp_path / name, "jsonl")

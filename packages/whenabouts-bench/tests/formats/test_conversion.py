@@ -124,8 +124,26 @@ def test_what_the_reader_changes_or_leaves_out_is_told(tmp_path: Path) -> None:
     assert set(convert(tmp_path / "in.jsonl", tmp_path / "out", "tvr").losses) >= {
         "query ids come twice: 1",
         "moments end before they start: 1",
-        "moments end after their video: 1",
     }
+
+
+def test_late_ends_are_told_where_the_reader_cuts_them(tmp_path: Path) -> None:
+    line = {"qid": 1, "query": "a dog", "vid": "v", "duration": 10, "relevant_windows": [[8, 12]]}
+    (tmp_path / "cut.jsonl").write_text(json.dumps(line))
+    told = "moments end after their video: 1"
+    assert told in convert(tmp_path / "cut.jsonl", tmp_path / "out", "tvr").losses
+    kept = {"vid_name": "v", "duration": 10.0, "ts": [8, 12], "desc": "a dog", "desc_id": 1}
+    (tmp_path / "kept.jsonl").write_text(json.dumps(kept))
+    done = convert(tmp_path / "kept.jsonl", tmp_path / "kept.trec", "trec")
+    assert (tmp_path / "kept.trec").read_text() == "1 0 v@8.000-12.000 1\n"
+    assert done.losses and told not in done.losses
+
+
+def test_judgements_that_judgements_cannot_use_are_refused(sample: Sample, tmp_path: Path) -> None:
+    truth = sample("jsonl", "read_annotations")
+    with pytest.raises(UsageError, match=r"--truth goes with a run, and .* has judgements: leave it out"):
+        convert(sample("tvr", "read_annotations"), tmp_path / "out", "trec", truth=truth)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_file_is_not_converted_into_itself(sample: Sample) -> None:

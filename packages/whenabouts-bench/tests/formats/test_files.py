@@ -149,6 +149,15 @@ def test_a_damaged_gzip_file_is_named_and_not_the_file_that_is_written_from_it(
     assert not (tmp_path / "made").exists()
 
 
+def test_a_link_to_itself_is_replaced_and_permissions_are_those_of_the_umask(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with write_atomically(tmp_path / "loop") as target:
+        target.write(b"{}")
+    usual = tmp_path / "usual"
+    usual.touch()
+    assert (tmp_path / "loop").stat().st_mode == usual.stat().st_mode
+
+
 def test_a_file_of_the_longest_name_is_written_and_of_a_longer_one_refused(tmp_path: Path) -> None:
     longest = tmp_path / ("é" * 125 + ".json")  # 255 bytes
     with write_atomically(longest) as target:

@@ -60,6 +60,15 @@ def test_a_line_without_labels_has_its_video_as_pool(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "again").read_text()) == bare
 
 
+def test_a_query_that_nothing_in_its_video_answers_keeps_its_video(tmp_path: Path) -> None:
+    made = formats.read_annotations(
+        put(tmp_path / "val.jsonl", LINE | {"relevant_windows": []}, LINE | {"qid": 1})
+    )
+    assert made.given_videos == {"2579": LINE["vid"], "1": LINE["vid"]}
+    formats.write_annotations(made, tmp_path / "again", "qvhighlights")
+    assert len((tmp_path / "again").read_text().splitlines()) == 2
+
+
 def test_annotations_are_written_as_they_were(tmp_path: Path) -> None:
     made = formats.read_annotations(put(tmp_path / "val.jsonl", LINE))
     formats.write_annotations(made, tmp_path / "again", "qvhighlights")

@@ -330,7 +330,7 @@ def test_the_authors_predictions_are_read_with_the_file_of_numbers(tmp_path: Pat
         "8": [("castle_01", 0.0, 4.5, 2.0), ("castle_01", 1.5, 4.5, 1.0)],  # the order counts
     }
     numbers.write_text(json.dumps({"castle_01": [90.1, 3], "friends_02": [61.0, 3]}))
-    with pytest.raises(FormatError, match=r"friends_02: has the number of 'castle_01': 3"):
+    with pytest.raises(FormatError, match=r"friends_02: is also the number of 'castle_01': 3"):
         formats.open_run(path)
     numbers.write_text(json.dumps({"castle_01": [90.1, 3], "friends_02": [61.0, 5]}))
     path.write_text(json.dumps([falling, mixed, falling]))

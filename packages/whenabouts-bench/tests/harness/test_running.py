@@ -180,6 +180,7 @@ def rows_of(*rows: Any) -> Any:
         ("TLK00", -1.0, 2.0, 1.0),
         ("TLK00", 1.0, 2.0),
         ("TLK00", 1.0, 2.0, float("nan")),
+        ("TLK00", 1.0, 10**400, 1.0),
         ("TLK00", 1.0, 2.0, 1.0, 1.5),
         (7, 1.0, 2.0, 1.0),
         "TLK00",
@@ -287,6 +288,18 @@ def test_a_file_is_found_by_an_id_that_is_its_whole_name(tmp_path: Path) -> None
     assert bare.transcript == tmp_path / "b.vtt"
 
 
+def test_the_nearest_file_is_taken_whatever_its_ending_and_no_folder(tmp_path: Path) -> None:
+    for name in ("sub/a.mkv", "sub/a.vtt", "sub/c.mp4"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "c.mp4").mkdir()
+    for name in ("a.mp4", "a.srt"):
+        (tmp_path / name).touch()
+    several, behind_a_folder = videos_in(tmp_path, [Video("a", None), Video("c", None)])
+    assert (several.path, several.transcript) == (tmp_path / "a.mp4", tmp_path / "a.srt")
+    assert behind_a_folder.path == tmp_path / "sub/c.mp4"
+
+
 def test_too_few_lists_are_refused(tmp_path: Path) -> None:
     class Short(Base):
         def search(self, queries: Sequence[BenchQuery], k: int) -> Any:
@@ -375,6 +388,8 @@ def test_transcripts_of_tvr_are_read_from_its_file(tmp_path: Path) -> None:
     RELEASES["tvr"](tmp_path)
     said = '{"vid_name": "val_s01e01_seg02_clip_01", "sub": [{"start": 1.0, "end": 2.5, "text": "Hello."}]}\n'
     (tmp_path / "tvqa_preprocessed_subtitles.jsonl").write_text(said)
+    (tmp_path / "older").mkdir()
+    (tmp_path / "older/tvqa_preprocessed_subtitles.jsonl").write_text(said.replace("Hello", "Bye"))
     system = Grounding()
     run_task(task_named("tvr"), system, tmp_path)
     assert {video.id: video.lines for video in system.videos if video.lines} == {

@@ -204,6 +204,19 @@ def test_judgements_do_not_replace_the_files_of_a_task_set(build: Build, tmp_pat
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
+@pytest.mark.parametrize("option", ["--out", "--exam", "--label-studio"])
+@pytest.mark.parametrize("name", ["journal.jsonl", "tasks.jsonl", "judging.json"])
+def test_no_file_of_a_task_set_is_written_over(option: str, name: str, build: Build, tmp_path: Path) -> None:
+    build()
+    folder = tmp_path / "set"
+    judge(folder, ("ann", "t1", 3), ("bea", "t1", 4))
+    before = (folder / name).read_bytes()
+    done = run_here("judgements", str(folder), option, str(folder / name))
+    assert done.code == 2
+    assert f"{name}: is read here and would be overwritten" in done.err
+    assert (folder / name).read_bytes() == before
+
+
 def test_events_with_a_clock_set_back_are_counted_and_a_time_still_names_a_state(
     build: Build, tmp_path: Path
 ) -> None:

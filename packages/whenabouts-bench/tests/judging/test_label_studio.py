@@ -26,6 +26,7 @@ from whenabouts_bench.judging.label_studio import LABELLING, read_answers, write
 from whenabouts_bench.judging.tasks import Source, Task, TaskSet
 
 Make = Callable[..., TaskSet]
+REGION = {"from_name": "borders", "value": {"ranges": [{"start": 60, "end": 70}]}}
 
 
 def annotation(grade: object, person: object = 7, frames: tuple[int, int] | None = None, **more: Any) -> Any:
@@ -123,6 +124,10 @@ def test_json_min_and_ratings_are_read_too(make_set: Make, tmp_path: Path) -> No
         ([annotation("good")], "annotator 7 gives the grade 'good'"),
         ([annotation("3"), annotation("1")], "annotator 7 contradicts an earlier answer of 3: 1"),
         ([annotation("3", None)], "annotations[0].completed_by: names no annotator"),
+        (
+            [annotation("3") | {"result": [*annotation("3", frames=(51, 100))["result"], REGION]}],
+            "[0]: has borders that are not a range of frames: [",
+        ),
         ([annotation("3", "a" * 81)], "annotations[0].completed_by: is not a name of an annotator: 'aaa"),
         ([annotation("3", "a\u202eb")], "annotations[0].completed_by: is not a name of an annotator"),
         ([annotation("3", frames=(50, 20))], "has borders outside its video: [50.0, 20.0]"),

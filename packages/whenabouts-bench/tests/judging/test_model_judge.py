@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,24 @@ def test_an_endpoint_that_is_not_there_ends_the_run_and_grades_stay(spoken: Task
     with chat_server(answer) as server, pytest.raises(ChatUnreachable):
         grade_with_model(spoken, Journal.open(spoken).state(), chat_of(server))
     assert model_grades(spoken) == {NAME: {"t0": 4}}
+
+
+def test_a_full_disk_leaves_no_part_of_a_grade(spoken: TaskSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, written = os.write, list[int]()
+
+    def soon_full(descriptor: int, data: bytes) -> int:
+        if len(written) == 2:
+            raise OSError(28, "No space left on device")
+        written.append(write(descriptor, data[: None if not written else 20]))
+        return written[-1]
+
+    with chat_server(says('{"grade": 3}')) as server:
+        monkeypatch.setattr(os, "write", soon_full)
+        with pytest.raises(FormatError, match=rf"{GRADES_FILE}: cannot be written: No space left"):
+            grade_with_model(spoken, Journal.open(spoken).state(), chat_of(server))
+        monkeypatch.undo()
+        assert model_grades(spoken) == {NAME: {"t0": 3}}
+        assert grade_with_model(spoken, Journal.open(spoken).state(), chat_of(server)).graded == 2
 
 
 def test_grades_of_another_set_are_refused(spoken: TaskSet) -> None:

@@ -58,6 +58,17 @@ def test_the_tables_hold_what_was_judged_and_no_names(judged: Judged, tmp_path: 
     assert b"video.mp4" not in written
 
 
+def test_who_knows_the_names_cannot_work_out_the_numbers(make_set: Callable[..., TaskSet]) -> None:
+    names = [f"annotator {number}" for number in range(12)]
+    numbers = []
+    for folder in ("first", "second"):
+        tasks = make_set(folder=folder)
+        Journal.open(tasks).append_all([Event("grade", name, "t0", 1) for name in names])
+        numbers.append(annotator_numbers(Judged.of(tasks, Journal.open(tasks).state())))
+        assert sorted(numbers[-1]) == sorted(names) and sorted(numbers[-1].values()) == [*range(1, 13)]
+    assert numbers[0] != numbers[1]  # of the same tasks and names, all that is published
+
+
 def test_runs_that_are_known_by_their_paths_are_published_by_their_names(
     judged: Judged, tmp_path: Path
 ) -> None:

@@ -16,9 +16,10 @@ from whenabouts_bench.formats import read_annotations
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts_bench.formats.jsonl import write_annotations
 from whenabouts_bench.judging.events import Event
+from whenabouts_bench.judging.importing import import_answers
 from whenabouts_bench.judging.journal import Journal
 from whenabouts_bench.judging.qrels import Judged, joined, write_grades
-from whenabouts_bench.judging.tasks import Source, TaskSet
+from whenabouts_bench.judging.tasks import Source, Task, TaskSet
 
 
 def grade(journal: Journal, task_id: str, *grades: int) -> None:
@@ -49,6 +50,16 @@ def test_borders_are_the_mean_of_those_whose_grades_count(journal: Journal) -> N
     journal.append(Event("borders", "cem", "t0", start=1, end=4))
     (judged,) = Judged.of(journal.task_set, journal.state()).annotations.qrels["q0"]
     assert judged == Judgement(Moment("video", 0.5, 4.5), 3.0)  # dan left them at 0 and 5
+
+
+def test_borders_that_nobody_moved_are_exact_also_after_an_import(make_set: Callable[..., TaskSet]) -> None:
+    thirds = Task("t0", "q0", "words", Moment("video", 1 / 3, 10 / 3))
+    here, copy = make_set(thirds), make_set(thirds, folder="copy")
+    grade(Journal.open(copy), "t0", 3, 3)
+    import_answers(Journal.open(here), copy.folder / "journal.jsonl")
+    for tasks in (copy, here):
+        judged = Judged.of(tasks, Journal.open(tasks).state())
+        assert judged.annotations.qrels["q0"] == [Judgement(thirds.moment, 3.0)]
 
 
 def test_an_earlier_state_has_the_judgements_of_then(journal: Journal) -> None:

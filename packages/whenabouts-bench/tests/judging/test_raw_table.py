@@ -61,6 +61,8 @@ def test_ids_with_commas_and_quotes_are_kept(tmp_path: Path) -> None:
         (("set", "--raw", "raw.csv"), "one of them"),
         (("--raw", "raw.csv", "--exam", "e.jsonl"), "--exam goes with a task set"),
         (("--raw", "raw.csv", "--truth-of", "tiny"), "--truth-of goes with a task set"),
+        (("--raw", "raw.csv", "--queries", "3"), "--queries goes with a task set"),
+        (("--raw", "raw.csv", "--depth", "3"), "--depth goes with a task set"),
         (("--raw", "raw.csv", "--run", "r.jsonl"), "--run goes with a task set"),
     ],
 )

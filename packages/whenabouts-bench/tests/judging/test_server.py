@@ -93,6 +93,23 @@ def test_an_undo_leads_back_to_the_task_and_to_what_was_said(serve: Serve) -> No
     assert served.journal.state().grades("t0") == ()
 
 
+def test_shown_tasks_change_only_while_no_other_is_assigned(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = serve()
+    ada, service = served.judge("Ada"), served.client.app.service  # type: ignore[attr-defined]
+    take, were_locked = service.holds.take, list[bool]()
+
+    def taken(*given: object) -> None:
+        were_locked.append(service._assigning.locked())
+        take(*given)
+
+    monkeypatch.setattr(service.holds, "take", taken)
+    ada.grade("t0", 3)
+    ok(ada.post("/api/undo"))
+    assert were_locked == [True, True]
+
+
 def test_an_answer_that_comes_twice_counts_once(serve: Serve) -> None:
     served = serve()
     ada = served.judge("Ada")

@@ -114,5 +114,5 @@ def test_the_guideline_is_read_as_it_stands(make_set: Make) -> None:
 def test_a_guideline_in_another_encoding_is_refused(make_set: Make) -> None:
     tasks = make_set()
     (tasks.folder / "guideline.md").write_bytes(b"\xff\xfe")
-    with pytest.raises(FormatError, match=r"guideline\.md: is not UTF-8 text"):
+    with pytest.raises(FormatError, match=r"guideline\.md, line 1: is not UTF-8 text .*saved as UTF-8"):
         tasks.guideline()

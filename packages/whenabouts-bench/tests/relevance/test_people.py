@@ -203,6 +203,7 @@ def test_answers_about_the_own_video_or_other_pools_are_counted_and_left_out(poo
         ([{"data": {"image": "x.jpg"}, "annotations": []}], r"\[0\]: has no query_id and video_id"),
         ([{"data": {"query_id": "a", "video_id": "b"}}], r"\[0\]\.annotations: is not a list"),
         ([{"query_id": "a", "video_id": "b", "match": "perhaps"}], r"\[0\]: is answered: 'perhaps'"),
+        ([{"query_id": "a", "video_id": "b", "match": ["yes", "no"]}], r"is answered: \['yes', 'no'\]"),
         ([{"query_id": "a", "video_id": "b", "match": "yes", "start": "soon"}], "has the time: 'soon'"),
         (
             [{"data": {"query_id": "a", "video_id": "b"}, "annotations": [{"result": 3}]}],

@@ -283,6 +283,9 @@ def test_a_split_without_judgements_is_told_what_it_lacks() -> None:
     silent = household().where(np.zeros(len(household().query), bool))
     with pytest.raises(UsageError, match=r"\(28 queries have no positive moment\); give judged moments"):
         built(silent)
+    similarity = VectorSimilarity.of(silent.queries, WordEncoder())
+    with pytest.raises(UsageError, match=r"\(28 queries have no positive moment\); give judged moments"):
+        build_pools(silent, similarity, PoolSettings(size=6), Brightness(silent))
 
 
 def test_fewer_videos_than_a_pool_are_refused() -> None:

@@ -68,6 +68,21 @@ def test_every_shipped_system_says_what_it_is() -> None:
     assert all(module.SUMMARY and "\n" not in module.SUMMARY for module in known.values())
 
 
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("bm25", {"seconds": "30"}), ("sentences", {"seconds": "30"}), ("fusion", {"seconds": "30"}),
+     ("whenabouts", {"text": "minilm"}), ("whenabouts", {"vision": "clip"})],
+)  # fmt: skip
+def test_systems_with_other_settings_are_told_apart(name: str, settings: dict[str, str]) -> None:
+    plain, other = (open_system(name, given) for given in ({}, settings))
+    assert (plain.name, plain.revision) != (other.name, other.revision)
+
+
+def test_the_names_of_models_have_no_folders(tmp_path: Path) -> None:
+    named = open_system("whenabouts", {"text": str(tmp_path / "mine")}).name
+    assert named == "whenabouts + text mine"
+
+
 def test_bm25_is_the_formula() -> None:
     videos = [
         BenchVideo("a", 20.0, None, ((0.0, 5.0, "red red fox"), (40.0, 45.0, "a slow brown dog sleeps"))),

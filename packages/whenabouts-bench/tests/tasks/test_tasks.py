@@ -166,6 +166,7 @@ BROKEN = [
     ("extreme-when-bench", "extreme-when-bench.json", '{"rows": []}', "questions: is not a list"),
     ("momentseeker", "t2v.json", NO_MOMENT, "answering_time_interval: is empty"),
     ("multivent-2", "multivent_2_train_queries.csv", "id,text\na,b\n", "accepted: Query_id and query"),
+    ("multivent-2", "multivent_2_train_queries.csv", "", "accepted: Query_id and query"),
     ("multivent-2", "multivent_2_train_judgments.jsonl", NO_QUERY, "is not in the file of queries: 'zz'"),
     ("untruth-charades-id", "charades_id_pos_neg_test.jsonl", '{"qid": 1, "query": "q"}', "vid: is missing"),
 ]

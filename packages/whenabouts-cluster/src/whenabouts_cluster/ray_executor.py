@@ -351,14 +351,11 @@ class RayExecutor:
             take(message)
             take(Finished(message.number))
         else:
-            take(message)
-            if isinstance(message.content, FileRead | CueTrack) and not self._has_more_calls(job):
+            take(message)  # this may ask for the file's speech or clips
+            calls = [each for each in self._jobs_of(job.work).values() if each.reader is None]
+            if isinstance(message.content, FileRead | CueTrack) and all(each is job for each in calls):
                 self._end(job)
                 take(Finished(message.number))
-
-    def _has_more_calls(self, job: _Job) -> bool:
-        """Whether speech or clips of the job's file are still asked for."""
-        return any(each.reader is None and each is not job for each in self._jobs_of(job.work).values())
 
     def _jobs_of(self, work: Work) -> dict[Any, _Job]:
         """The calls about a file that are not answered yet."""

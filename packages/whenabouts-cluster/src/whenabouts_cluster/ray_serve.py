@@ -9,6 +9,7 @@ for `serve deploy` names its function `application`.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import socket
 from collections.abc import Mapping
@@ -41,7 +42,7 @@ class Deployment:
     is fixed). Each replica has `cpus` processors and `memory_mb` of memory (0: three quarters of its
     machine's) and must have the same `version` of whenabouts. `time_limit` is in seconds a request; `models`
     and `files` are those of `Settings`. The token is not a field: replicas take it from $WHENABOUTS_TOKEN, or
-    from the process that deploys. Raises UsageError for wrong numbers of replicas.
+    from the process that deploys. Raises UsageError for wrong numbers of replicas or processors.
     """
 
     corpus: str
@@ -60,6 +61,8 @@ class Deployment:
     def __post_init__(self) -> None:
         if self.replicas < 1:
             raise UsageError(f"--replicas {self.replicas}: give 1 or more")
+        if not 0 <= self.cpus < math.inf:
+            raise UsageError(f"--cpus {self.cpus:g}: accepted: a number, 0 or more")
         if (self.least, self.most) != (0, 0) and not 1 <= self.least <= self.most:
             raise UsageError(
                 f"--autoscale {self.least}-{self.most}: give a minimum of 1 or more, and a maximum not below"
@@ -115,9 +118,6 @@ def application(values: Mapping[str, Any]) -> Any:
     token = given.pop("token", None)
     deployment = Deployment.of(given)
 
-    def opened() -> Any:
-        return _application_here(deployment, token)
-
     @serve.deployment(
         name=NAME,
         max_ongoing_requests=_MAX_REQUESTS,
@@ -125,7 +125,7 @@ def application(values: Mapping[str, Any]) -> Any:
         ray_actor_options={"num_cpus": deployment.cpus},
         **deployment.scale,
     )
-    @serve.ingress(opened)
+    @serve.ingress(lambda: _application_here(deployment, token))
     class Replica:
         """One server of the corpus."""
 
@@ -194,15 +194,11 @@ def configuration(deployment: Deployment) -> str:
     """The configuration as YAML, for `serve deploy` or Kubernetes (`serveConfigV2` of a RayService)."""
     import yaml
 
-    arguments = {
-        name: list(value) if isinstance(value, tuple) else value for name, value in asdict(deployment).items()
-    }
+    served = {"name": NAME, "route_prefix": "/", "import_path": f"{__name__}:application"}
     file = {
         "proxy_location": "EveryNode",
         "http_options": {"host": deployment.host, "port": deployment.port},
-        "applications": [
-            {"name": NAME, "route_prefix": "/", "import_path": f"{__name__}:application", "args": arguments}
-        ],
+        "applications": [{**served, "args": asdict(deployment)}],
     }
     return str(yaml.safe_dump(file, sort_keys=False))
 

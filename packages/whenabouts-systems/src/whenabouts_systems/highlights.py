@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from whenabouts.budget import check_budget
 from whenabouts.confidence.background import SENTENCES
@@ -24,7 +23,7 @@ from whenabouts.moments.peaks import Config, find_peaks
 from whenabouts.search.understand import checked_query
 from whenabouts.types import Moment, ScoredMoment, UsageError
 from whenabouts_systems.models.protocol import Salient
-from whenabouts_systems.ranking.encoded_corpus import MemoryCorpus, evaluating
+from whenabouts_systems.ranking.encoded_corpus import Floats, MemoryCorpus, evaluating
 from whenabouts_systems.trained_search.search import trained_on
 
 if TYPE_CHECKING:
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from whenabouts_systems.trained_search.search import System
 
 _SENTENCES = SENTENCES[:40]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -100,6 +100,9 @@ def test_without_pools_some_are_drawn_and_the_same_ones_for_a_seed(features: Pat
     [
         (("--features", "FEATURES"), "--features is for the calibration of a --checkpoint"),
         (("--pool-size", "5"), "--pool-size is for the calibration of a --checkpoint"),
+        (("--split", "test"), "--split is for the calibration of a --checkpoint"),
+        (("--iou", "0.3"), "--iou is for the calibration of a --checkpoint"),
+        (("--raw", "top"), "--raw is for the calibration of a --checkpoint"),
         (("--checkpoint", "RUN"), "--checkpoint needs --features DIR"),
         (("--checkpoint", "gone", "--features", "FEATURES"), "--checkpoint gone: no such folder"),
         (("--checkpoint", "RUN", "--features", "FEATURES", "--iou", "1.5"), r"--iou 1\.5: accepted"),

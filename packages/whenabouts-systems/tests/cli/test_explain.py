@@ -103,6 +103,15 @@ def test_two_checkpoints_are_told_side_by_side(of_split: Called, place: Path, ca
     assert first["heard"] != second["heard"]
 
 
+def test_a_checkpoint_is_compared_with_and_without_a_retriever(
+    of_split: Called, place: Path, capsys: Any
+) -> None:
+    pair = ("--retriever", str(place / "run1"), "--other", str(place / "run0"))
+    assert of_split("--query-id", "q0", *pair, "--json") == 0
+    first, second = json.loads(capsys.readouterr().out)["systems"]
+    assert (first["system"], second["system"]) == ("xml + xml", "xml")
+
+
 def test_a_query_to_a_corpus_is_told(corpus: Path, capsys: Any) -> None:
     arguments = ["the penguin moves", "--corpus", str(corpus / "c"), "--model", str(corpus / "run")]
     assert called(*arguments, "--json", "--other", str(corpus / "other")) == 0

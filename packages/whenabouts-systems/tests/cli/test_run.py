@@ -362,6 +362,11 @@ def test_what_is_there_stays_where_a_run_fails(features: Path, checkpoint: Path,
         (("--device", "cuda:99"), "device 'cuda:99' is not available"),
         (("--format", "wav"), "--format 'wav': accepted: jsonl"),
         (("--retriever", "nowhere"), "nowhere"),
+        (("--retriever-features", "elsewhere"), "--retriever-features is for a --retriever that is trained"),
+        (
+            ("--retriever", "RUN", "--task", "vr", "--retriever-scores", "log"),
+            "--retriever-scores log is for a --retriever that is a file",
+        ),
         (("--video-weight", "nan"), "--video-weight nan: accepted: a number from 0 to 1,000,000"),
         (("--video-weight", "inf"), "--video-weight inf: accepted: a number"),
         (("--video-weight", "-1"), "--video-weight -1: accepted: a number"),
@@ -373,8 +378,9 @@ def test_what_is_there_stays_where_a_run_fails(features: Path, checkpoint: Path,
 def test_what_cannot_be_done_is_told_in_one_line(
     features: Path, checkpoint: Path, tmp_path: Path, more: tuple[str, ...], told: str
 ) -> None:
+    given = [str(checkpoint) if word == "RUN" else word for word in more]
     with pytest.raises(WhenaboutsError) as caught:
-        called(features, checkpoint, "--out", str(tmp_path / "a.jsonl"), *more)
+        called(features, checkpoint, "--out", str(tmp_path / "a.jsonl"), *given)
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "a.jsonl").exists()

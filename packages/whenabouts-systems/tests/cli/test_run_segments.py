@@ -71,7 +71,7 @@ def test_a_system_alone_chooses_its_own_segments_for_all_tasks(features: Path, t
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (("--segments", "0"), "segments: seconds is 0.0; accepted: a number above 0"),
+        (("--segments", "0"), "segments: seconds is 0.0; accepted: a finite number, above 0"),
         (("--segments", "4", "--on-disk", "kept"), "--on-disk is for whole videos"),
         (("--segments", "4", "--confidence"), "--confidence is for whole videos"),
         (("--segments", "4", "--retriever", "RUN"), "run.jsonl ranks only videos; give a trained retriever"),

@@ -70,6 +70,7 @@ def test_a_source_brings_its_rows_to_a_videos_clips(tmp_path: Path) -> None:
     [
         ("tvr_resnet152_rgb_max_cl-1.5.h5", 1.5),
         ("tiny_video_cl-3.h5", 3.0),
+        ("without_a_suffix_cl-1.5", 1.5),
         ("x_cl-0.h5", None),
         ("vgg_rgb_features.hdf5", None),
     ],

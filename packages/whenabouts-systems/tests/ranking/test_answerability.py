@@ -11,7 +11,8 @@ import pytest
 from tests.ranking.test_rank import Row, by_hand
 from tests.ranking.toy_split import ToySplit, judgements
 
-from whenabouts.types import UsageError
+from whenabouts.types import Query, UsageError, Video
+from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_systems.models.decoding import Decoding
 from whenabouts_systems.ranking import answerability, localize
 from whenabouts_systems.ranking.answerability import (
@@ -187,6 +188,26 @@ def test_drawn_pools_hold_the_judged_videos_and_others(toy: Callable[..., Any]) 
     assert drawn.pools != with_drawn_pools(annotations, 6, seed=2).pools
     one = system(toy)
     assert len(pooled_split(ToySplit(one, annotations), drawn).queries) == QUERIES
+
+
+class _CountedName(str):
+    """The id of a video that counts how often names were looked up."""
+
+    lookups = 0
+
+    def __hash__(self) -> int:
+        type(self).lookups += 1
+        return str.__hash__(self)
+
+
+def test_the_work_for_a_drawn_pool_does_not_grow_with_the_split() -> None:
+    count, queries = 2000, 50
+    videos = tuple(Video(_CountedName(f"v{at}"), 10.0) for at in range(count))
+    asked = tuple(Query(f"q{at}", f"words {at}") for at in range(queries))
+    rows, zeros, ones = np.arange(queries), np.zeros(queries), np.ones(queries)
+    drawn = with_drawn_pools(Annotations("large", videos, asked, rows, rows, zeros, ones, ones), 6)
+    assert {len(pool) for pool in drawn.pools.values()} == {6}
+    assert _CountedName.lookups < queries * 100
 
 
 def test_pools_cannot_be_drawn_without_positives_or_room(toy: Callable[..., Any]) -> None:

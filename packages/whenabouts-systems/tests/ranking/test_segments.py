@@ -525,12 +525,12 @@ def test_a_moment_of_three_seconds_is_found_in_an_hour(reels: Any) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"seconds": 0.0}, "seconds is 0.0; accepted: a number above 0"),
+        ({"seconds": 0.0}, "seconds is 0.0; accepted: a finite number, above 0"),
         ({"seconds": float("inf")}, "seconds is inf"),
         ({"depth": 0}, "depth is 0; accepted: a whole number, 1 or more"),
         ({"depth": 2.5}, "depth is 2.5"),
         ({"gap": -1}, "gap is -1; accepted: a whole number, 0 or more"),
-        ({"reach": -0.1}, "reach is -0.1; accepted: 0 or more"),
+        ({"reach": -0.1}, "reach is -0.1; accepted: a finite number, 0 or more"),
         ({"proposals": 0}, "proposals is 0"),
         ({"padding_seconds": float("nan")}, "padding_seconds is nan"),
     ],

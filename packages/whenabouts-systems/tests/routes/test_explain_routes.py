@@ -14,6 +14,7 @@ from tests.small_systems import inputs as small_inputs
 from tests.uncalibrated import uncalibrated
 
 from whenabouts.corpus import Corpus
+from whenabouts.index.lock import CorpusBusy
 from whenabouts.server.app import Application
 from whenabouts.server.settings import Settings, named_models
 from whenabouts.types import UsageError
@@ -22,6 +23,7 @@ from whenabouts_systems.highlights import highlights_of
 from whenabouts_systems.models import config_of, new_model
 from whenabouts_systems.models.decoding import Decoding
 from whenabouts_systems.models.trained import Trained
+from whenabouts_systems.trained_search.opened import IndexedSystem
 
 QUERY = "the penguin moves to the north"
 
@@ -196,6 +198,17 @@ def test_where_a_model_lies_is_not_told(served: Client, place: Path) -> None:
     for path in ("/api/search", "/api/stats"):
         answer = served.get(path, params={"query": QUERY, "model": "run"} if path == "/api/search" else {})
         assert str(place / "run") not in answer.text
+
+
+def test_a_note_on_another_writer_does_not_tell_where_the_corpus_lies(
+    served: Client, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    current, busy = IndexedSystem.corpus, CorpusBusy(str(place / "c"), None)
+    assert str(place) in str(busy)
+    monkeypatch.setattr(IndexedSystem, "corpus", lambda system: (current(system)[0], [f"1 video ({busy})"]))
+    notes = served.json("/api/explain", query=QUERY, model="run", moment=moment(served))["notes"]
+    assert any(note.startswith("1 video (c is being written") for note in notes)
+    assert str(place) not in " ".join(notes)
 
 
 @pytest.mark.parametrize(

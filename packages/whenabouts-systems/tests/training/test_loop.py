@@ -451,6 +451,8 @@ def test_a_used_folder_of_any_seed_is_refused_before_the_first_training(
     experiment = load_experiment(tiny.experiment)
     with pytest.raises(UsageError, match="seed-2: holds"):
         launch_seeds(experiment, [1, 2], tiny.folder, tmp_path, open_device("cpu"))
+    with pytest.raises(UsageError, match=r"seed-2: its training has training\.seed = 2018, this one 2"):
+        launch_seeds(experiment, [1, 2], tiny.folder, tmp_path, open_device("cpu"), resume=True)
     assert not (tmp_path / "seed-1").exists()
 
 

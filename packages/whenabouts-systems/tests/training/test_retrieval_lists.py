@@ -343,6 +343,17 @@ def test_a_retriever_reads_features_of_its_own(tiny: Any, tmp_path: Path) -> Non
     assert not (tmp_path / "more").exists()
 
 
+def test_a_retriever_of_somebody_else_makes_no_folder_here(
+    tiny: Any, tmp_path: Path, retriever: Path
+) -> None:
+    experiment = retriever / "experiment.toml"
+    text = experiment.read_text()
+    assert 'cache = ""' in text
+    experiment.write_text(text.replace('cache = ""', f'cache = "{tmp_path / "made"}"'))
+    begun(tiny, tmp_path / "run", *CONQUER, f"data.retrieved.lists={retriever}", "training.epochs=1")
+    assert not (tmp_path / "made").exists()
+
+
 def test_a_retriever_whose_file_was_made_anew_by_other_means_is_refused(
     tiny: Any, tmp_path: Path, retriever: Path
 ) -> None:

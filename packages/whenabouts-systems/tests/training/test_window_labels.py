@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from whenabouts.types import Query
+from whenabouts.types import Query, UsageError
 from whenabouts_systems.training.labels import WindowLabels, sources_of
 
 
@@ -42,6 +42,16 @@ def test_ratings_are_added_up_where_every_query_has_them() -> None:
     found = labels([rated, rated]).of(np.array([0, 1]), 5)
     assert found["saliency"].tolist() == [[0, 6, 0, 12, 0]] * 2
     assert "saliency" not in labels([rated, {}]).of(np.array([0, 1]), 5)
+    of_one_person = {**rated, "saliency_scores": [3, 4, 1]}
+    found = labels([of_one_person, rated]).of(np.array([0, 1]), 5)
+    assert found["saliency"].tolist() == [[0, 3, 0, 4, 0], [0, 6, 0, 12, 0]]
+
+
+@pytest.mark.parametrize("ratings", [[None], [["good", 2]], ["good"]])
+def test_a_rating_that_is_no_number_names_its_query(ratings: list[Any]) -> None:
+    wrong = {"relevant_clip_ids": [1], "saliency_scores": ratings}
+    with pytest.raises(UsageError, match=r"query '0': saliency_scores .* accepted: numbers"):
+        labels([wrong, {}]).of(np.array([0, 1]), 5)
 
 
 @pytest.mark.slow

@@ -48,12 +48,8 @@ def _subtitles(records: Sequence[VideoRecord], tracks: Mapping[str, Mapping[str,
         for source, language in languages.items()
         if source != record.words
     )
-    which = number_of(len(several), "video has", "videos have")
-    return (
-        f"{which} several subtitles: {_counted(used)} searched, {_counted(unused)} not searched (such as "
-        f"{several[0][0].file_name}: {several[0][0].words}); choose with "
-        "`whenabouts index PATH --language CODE`"
-    )
+    example = f"{several[0][0].file_name}: {several[0][0].words}"
+    return _several("subtitles", "searched", used, unused, example, "`whenabouts index PATH --language CODE`")
 
 
 def _sound(records: Sequence[VideoRecord]) -> str:
@@ -65,11 +61,18 @@ def _sound(records: Sequence[VideoRecord]) -> str:
     unused = Counter(
         track or _NO_NAME for tracks, number in chosen for at, track in enumerate(tracks, 1) if at != number
     )
-    which = number_of(len(several), "video has", "videos have")
+    example = f"{several[0].file_name}: number {chosen[0][1]}"
+    remedy = "`whenabouts index PATH --sound-track N` (or a language code)"
+    return _several("sound tracks", "heard", used, unused, example, remedy)
+
+
+def _several(
+    what: str, used_how: str, used: Counter[str], unused: Counter[str], example: str, remedy: str
+) -> str:
+    """Videos with several tracks of a kind, by language: which are used, which are not."""
     return (
-        f"{which} several sound tracks: {_counted(used)} heard, {_counted(unused)} not heard (such as "
-        f"{several[0].file_name}: number {chosen[0][1]}); choose with "
-        "`whenabouts index PATH --sound-track N` (or a language code)"
+        f"{number_of(used.total(), 'video has', 'videos have')} several {what}: {_counted(used)} {used_how}, "
+        f"{_counted(unused)} not {used_how} (such as {example}); choose with {remedy}"
     )
 
 
@@ -121,8 +124,10 @@ def _doubles(corpus: OpenedCorpus) -> str:
 
 def _twice(doubles: Sequence[Double]) -> dict[str, str]:
     """Transcripts with the same words as a video, and copies of a recording."""
-    transcripts = [double for double in doubles if double.video.kind == "transcript" != double.original.kind]
-    copies = [double for double in doubles if double not in transcripts]
+    transcripts, copies = list[Double](), list[Double]()
+    for double in doubles:
+        is_text = double.video.kind == "transcript" != double.original.kind
+        (transcripts if is_text else copies).append(double)
     lines = {}
     if transcripts:
         which = number_of(len(transcripts), "transcript says", "transcripts say")

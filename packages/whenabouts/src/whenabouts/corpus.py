@@ -23,6 +23,7 @@ from whenabouts.encoder_registry import EncoderRegistry, StreamCheck
 from whenabouts.export.moments import FileMoment, moment_of_record
 from whenabouts.index.absent import RemovedFile, as_removed, relocated, removed_with
 from whenabouts.index.filters import Filter, Scope, make_filter
+from whenabouts.index.folders import remember_folders
 from whenabouts.index.lance import folder_of, is_remote
 from whenabouts.index.records import VideoRecord, check_video_id, unambiguous
 from whenabouts.index.side_by_side import SideBySide
@@ -179,7 +180,7 @@ class Corpus:
         return removed
 
     def relocate(self, video: str, path: str | os.PathLike[str], *, wait: bool = False) -> Video:
-        """Store the new path of a moved video file; nothing is read or encoded again.
+        """Store the new path of a moved video file, and let a server serve its folder; nothing is encoded.
 
         Raises UsageError if the old file still exists, or if the new one is missing, belongs to
         another video or has other content.
@@ -187,6 +188,7 @@ class Corpus:
         store = self.store.holding(self.resolve(video).video_id)
         with store.writing(wait=float("inf") if wait else 0.0):
             record = relocated(store.ledger(), self.resolve(video), path)
+            remember_folders(store, [source_path(record.path).parent])
             store.put_records([record])
         return _video(record)
 

@@ -45,16 +45,18 @@ if TYPE_CHECKING:
     from whenabouts.opened_corpus import OpenedCorpus
 
 _MOST_PROCESSES = 8
-_LANGUAGE = "subtitle language"
-_SOUND_TRACK = "sound track"
-_SHOTS = "shot finder"
+# Choices that a run stores for later ones: the fact's name, its key, and the default.
+_LANGUAGE = "subtitle language", "language", ""
+_SOUND_TRACK = "sound track", "track", ""
+_SHOTS = "shot finder", "finder", shot_finders.BUILT_IN
 _CODE = r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*"
 _NAMED_LANGUAGES = 5
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 def plan_index(
     corpus: OpenedCorpus,
-    paths: Iterable[str | os.PathLike[str]],
+    paths: Paths,
     *,
     shots: bool | str = False,
     transcribe: str | bool | None = None,
@@ -63,7 +65,7 @@ def plan_index(
     retry: bool = False,
     language: str | None = None,
     sound_track: str | int | None = None,
-    exclude: Sequence[str] = (),
+    exclude: str | Sequence[str] = (),
     follow: bool = True,
     again: bool = False,
     prune: bool = False,
@@ -93,11 +95,12 @@ def plan_index(
     only its stream is left out.
     """
     settings = _settings(corpus, shots, transcribe, language, sound_track, metadata, metadata_file)
+    excluded = [exclude] if isinstance(exclude, str) else exclude
     notes: list[str] = []
     streams = _set_up(corpus, options, notes, or_without=or_without, without=without)
     ledger = _ledger(corpus, notes)
     plan = make_plan(
-        find_files(_files(paths, ledger, retry=retry), exclude=exclude, follow=follow),
+        find_files(_files(paths, ledger, retry=retry), exclude=excluded, follow=follow),
         ledger,
         settings,
         streams,
@@ -140,15 +143,20 @@ def _finder_of(corpus: OpenedCorpus, shots: bool | str) -> Any:
     return shot_finders.finder_named(shots if isinstance(shots, str) else corpus_shot_finder(corpus))
 
 
-def _files(
-    paths: Iterable[str | os.PathLike[str]], ledger: Iterable[VideoRecord], *, retry: bool
-) -> list[Path]:
+def _files(paths: Paths, ledger: Iterable[VideoRecord], *, retry: bool) -> list[Path]:
     """The files and folders to search; with `retry` and no `paths`, the files that failed before."""
-    given = list(paths)
-    for path in given:
-        check_place(os.fspath(path))
+    given = _places(paths)
     if retry and not given:
         return [source_path(record.path) for record in ledger if record.state == "failed"]
+    return given
+
+
+def _places(paths: Paths) -> list[Path]:
+    """One path or several as files and folders. Raises UsageError for an address that cannot be read."""
+    # A single text is also an iterable, of letters: "/" would be one of them.
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    for path in given:
+        check_place(os.fspath(path))
     return [source_path(path) for path in given]
 
 
@@ -274,24 +282,18 @@ class Relocation:
 
 
 def find_moved(
-    corpus: OpenedCorpus,
-    paths: Iterable[str | os.PathLike[str]],
-    *,
-    dry_run: bool = False,
-    wait: bool = False,
+    corpus: OpenedCorpus, paths: Paths, *, dry_run: bool = False, wait: bool = False
 ) -> Relocation:
     """Find the files of missing videos at and under some paths, by content; nothing is encoded again.
 
     Stores their new paths, and lets a server serve their folders; with `dry_run` writes nothing. Raises
     CorpusBusy while another indexer works here, unless `wait`.
     """
-    places = [os.fspath(path) for path in paths]
-    for place in places:
-        check_place(place)
+    places = _places(paths)
     with contextlib.nullcontext() if dry_run else corpus.writing(wait=wait):
         corpus.store.refresh()
         ledger = corpus.store.ledger()
-        findings = find_files([source_path(place) for place in places])
+        findings = find_files(places)
         now = found_again(ledger, findings.files)
         if now and not dry_run:
             # The folders first: after a kill in between, the repeated command finds no file to move.
@@ -328,12 +330,10 @@ def _take_out(corpus: OpenedCorpus, plan: Plan) -> None:
 def _remember(corpus: OpenedCorpus, plan: Plan) -> None:
     """Store the searched folders and the choices of this run, for the next runs."""
     remember_folders(corpus.store, plan.searched)
-    if plan.language != corpus_language(corpus):
-        corpus.store.put_fact(_LANGUAGE, {"language": plan.language})
-    if plan.sound_track != corpus_sound_track(corpus):
-        corpus.store.put_fact(_SOUND_TRACK, {"track": plan.sound_track})
-    if plan.shot_finder != corpus_shot_finder(corpus):
-        corpus.store.put_fact(_SHOTS, {"finder": plan.shot_finder})
+    chosen = (_LANGUAGE, plan.language), (_SOUND_TRACK, plan.sound_track), (_SHOTS, plan.shot_finder)
+    for choice, value in chosen:
+        if value != _stored(corpus, choice):
+            corpus.store.put_fact(choice[0], {choice[1]: value})
 
 
 def _finish(corpus: OpenedCorpus, summary: Summary, show: Callable[[str, float], None]) -> None:
@@ -369,23 +369,19 @@ def _steps(plan: Plan, progress: Callable[[Progress], None] | None) -> Callable[
     return show
 
 
-def corpus_language(corpus: OpenedCorpus) -> str:
-    """The chosen language of subtitles; "" if none was chosen."""
-    return str((corpus.store.fact(_LANGUAGE) or {}).get("language", ""))
-
-
-def corpus_sound_track(corpus: OpenedCorpus) -> str:
-    """The number or language of the chosen sound track; "" if none was chosen."""
-    return str((corpus.store.fact(_SOUND_TRACK) or {}).get("track", ""))
+def _stored(corpus: OpenedCorpus, choice: tuple[str, str, str]) -> str:
+    """The value that an earlier run stored for a choice, else its default."""
+    fact, key, default = choice
+    return str((corpus.store.fact(fact) or {}).get(key, default))
 
 
 def corpus_shot_finder(corpus: OpenedCorpus) -> str:
     """The chosen finder of shots."""
-    return str((corpus.store.fact(_SHOTS) or {}).get("finder", shot_finders.BUILT_IN))
+    return _stored(corpus, _SHOTS)
 
 
 def _sound_track(corpus: OpenedCorpus, named: str | int | None) -> str:
-    track = corpus_sound_track(corpus) if named is None else str(named)
+    track = _stored(corpus, _SOUND_TRACK) if named is None else str(named)
     if track and not re.fullmatch(rf"[1-9][0-9]?|{_CODE}", track):
         raise UsageError(
             f"--sound-track {track!r} is neither a number from 1 nor a language code, such as de"
@@ -394,7 +390,7 @@ def _sound_track(corpus: OpenedCorpus, named: str | int | None) -> str:
 
 
 def _language(corpus: OpenedCorpus, named: str | None) -> str | None:
-    language = corpus_language(corpus) if named is None else named
+    language = _stored(corpus, _LANGUAGE) if named is None else named
     if language and not re.fullmatch(_CODE, language):
         raise UsageError(f"{language!r} is not a language; write its code, such as en, de or pt-BR")
     return language.lower() or None

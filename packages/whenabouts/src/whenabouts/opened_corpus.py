@@ -30,30 +30,23 @@ class OpenedCorpus(Protocol):
 
     def refresh(self) -> None:
         """Read the newest snapshot from now on."""
-        ...
 
     def writing(
         self, *, wait: bool = False, on_wait: Callable[[Holder | None], None] | None = None
     ) -> AbstractContextManager[None]:
         """Hold the writer's lock. Raises CorpusBusy."""
-        ...
 
     def check_filled(self) -> None:
         """Raise UsageError for a corpus without any stream."""
-        ...
 
     def resolve(self, name: str) -> VideoRecord:
         """The ledger row of a video by its id, path or file name. Raises UsageError."""
-        ...
 
     def resolve_all(self, names: Iterable[str], *, by_path: bool = True) -> list[VideoRecord]:
         """The ledger row of each name, as `resolve` gives it."""
-        ...
 
     def rate_of(self, video: str) -> Fraction | None:
         """Frames per second of a video; None if unknown."""
-        ...
 
     def erase_videos(self, records: Sequence[VideoRecord], entries: Iterable[RemovedFile]) -> None:
         """Remove videos, and erase their voice and face vectors from disk."""
-        ...

@@ -27,7 +27,6 @@ import importlib
 import pkgutil
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from types import ModuleType
 from typing import Any
 
 from whenabouts.extras import lacking
@@ -55,7 +54,7 @@ def load(group: str, name: str) -> Any:
     entry = entries(group)[name]
     try:
         return entry.load()
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # what a plugin's file does at import is not known
         if absent := lacking(error):
             raise PackageMissing(absent) from error
         package = entry.dist.name if entry.dist else entry.value
@@ -79,16 +78,14 @@ def only(group: str, purpose: str, extra: str) -> Any:
     )
 
 
-def modules_declaring(package: ModuleType | str, attribute: str, group: str | None = None) -> tuple[Any, ...]:
+def modules_declaring(package: str, attribute: str, group: str | None = None) -> tuple[Any, ...]:
     """The modules of a package that have `attribute`, by name, then the entries of a group.
 
     Modules whose names begin with an underscore are not imported. The package's `__path__` is read at
     each call, so a folder added to it counts at once. The type is `Any`, because each such module has
     only some of the functions.
     """
-    if isinstance(package, str):
-        package = importlib.import_module(package)
-    modules = _modules_in(package.__name__, tuple(package.__path__), attribute)
+    modules = _modules_in(package, tuple(importlib.import_module(package).__path__), attribute)
     return modules if group is None else (*modules, *loaded(group).values())
 
 

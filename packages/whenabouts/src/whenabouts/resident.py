@@ -52,7 +52,7 @@ def forget_peak() -> None:
 def peak_bytes() -> int:
     """Peak resident memory of this process in bytes; 0 if unknown."""
     try:
-        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
         return 0
     return next((int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:")), 0)

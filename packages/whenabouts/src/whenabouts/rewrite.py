@@ -68,7 +68,8 @@ def _fused(result: SearchResult, answers: Sequence[SearchResult]) -> list[Scored
     for answer in answers:
         for rank, scored in enumerate(answer.moments, 1):
             gain = 1 / (_RANK_CONSTANT + rank) / len(answers)
-            same = next((at for at, old in enumerate(fused) if _is_same(old, scored)), None)
+            overlaps = (old.moment.iou(scored.moment) for old in fused)
+            same = next((at for at, overlap in enumerate(overlaps) if overlap >= _SAME_MOMENT), None)
             if same is None:
                 fused.append(replace(scored, confidence=None, chance_percentile=None, says_query=False))
                 scores.append(gain)
@@ -76,7 +77,3 @@ def _fused(result: SearchResult, answers: Sequence[SearchResult]) -> list[Scored
                 scores[same] += gain
     order = sorted(range(len(fused)), key=lambda at: (-scores[at], fused[at].moment))
     return [fused[at] for at in order]
-
-
-def _is_same(first: ScoredMoment, second: ScoredMoment) -> bool:
-    return first.video_id == second.video_id and first.moment.iou(second.moment) >= _SAME_MOMENT

@@ -264,11 +264,8 @@ class Stats:
     def summary(self) -> str:
         """Number of videos, hours and bytes on disk in one line."""
         videos = number_of(self.store.videos - self.store.failed, "video")
-        return f"{videos}, {self.store.hours:.2f} hours{self._disk}"
-
-    @property
-    def _disk(self) -> str:
-        return "" if self.store.bytes is None else f", {self.store.bytes / 1e6:.1f} MB on disk"
+        disk = "" if self.store.bytes is None else f", {self.store.bytes / 1e6:.1f} MB on disk"
+        return f"{videos}, {self.store.hours:.2f} hours{disk}"
 
     def to_json(self) -> dict[str, Any]:
         return {

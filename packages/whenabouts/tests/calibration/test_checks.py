@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event, Thread
+from time import sleep
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from whenabouts.calibration.checks import calibrate_checker, lines_of
 from whenabouts.checkers import CheckerError, CheckerUnavailable
 from whenabouts.checking import CheckRates, rates_of
 from whenabouts.confidence.rates import Rate
+from whenabouts.index.lock import CorpusBusy
 from whenabouts.index.store import Store
 from whenabouts.types import UsageError
 
@@ -184,3 +187,36 @@ def test_the_rates_are_told_in_lines() -> None:
     ]
     shown_only = CheckRates(Rate(80, 100, 100), Rate(20, 100, 100), "given", 0, False, (0.5, 0.75))
     assert list(lines_of(checker, shown_only))[-1].endswith("0.75 after, so its borders are only shown")
+
+
+def test_what_cannot_be_stored_is_not_measured_and_a_later_writer_is_waited_for(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    checker = Scripted(lambda shown: {"match": True})
+    with Corpus(corpus.location).writing(), pytest.raises(CorpusBusy):
+        calibrate_checker(corpus, checker, count=1)
+    other = shutil.copytree(corpus.location, tmp_path / "other.corpus")
+    both = Corpus([corpus.location, other], encoders=[OnlyEnglish()])
+    with pytest.raises(UsageError, match="side by side"):
+        calibrate_checker(both, checker, count=1)
+    assert checker.shown == []
+
+    writes, writer = Event(), Corpus(corpus.location)
+
+    def write() -> None:
+        with writer.writing():
+            writes.set()
+            sleep(1)
+
+    thread = Thread(target=write)
+
+    def answers(shown: Shown) -> dict[str, object]:
+        if not thread.ident:
+            thread.start()
+            assert writes.wait(60)
+        return {"match": True}
+
+    checker = Scripted(answers)
+    rates, _ = calibrate_checker(corpus, checker, count=1)
+    thread.join()
+    assert rates_of(Corpus(corpus.location).store, checker) == rates

@@ -93,7 +93,7 @@ def test_a_file_with_a_byte_order_mark_and_rare_line_ends_in_a_query_is_read(
     lines = [json.dumps({**LINE, "query": text}, ensure_ascii=False) for text in (query, "wal")]
     path.write_text("\r\n".join(lines), encoding="utf-8-sig", newline="")
     read, _ = read_questions(path, lambda name: VideoRecord("id", name, duration=2.5))
-    assert [known.text for known in read] == [query, "wal"]
+    assert [known.text for known in read] == [" ".join(query.split()), "wal"]
 
 
 def test_questions_are_read_from_json_lines(tmp_path: Path) -> None:
@@ -214,3 +214,16 @@ def test_a_question_has_the_rarer_half_of_the_words_and_never_their_order(tmp_pa
     for words in made:
         assert all(word.startswith("rare") for word in words)
         assert words != sorted(words, key=lambda word: int(word.partition("x")[2]))
+
+
+def test_a_question_has_the_words_that_a_search_of_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "known.jsonl"
+    texts = ["a  whale\tsings", "a whale sings", "a \ud800 whale", "whale " * 300]
+    path.write_text("".join(json.dumps({**LINE, "query": text}) + "\n" for text in texts), encoding="utf-8")
+    questions, notes = read_questions(path, lambda name: VideoRecord("id", name))
+    assert [known.text for known in questions] == [
+        "a whale sings",
+        "a \\ud800 whale",
+        " ".join(["whale"] * 256),
+    ]
+    assert notes == ["1 question left out: asked before (line 2)"]

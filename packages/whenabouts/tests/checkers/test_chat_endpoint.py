@@ -51,5 +51,7 @@ def test_what_cannot_be_asked_for_now_is_told_from_one_bad_answer() -> None:
 def test_what_is_no_name_of_a_checker_says_what_would_be() -> None:
     with pytest.raises(CheckerUnavailable, match="give a folder, a hub's name"):
         open_checker("what is this?")
+    with pytest.raises(CheckerUnavailable, match="'': no such model to check with"):
+        open_checker("")
     with pytest.raises(CheckerUnavailable, match=r"models get owner/none|pip install 'whenabouts\[vision\]'"):
         open_checker("owner/none")

@@ -61,6 +61,13 @@ def test_a_collection_from_empty_to_a_list_for_editors(
     assert bare("collection", *at).code == 1
 
 
+def test_an_emptied_collection_is_a_success_and_an_empty_list_none(bare: Whenabouts, place: str) -> None:
+    assert bare("collection", "add", "film", "friday@1-2", "--corpus", place).code == 0
+    assert bare("collection", "remove", "film", "1", "--corpus", place).code == 0
+    assert bare("collection", "rename", "film", "empty", "--corpus", place).code == 0
+    assert bare("collection", "show", "empty", "--corpus", place).code == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -75,6 +82,9 @@ def test_a_collection_from_empty_to_a_list_for_editors(
         (("move", "film", "1"), "NAME FROM TO"),
         (("show",), "NAME: list its moments"),
         (("add", "film", "friday@1-2", "--note", "good"), "only `whenabouts collection change` takes"),
+        (("--note", "good"), "only `whenabouts collection change` takes"),
+        (("change", "film", "1"), "it needs one"),
+        (("change", "film", "1", "--start", ""), "is not a time"),
     ],
 )
 def test_what_cannot_be_done_is_refused(

@@ -58,6 +58,7 @@ def test_files_are_chosen_by_pattern_by_links_and_by_their_pixels(
     [
         (("--sound-seconds", "5"), "give --sound MODEL as well"),
         (("--likeness-seconds", "5"), "give --likeness as well"),
+        (("--clip-seconds", "5"), "give --vision MODEL as well"),
         (("--faces", "nowhere"), "holds 0 ONNX files"),
         (("--ray", "nowhere:1"), "--ray nowhere:1"),
     ],
@@ -223,6 +224,17 @@ def test_the_terminal_shows_what_is_done_after_the_files(monkeypatch: pytest.Mon
     last = terminal.getvalue().rpartition("measuring the scores of unrelated questions")[2]
     assert "25.0 %" in last
     assert "files" not in last and "friday.mp4" not in last and "left" not in last
+
+
+def test_a_name_with_braces_is_shown_beside_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    from whenabouts.cli.terminal import counting_bar
+
+    monkeypatch.setattr("sys.stderr", terminal := io.StringIO())
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    with counting_bar("encoding videos with runs/{best}") as show:
+        show(1, 2)
+    assert "runs/{best}" in terminal.getvalue()
 
 
 def test_in_a_pipe_there_is_no_bar(bare: Whenabouts, samples: Path, tmp_path: Path) -> None:

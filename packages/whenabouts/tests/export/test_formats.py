@@ -281,6 +281,12 @@ def test_a_source_that_is_gone_is_refused_by_time_lines_and_told_in_tables(
     assert any("no such file" in note for note in notes)
 
 
+def test_a_source_without_frames_is_told_once_in_a_table(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "talk.vtt").write_text("WEBVTT\n")
+    moments = [make(tmp_path / "talk.vtt", start, start + 1) for start in range(3)]
+    assert len(json.loads(render(moments, "json")[0])["notes"]) == 1
+
+
 def test_a_transcript_has_no_place_on_a_time_line(make: Make, tmp_path: Path) -> None:
     (tmp_path / "talk.vtt").write_text("WEBVTT\n")
     with pytest.raises(MediaError, match="a transcript"):

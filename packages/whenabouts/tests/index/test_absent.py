@@ -18,7 +18,7 @@ from whenabouts import Corpus, UsageError
 from whenabouts.cli.main import main
 from whenabouts.index.absent import safely_pruned
 from whenabouts.index.records import VideoRecord
-from whenabouts.indexing import plan_index
+from whenabouts.indexing import find_moved, plan_index
 from whenabouts.video.files import Findings, SourceFile
 from whenabouts.video.objects import source_path
 
@@ -317,3 +317,14 @@ def test_each_content_that_was_removed_at_a_path_stays_out(corpus: Corpus, video
     corpus.remove("beetles")
     path.write_bytes(first)
     assert corpus.add(videos).removed_before == 1 and names(corpus) == {"glacier.vtt", "friday.mp4"}
+
+
+def test_the_title_of_a_relocated_video_follows_its_name(tmp_path: Path) -> None:
+    corpus = Corpus(tmp_path / "corpus", create=True)
+    old = [write(tmp_path / "old" / f"{name}.vtt", f"The {name} is old.") for name in ("one", "two")]
+    corpus.add(old[0].parent, processes=1)
+    new = [path.rename(tmp_path / name) for path, name in zip(old, ("sea_1.vtt", "sea_2.vtt"), strict=True)]
+    corpus.relocate("one", new[0])
+    (pair,) = find_moved(corpus, new[1]).pairs
+    assert pair[1].title == "sea 2"
+    assert {record.title for record in corpus.records()} == {"sea 1", "sea 2"}

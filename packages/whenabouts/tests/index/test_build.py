@@ -144,6 +144,21 @@ def make_video(path: Path, frames: int, rate: int = 4) -> None:
             container.mux(packet)
 
 
+def make_sounds(path: Path, languages: Sequence[str]) -> None:
+    """A recording with a second of a sound track in each language."""
+    import av
+
+    with av.open(str(path), "w") as container:
+        streams = [container.add_stream("aac", rate=16_000, layout="mono") for _ in languages]
+        for stream, language in zip(streams, languages, strict=True):
+            stream.metadata["language"] = language
+        for stream in streams:
+            frame = av.AudioFrame.from_ndarray(np.full((1, 16_000), 0.1, np.float32), "fltp", "mono")
+            frame.sample_rate = 16_000
+            for packet in (*stream.encode(frame), *stream.encode(None)):
+                container.mux(packet)
+
+
 def test_a_changed_video_keeps_its_id_and_nothing_of_its_old_content(
     indexer: Indexer, take: Callable[..., Path]
 ) -> None:
@@ -160,6 +175,15 @@ def test_a_changed_video_keeps_its_id_and_nothing_of_its_old_content(
     assert after.shots is None
     assert set(after.streams) == {"subtitle"}
     assert indexer.clips("vision", "a.mp4") == []
+
+
+def test_a_file_that_lost_its_second_sound_track_has_none_to_choose(indexer: Indexer) -> None:
+    path = indexer.folder / "a.mkv"
+    for languages, expected in ((["eng", "deu"], ["eng", "deu"]), (["eng"], None)):
+        make_sounds(path, languages)
+        indexer.run()
+        assert indexer.row("a.mkv").metadata.get("sound_tracks") == expected
+    assert "sound_track" not in indexer.row("a.mkv").metadata
 
 
 def test_a_changed_video_keeps_its_id_even_when_the_run_is_killed_while_writing(
@@ -276,6 +300,13 @@ def test_a_kept_transcript_comes_back_as_it_was_and_can_be_forgotten(tmp_path: P
     assert Transcripts(place).find("h1") is None
     assert Transcripts(place).find("h2") is not None
     assert "你好".encode() not in b"".join(p.read_bytes() for p in tmp_path.rglob("*") if p.is_file())
+
+
+def test_tracks_are_in_the_order_of_their_streams_and_the_tenth_is_not_the_second(tmp_path: Path) -> None:
+    kept, sources = Transcripts(str(tmp_path)), [f"embedded:{number}" for number in range(2, 13)]
+    kept.keep_tracks("h1", [CueTrack((Cue(0.0, 1.0, name),), name, "en") for name in reversed(sources)])
+    assert [track.source for track in kept.tracks("h1")] == sources
+    assert list(kept.languages_of_tracks()["h1"]) == sources
 
 
 def test_what_another_process_stores_or_removes_is_seen_by_an_open_reader(tmp_path: Path) -> None:

@@ -140,6 +140,17 @@ def test_a_rename_is_followed_without_reading(folder: VideoFolder) -> None:
     assert [(r.video_id, r.path) for r in plan.records] == [(folder.ledger[0].video_id, str(new))]
 
 
+def test_a_title_that_was_the_name_of_the_file_follows_a_rename(folder: VideoFolder) -> None:
+    for name in ("IMG_1", "talk"):
+        folder.write(f"{name}.mp4")
+    folder.index()
+    titles = {"IMG_1.mp4": "IMG 1", "talk.mp4": "On harbours"}
+    folder.ledger = [replace(each, title=titles[Path(each.path).name]) for each in folder.ledger]
+    for path in list(folder.folder.iterdir()):
+        path.rename(path.with_name(f"my {path.name}"))
+    assert {record.title for record in folder.plan().records} == {"my IMG 1", "On harbours"}
+
+
 def places(plan: Plan) -> dict[str, str]:
     """The first letter of each id, and the name of its file now."""
     return {record.video_id[0]: Path(record.path).name for record in plan.records}

@@ -8,6 +8,7 @@ import pytest
 
 from whenabouts.index.plan import Settings, parse_metadata, read_metadata_file
 from whenabouts.types import UsageError
+from whenabouts.video.objects import source_path
 
 
 def test_the_most_exact_name_wins(tmp_path: Path) -> None:
@@ -63,3 +64,19 @@ def test_a_date_that_can_be_read_is_taken(tmp_path: Path, value: Any) -> None:
     file.write_text(json.dumps({"path": "a", "recorded": value, "filmed": "2024-02-30"}))
     assert read_metadata_file(file)["a"]["recorded"] == value
     assert Settings(metadata={"recorded": value}).metadata["recorded"] == value
+
+
+@pytest.mark.parametrize(
+    ("written", "path"),
+    [
+        ("./talks/a.mp4", "/videos/talks/a.mp4"),
+        ("caf\u00e9.mp4", "/videos/cafe\u0301.mp4"),
+        ("cafe\u0301", "/videos/caf\u00e9.mp4"),
+        ("s3://films/talks/a.mp4", "s3://films/talks/a.mp4"),
+    ],
+)
+def test_a_path_is_the_same_however_it_is_written(tmp_path: Path, written: str, path: str) -> None:
+    file = tmp_path / "meta.jsonl"
+    file.write_text(json.dumps({"path": written, "year": 2021}))
+    settings = Settings(metadata_of=read_metadata_file(file))
+    assert settings.metadata_for(source_path(path)) == {"year": 2021}

@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from whenabouts import Corpus, SearchResult
 from whenabouts.calibration import together
 from whenabouts.confidence.background import SENTENCES
+from whenabouts.index.lookup import search_words
 from whenabouts.index.records import ClipColumns, EncoderMismatch, StreamInfo, VideoRecord
 from whenabouts.index.side_by_side import SideBySide
 from whenabouts.index.store import Store
@@ -301,3 +303,46 @@ def test_a_corpus_that_lost_its_words_is_searched_with_others(tmp_path: Path) ->
     store.remove_videos(["lost en"])
     both = SideBySide([Store.open(tmp_path / "full"), Store.open(tmp_path / "lost")])
     assert sorted(both.match_text("subtitle", "house", 5).video_ids) == ["full de", "full en"]
+
+
+def test_words_of_two_bytes_a_letter_count_as_the_index_counts_them(tmp_path: Path) -> None:
+    """The index leaves out words from 40 bytes on, in Cyrillic from 20 letters on."""
+    words = ["достопримечательность", "предпринимательство", "здравоохранение", "кошка", "дом", "на", "лес"]
+
+    def store_of(name: str, numbers: range) -> Store:
+        store = Store.open(tmp_path / name, create=True)
+        store.add_stream(StreamInfo("subtitle", "letters", "letters", 0))
+        for number in numbers:
+            chosen = random.Random(number)
+            texts = [" ".join(chosen.choices(words, k=chosen.randint(3, 12))) for _ in range(6)]
+            record = VideoRecord(
+                f"{number:03}",
+                f"/{number}.vtt",
+                content_hash=f"{number}",
+                streams={"subtitle": "letters"},
+                words="file",
+                metadata={"language": "de" if number >= 30 else "ru"},
+            )
+            context = [search_words(text, "ru") for text in texts]
+            said = ClipColumns(np.arange(6.0), np.arange(6.0) + 1, texts, context=context)
+            store.put_video(record, {"subtitle": said})
+        store.optimize(force=True)
+        return store
+
+    one = store_of("one", range(30))
+    two = SideBySide([store_of("a", range(10)), store_of("b", range(10, 30))])
+    mixed = store_of("mixed", range(40))
+    for query in ("кошка на снегу", "достопримечательность дома", "лес"):
+        expected = one.match_text("subtitle", query, 500)
+        names = sorted(set(expected.video_ids))
+        for store in (two, mixed):
+            hits = store.match_text("subtitle", query, 500, video_ids=names)
+            assert sorted(hits.score) == pytest.approx(sorted(expected.score), rel=1e-4)
+
+
+def test_a_query_does_not_read_all_clips_to_count_those_of_videos_in_two_corpora(
+    both: tuple[Corpus, Corpus], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doubled = Corpus([*both[1].places, both[0].location], encoders=[Letters()]).store
+    monkeypatch.setattr(Store, "clip_counts", Mock(side_effect=AssertionError("all clips were read")))
+    assert len(doubled.match_text("subtitle", "city", 5))

@@ -118,6 +118,15 @@ def test_nothing_is_downloaded_unasked(server: Hub) -> None:
     assert server.asked == []
 
 
+def test_a_cache_that_may_not_be_read_is_named(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_dir", refuse)
+    with pytest.raises(HubError, match=r"own/clip@a{40}: .* may not be read; set HF_HOME"):
+        hub.folder_of(f"own/clip@{COMMIT}", _is_whole)
+
+
 def test_another_revision_than_the_one_that_is_here_is_said(server: Hub) -> None:
     hub.fetch(hub.look_up("own/clip"))
     with pytest.raises(HubError, match="this machine has revision aaaaaaaaaaaa, not v9"):

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from tests.uncalibrated import uncalibrated
 
 from whenabouts import Corpus
 from whenabouts.cli.main import main
+from whenabouts.index.stream import label_in
+from whenabouts.people.linking import LabelVectors, join_labels
+from whenabouts.people.naming import People
 from whenabouts.types import UsageError
 
 TALK = [
@@ -193,3 +201,44 @@ def test_the_command_does_all_of_it(
     assert json.loads(capsys.readouterr().out)["clips"] == 7  # the last turn of a round goes on in the next
     assert main(["people", "forget", "Ada L.", "--corpus", place]) == 2
     assert main(["search", "glacier", "--where", "speaker=ben", "--corpus", place, "--json"]) == 0
+
+
+def test_one_video_is_read_without_a_loop_over_the_corpus() -> None:
+    count = 200_000
+    ids = [f"talk-{row // 200:04d}" for row in range(count)]
+    labels = [f"voice {row % 3} ({video_id})" for row, video_id in enumerate(ids)]
+    start = np.arange(count, dtype=float)
+    rows = pa.table({"video_id": ids, "start": start, "end": start + 1, "text": labels})
+    store: Any = SimpleNamespace(
+        streams=["speaker"], state_of=lambda _: 1, labels=lambda _: rows, fact=lambda _: None
+    )
+    people = People(store)
+    began = time.perf_counter()
+    rows.to_pylist()
+    whole = time.perf_counter() - began
+    began = time.perf_counter()
+    turns = people.turns("speaker", "talk-0007")
+    assert time.perf_counter() - began < whole / 3
+    assert (len(turns), turns[0]) == (200, (1400.0, 1401.0, "voice 2 (talk-0007)"))
+
+
+def test_the_work_of_linking_a_label_is_one_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    random, width = np.random.default_rng(7), 16
+    vectors = {}
+    for row in range(300):
+        video_id = f"talk-{row // 3:04d}"
+        label = label_in(f"voice {row % 3}", video_id)
+        vectors[label] = LabelVectors(random.normal(size=width), frozenset([video_id]))
+    measured: list[int] = []
+    norm = np.linalg.norm
+
+    def counted(array: Any, *arguments: Any, **options: Any) -> Any:
+        measured.append(np.size(array))
+        return norm(array, *arguments, **options)
+
+    monkeypatch.setattr(np.linalg, "norm", counted)
+    people: dict[str, str] = {}
+    assert join_labels(vectors, people, 0.5) == 300
+    assert 1 < len(set(people.values())) < 300
+    assert all(len({people[label] for label in list(vectors)[at : at + 3]}) == 3 for at in range(0, 300, 3))
+    assert sum(measured) <= 4 * len(vectors) * width

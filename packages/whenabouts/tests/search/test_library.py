@@ -86,6 +86,8 @@ def test_videos_are_sorted_and_what_has_no_length_comes_last(
     store: Store, sort: Sort, descending: bool, order: list[str]
 ) -> None:
     assert listed(store, sort=sort, descending=descending) == order
+    with pytest.raises(UsageError, match="sort is 'size'; sort by id, name, date, length, added"):
+        listed(store, sort="size")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

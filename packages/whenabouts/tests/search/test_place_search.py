@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from whenabouts import Corpus, SearchOptions, SearchResult, UsageError
-from whenabouts.index.records import natural_key
+from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord, natural_key
+from whenabouts.index.store import Store
+from whenabouts.search import candidates
 from whenabouts.search.place_search import search_words
 from whenabouts.search.places import TOGETHER_SECONDS
 from whenabouts.search.search_result import percent_beside
@@ -206,3 +209,26 @@ def test_pictures_alone_have_no_words(talks: Corpus, monkeypatch: pytest.MonkeyP
     for query, options in (('"main bus"', SearchOptions()), ("main bus", SearchOptions(all=True))):
         with pytest.raises(UsageError, match="look for words, and subtitle has none"):
             talks.search(query, options=options)
+
+
+def test_places_in_videos_that_were_not_scored_are_in_order_of_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.open(tmp_path / "corpus", create=True)
+    starts = {"subtitle": 100.0, "screen_text": 10.0}
+    for name in starts:
+        store.add_stream(StreamInfo(name, "words", "a", 0))
+    for video in ("v1", "v10", "v2"):
+        record = VideoRecord(video, f"/{video}.mp4", streams=dict.fromkeys(starts, "a"), words="subtitles")
+        store.put_video(
+            record,
+            {
+                name: ClipColumns(np.array([start]), np.array([start + 5]), ["The bell rings loudly."])
+                for name, start in starts.items()
+            },
+        )
+    monkeypatch.setattr(candidates, "CANDIDATE_VIDEOS", 1)
+    result = Corpus(tmp_path / "corpus").search('"bell rings" loudly')
+    assert [(scored.video_id, scored.start) for scored in result] == [
+        (video, start) for video in ("v1", "v2", "v10") for start in (10.0, 100.0)
+    ]

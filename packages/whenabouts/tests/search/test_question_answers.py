@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import date
 from pathlib import Path
 
@@ -9,7 +10,12 @@ import pytest
 from tests.uncalibrated import uncalibrated
 
 from whenabouts import Corpus, SearchResult, UsageError
-from whenabouts.search.questions import RULES
+from whenabouts.index.records import VideoRecord
+from whenabouts.search.coverage import Coverage
+from whenabouts.search.options import SearchOptions
+from whenabouts.search.question_answers import answered
+from whenabouts.search.questions import RULES, Question
+from whenabouts.types import Moment, ScoredMoment
 
 BELL = "The lighthouse bell rings three times."
 SAXOPHONE = "A saxophone plays in the underground station."
@@ -21,6 +27,7 @@ SAID = {
 }  # fmt: skip
 RECORDED = {"lecture-2": "2026-11-18", "lecture-10": "2026-11-10", "london": "2026-11-26"}
 GAP = 40.0
+PAIR = ("Ada", "Ben", "Ada", "Ben")
 
 
 def clock(seconds: float) -> str:
@@ -273,3 +280,53 @@ def test_without_a_calibration_no_order_is_claimed(tmp_path: Path) -> None:
         nothing = corpus.search(query, min_confidence=0.5)
         assert nothing.answer == "no_match" and not nothing.moments
         assert nothing.notes[-1].endswith("search without a minimum confidence")
+
+
+def test_a_named_video_is_searched_under_the_other_conditions(tmp_path: Path) -> None:
+    for name in ("talk-1", "talk-2"):
+        cues = [
+            f"{clock(GAP * row)} --> {clock(GAP * row + 9)}\n{who}: {BELL}\n" for row, who in enumerate(PAIR)
+        ]
+        (tmp_path / f"{name}.vtt").write_text("WEBVTT\n\n" + "\n".join(cues))
+    corpus = Corpus(tmp_path / "corpus", create=True)
+    with uncalibrated():
+        corpus.add(tmp_path, speakers=True, processes=1)
+    result = corpus.search("the lighthouse bell rings in talk-1", where="speaker=Ben")
+    assert labels(result) == ["in: talk-1"]
+    assert {name for name, _ in listed(result)} == {"talk-1"}
+    assert min(start for _, start in listed(result)) == GAP
+    unknown = corpus.search("the lighthouse bell rings in talk-1", where="camera=drone")
+    assert not unknown.moments and "no video has a field 'camera'" in unknown.notes[0]
+
+
+def test_two_events_of_which_a_trained_system_thinks_one_impossible_are_still_paired() -> None:
+    def ask(text: str, options: SearchOptions, videos: object) -> SearchResult:
+        start = 10.0 * (text == "bell")
+        return SearchResult(text, "match", (ScoredMoment(Moment("film", start, start + 2), 1.0, start / 10),))
+
+    question = Question("bell", relation="after", other="lunch")
+    (pair,) = answered(question, SearchOptions(), None, ask)
+    assert (pair.confidence, pair.partner) == (0.0, Moment("film", 0.0, 2.0))
+    assert math.isfinite(pair.score)
+
+
+@pytest.mark.parametrize(
+    ("text", "videos", "of_each", "is_noted"),
+    [("bell", 20, 3, True), ("bell", 40, 1, True), ("bell", 20, 2, False), ('"bell"', 60, 1, False)],
+)
+def test_an_order_says_that_it_is_one_of_some_videos_unless_all_were_searched(
+    text: str, videos: int, of_each: int, is_noted: bool
+) -> None:
+    places = [
+        Moment(f"v{video}", 90.0 * row, 90.0 * row + 9) for video in range(videos) for row in range(of_each)
+    ]
+    result = SearchResult(
+        text,
+        "match",
+        tuple(ScoredMoment(place, 1.0, 0.9) for place in places),
+        {place.video_id: VideoRecord(place.video_id, "/film.mp4") for place in places},
+        coverage=Coverage(60, {}, {}),
+    )
+    ordered = answered(Question(text, order="first"), SearchOptions(), None, lambda *given: result)
+    assert [scored.video_id for scored in ordered] == [f"v{video}" for video in range(10)]
+    assert ordered.notes == ((f"the order is that of the {videos} videos that fit best",) if is_noted else ())

@@ -69,6 +69,7 @@ def test_folders_and_what_can_be_indexed_are_listed(films: Path) -> None:
         ("films/none.mp4", 404),
         ("films/b.mp4\0", 404),
         ("films/b.mp4/below", 404),
+        (f"films/{'a' * 300}", 404),
     ],
 )
 def test_what_lies_outside_is_refused(films: Path, place: str, status: int) -> None:

@@ -16,6 +16,7 @@ import av
 import pytest
 from tests.server.conftest import Client, Open, error_of, id_of
 
+from whenabouts.index.handle import Handle
 from whenabouts.server.decoding import Decoders
 from whenabouts.server.errors import ServerError, safe_errors
 from whenabouts.video.files import printable
@@ -144,6 +145,38 @@ def test_saved_searches_are_kept(desk: Client) -> None:
     post(desk, "/api/saved-searches", {"name": "and/or", "question": {}})
     assert len(desk("DELETE", "/api/saved-searches/and%2For").json()["data"]) == 1
     assert desk("DELETE", "/api/saved-searches/greetings").json() == {"data": []}
+
+
+def test_half_of_a_character_is_refused_because_no_list_could_be_sent_with_it(desk: Client) -> None:
+    headers = {"Content-Type": "application/json"}
+    for search in ({"question": {"q": "\ud83d"}}, {"question": {"\ud83d": "q"}}, {"moments": ["\ud83d"]}):
+        body = json.dumps({"name": "frogs", "question": {}} | search)
+        refused = desk("POST", "/api/saved-searches", content=body, headers=headers)
+        assert error_of(refused)[:2] == (400, "invalid_parameter")
+    assert desk.json("/api/saved-searches") == {"data": []}
+
+
+def test_a_long_collection_takes_no_more_queries_than_a_short_one(
+    desk: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries: list[str] = []
+    read = Handle._read
+
+    def counted(self: Any, what: str, *arguments: Any) -> Any:
+        queries.append(what)
+        return read(self, what, *arguments)
+
+    friday, flower = id_of(desk, "friday.mp4"), id_of(desk, "flower.webm")
+    moments = [f"{friday}@1.0-3.5", f"{flower}@1.0-2.0"]
+    for name, times in (("short", 1), ("long", 20)):
+        post(desk, "/api/collections", {"name": name})
+        post(desk, f"/api/collections/{name}/items", {"moments": moments * times})
+    monkeypatch.setattr(Handle, "_read", counted)
+    short = desk.json("/api/collections/short")["items"]
+    few, queries = len(queries), []
+    long = desk.json("/api/collections/long")["items"]
+    assert len(queries) <= few
+    assert [item["text"] for item in long] == [item["text"] for item in short] * 20
 
 
 @pytest.mark.slow

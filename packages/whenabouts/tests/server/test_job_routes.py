@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -320,6 +321,26 @@ def test_a_watched_folder_is_followed_and_not_emptied_when_it_vanishes(desk: Cli
     assert post(desk, "/api/watched", {"place": "films", "watched": False})["watched"] == []
 
 
+def test_a_watched_folder_of_a_server_that_does_not_answer_is_shown_as_gone(
+    opened: Open, place: Path, films: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("watchfiles", reason="the extra watch is not installed")
+    client = opened(place, allow=(films,))
+    post(client, "/api/watched", {"place": "films", "watched": True})
+    stat = os.stat
+
+    def unreachable(path: Any, *arguments: Any, **options: Any) -> os.stat_result:
+        if path in (films, str(films)):
+            raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN), str(films))
+        return stat(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "stat", unreachable)
+    [watched] = client.json("/api/jobs")["watched"]
+    assert (watched["place"], watched["there"]) == ("films", False)
+    runner_of(client)._follow()
+    assert runner_of(client)._watch is None
+
+
 @pytest.mark.slow
 def test_of_several_servers_one_runs_the_queue_and_another_takes_over(
     opened: Open, films: Path, place: Path
@@ -411,7 +432,7 @@ def test_a_worker_that_is_killed_half_way_is_shown_and_its_job_continued(
     assert wait_until(is_under_way(place))
     work = runner_of(desk)._work
     assert work is not None
-    os.kill(work.worker._process.pid, signal.SIGKILL)
+    os.kill(work[1]._process.pid, signal.SIGKILL)
     killed = reached(desk, job, *ENDED)
     assert killed["state"] == "interrupted" and "was killed" in killed["message"]
     post(desk, f"/api/jobs/{job}", {"do": "continue"})

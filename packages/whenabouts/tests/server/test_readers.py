@@ -43,9 +43,9 @@ def test_handles_share_the_encoder(indexed: Path) -> None:
 def test_another_corpus_in_its_place_is_opened_once_and_nothing_kept_of_the_first(
     indexed: Path, one_video: Path, tmp_path: Path
 ) -> None:
-    place, forgotten = tmp_path / "c", list[int]()
+    place, replacing = tmp_path / "c", list[Corpus]()
     shutil.copytree(indexed, place)
-    readers = Readers(Corpus(place, create=False), 2, lambda: forgotten.append(1))
+    readers = Readers(Corpus(place, create=False), 2, replacing.append)
     with readers.lent() as handle:
         assert len(handle.records()) > 1
     place.rename(tmp_path / "away")
@@ -55,7 +55,26 @@ def test_another_corpus_in_its_place_is_opened_once_and_nothing_kept_of_the_firs
     with readers.lent() as first, readers.lent() as second:
         assert len(first.records()) == len(second.records()) == 1
         assert first.encoders._encoders is second.encoders._encoders
-    assert forgotten == [1]
+    assert [len(corpus.records()) for corpus in replacing] == [1]
+
+
+def test_the_memory_of_a_corpus_that_took_the_place_of_another_is_bounded_too(
+    opened: Open, indexed: Path, one_video: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "c"
+    shutil.copytree(indexed, place)
+    client = opened(place)
+    service = client.application.service
+    parts = service.measured_parts()
+    service.divide(parts)
+    place.rename(tmp_path / "away")
+    shutil.copytree(one_video / "corpus", place)
+    client.json("/api/search", query="how are you")
+    with service._readers.lent() as corpus:
+        assert corpus.store._memory.most_bytes == parts.kept
+        assert corpus.library.count == 1 and corpus._library._kept is not None
+        service.memory.drop()
+        assert corpus._library._kept is None
 
 
 @pytest.mark.slow

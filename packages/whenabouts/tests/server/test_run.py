@@ -23,7 +23,7 @@ from tests.server.conftest import TOKEN, Live, Serve, wait_until
 
 from whenabouts.server import run
 from whenabouts.server.run import greeting, listen
-from whenabouts.server.settings import Limits, Settings
+from whenabouts.server.settings import Limits, Settings, default_cache
 from whenabouts.types import UsageError
 
 
@@ -99,6 +99,13 @@ def test_a_port_that_is_taken_or_may_not_be_used_is_told(tmp_path: Path) -> None
         listen(Settings(port=first.getsockname()[1], cache=tmp_path))
     with pytest.raises(UsageError, match="--host"):
         listen(Settings(host="203.0.113.77", token=TOKEN, cache=tmp_path))
+
+
+def test_a_user_without_a_home_folder_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    with pytest.raises(UsageError, match="XDG_CACHE_HOME"):
+        default_cache()
 
 
 def test_addresses_are_shown_as_a_browser_takes_them(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from unittest.mock import Mock
 
 import pytest
 
+from whenabouts.streams import _screen_lines
 from whenabouts.streams._screen_lines import Reading, ScreenText, in_reading_order, screen_texts
 from whenabouts.video.text_reader import Box, TextLine
 
@@ -111,3 +113,13 @@ def test_reading_order_goes_by_rows() -> None:
 
 def test_nothing_read_is_no_text() -> None:
     assert screen_texts([]) == []
+
+
+def test_long_films_are_compared_only_with_what_is_near(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = Mock(side_effect=_screen_lines._are_together)
+    voted = Mock(side_effect=vars(_screen_lines._Line)["texts"].fget)
+    monkeypatch.setattr(_screen_lines, "_are_together", compared)
+    monkeypatch.setattr(_screen_lines._Line, "texts", property(lambda line: voted(line)))
+    captions = [{HERE: str(number) * 9, CORNER: "CHANNEL 5"} for number in range(300)]
+    assert len(screen_texts(readings(*captions))) == 301
+    assert compared.call_count < 20 * 300 and voted.call_count < 20 * 300

@@ -226,3 +226,14 @@ def test_a_clip_shows_what_is_on_the_screen_around_it_at_each_of_its_times() -> 
 def test_a_video_shorter_than_a_clip_is_one_clip() -> None:
     clips, columns = clips_in([range(1)], [0], 0.4, Window(2.0, 4.0, 8))
     assert (columns.start.tolist(), columns.end.tolist(), len(clips)) == ([0.0], [0.4], 1)
+
+
+@pytest.mark.parametrize("options", [{"clip_seconds": 2.0}, {"clip_frames": 4}])
+def test_how_clips_are_watched_is_not_ignored_without_a_model(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="give --vision MODEL as well"):
+        STREAM.setup(Setup("a corpus", None, options, Registry(), []))
+
+
+def test_a_switch_in_place_of_a_model_is_refused() -> None:
+    with pytest.raises(UsageError, match="--vision has no default: name a model"):
+        STREAM.setup(Setup("a corpus", None, {"vision": True}, Registry(), []))

@@ -203,6 +203,11 @@ def test_the_format_line_names_the_fields_of_substation_alpha(
     assert lines(read(tmp_path, text, "a.ass")) == [(2, 3, "One, two")]
 
 
+def test_words_after_a_line_separator_of_unicode_are_kept(tmp_path: Path) -> None:
+    text = "[Events]\r\nDialogue: 0,0:00:02.00,0:00:03.00,Default,,0,0,0,,One\u2028two\x85three\r\n"
+    assert lines(read(tmp_path, text, "a.ass")) == [(2, 3, "One two three")]
+
+
 def test_youtubes_own_format_is_read(tmp_path: Path) -> None:
     text = "0:00:01.000,0:00:03.500\nHello, world\nsecond line\n\n0:01:00.000,0:01:02.000\nBye\n"
     assert lines(read(tmp_path, text, "a.sbv")) == [(1, 3.5, "Hello, world second line"), (60, 62, "Bye")]

@@ -219,6 +219,15 @@ def test_a_link_that_leads_back_up_ends_with_a_note(tmp_path: Path) -> None:
     assert findings.problems == ()
 
 
+def test_a_link_to_itself_takes_no_recording_its_subtitles(tmp_path: Path) -> None:
+    make(tmp_path / "talk.mp4")
+    make(tmp_path / "talk.srt")
+    (tmp_path / "loop.srt").symlink_to("loop.srt")
+    ((found,), notes) = find_files([tmp_path]).files, find_files([tmp_path]).notes
+    assert found.sidecars == (tmp_path / "talk.srt",)
+    assert [path.name for path, _ in notes] == ["loop.srt"]
+
+
 def test_links_are_followed_once_and_the_file_itself_is_preferred(tmp_path: Path) -> None:
     outside = make(tmp_path / "store" / "far.mp4")
     inside = make(tmp_path / "tree" / "near.mp4")

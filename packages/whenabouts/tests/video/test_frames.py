@@ -313,6 +313,26 @@ def test_no_pictures_is_an_error_that_says_what_to_do(samples: Path) -> None:
         list(sample_frames(samples / "nasa_audio_only.mp3", 1))
 
 
+def test_a_thumbnail_late_in_a_long_recording_is_of_its_instant(studio: Any, tmp_path: Path) -> None:
+    # No fraction with a denominator of at most a million is as near to 1 / 15879.57 as needed.
+    seconds = (0, 4_000, 8_000, 12_000, 15_879, 15_880, 16_200)
+    film = studio.video(tmp_path / "long.mp4", [1000 * at for at in seconds])
+    with film.open("ab") as file:  # a small file may not hold hours between two pictures
+        file.write((1 << 20).to_bytes(4, "big") + b"free" + bytes((1 << 20) - 8))
+    assert thumbnail(film, 15_879.57, 160) == thumbnail(film, 15_880.0, 160)
+    assert thumbnail(film, 15_879.57, 160) != thumbnail(film, 16_200.0, 160)
+
+
+def test_frames_before_the_start_are_not_decoded_in_full(samples: Path) -> None:
+    def decoded(*, skips: bool) -> int:
+        with sample_frames(samples / "friday.mp4", ALL, start=3.0, end=3.2) as reader:
+            reader.skips_unwanted = skips
+            assert next(iter(reader)).seconds >= 3.0 - 5e-4
+            return reader.frames_decoded
+
+    assert decoded(skips=True) < decoded(skips=False)
+
+
 def test_a_very_low_rate_delivers_the_first_frame_alone(studio: Any, tmp_path: Path) -> None:
     film = studio.video(tmp_path / "a.mp4", range(0, 2000, 40))
     assert [frame.time for frame in sample_frames(film, 1e-9)] == [0]
@@ -330,6 +350,7 @@ def test_a_very_low_rate_delivers_the_first_frame_alone(studio: Any, tmp_path: P
         {"start": -1.0},
         {"start": 2.0, "end": 1.0},
         {"end": math.nan},
+        {"end": math.inf},
     ],
 )
 def test_values_out_of_range_are_refused(samples: Path, wrong: dict[str, float]) -> None:

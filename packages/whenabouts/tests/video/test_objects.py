@@ -86,6 +86,8 @@ def test_videos_and_their_subtitles_are_found_below_a_place(proxy: Proxy, bucket
     assert found.files[0].size == talk.stat().st_size
     one = find_files([source_path(f"s3://{bucket}/v/a.mp4")])
     assert [(file.path.name, len(file.sidecars)) for file in one.files] == [("a.mp4", 1)]
+    bare = find_files([source_path(f"s3://{bucket}/v/a.mp4")], exclude=["*.srt"])
+    assert [(file.path.name, file.sidecars) for file in bare.files] == [("a.mp4", ())]
     none = find_files([source_path(f"s3://{bucket}/none")])
     assert not none.files
     assert "no such object" in none.problems[0][1]

@@ -198,7 +198,11 @@ def two(collections: Collections) -> Collections:
     return collections
 
 
-@pytest.mark.parametrize("tags", ["{", "7", "[" * 5000], ids=["no JSON", "no list", "too deep"])
+@pytest.mark.parametrize(
+    "tags",
+    ["{", "7", "[" * 5000, r'["\ud83d"]'],
+    ids=["no JSON", "no list", "too deep", "half of a character"],
+)
 def test_an_item_of_a_stranger_is_refused_and_its_collection_can_be_deleted(
     two: Collections, tmp_path: Path, tags: str
 ) -> None:
@@ -246,7 +250,20 @@ def test_text_of_a_stranger_that_is_not_utf8_hides_nothing(two: Collections, tmp
     assert [each.name for each in two.listed()] == ["other"]
 
 
-@pytest.mark.parametrize("question", ["{", "[]", '{"q": 7}'])
+def test_a_note_or_a_query_with_bytes_that_are_not_utf8_is_refused_in_words(two: Collections) -> None:
+    film = two.get("film")
+    changes: tuple[Callable[[], object], ...] = (
+        lambda: two.describe("film", note="caf\udce9"),
+        lambda: two.change("film", film.items[0].id, note="caf\udce9"),
+        lambda: two.add("film", moments(1), query="caf\udce9"),
+    )
+    for change in changes:
+        with pytest.raises(UsageError, match=r"caf.' holds bytes that are not UTF-8"):
+            change()
+    assert two.get("film") == film
+
+
+@pytest.mark.parametrize("question", ["{", "[]", '{"q": 7}', r'{"q": "\ud83d"}'])
 def test_a_search_of_a_stranger_is_refused_and_can_be_deleted(tmp_path: Path, question: str) -> None:
     searches = SavedSearches(Database(str(tmp_path)))
     searches.save("rabbits", {"query": "rabbits"}, [])

@@ -12,12 +12,14 @@ from whenabouts.cli.options import add_force, add_format, add_verb, keep_outer
 from whenabouts.cli.terminal import print_either, print_json, print_lines, wants_json
 from whenabouts.types import UsageError
 from whenabouts.video.aside import check_free
+from whenabouts_bench.cli.options import add_data, make_folder
 from whenabouts_bench.harness.results import Results, results_in
 from whenabouts_bench.harness.running import default_out, facts_of, run_task
 from whenabouts_bench.harness.system import open_system, parse_settings, systems
-from whenabouts_bench.harness.table import boards_of, text_of, write_boards
+from whenabouts_bench.harness.table import boards_of, check_ending, text_of, write_boards
 from whenabouts_bench.harness.task import task_named, tasks
 
+_LONG = ("answers", "per_query", "clip_scores", "probability")
 _EPILOG = """\
   whenabouts bench run --system bm25 --task tvr --data data/tvr
   whenabouts bench run --system mine.py:make --set size=large --task charades-sta --data data
@@ -38,17 +40,21 @@ def add_parser(verbs: Any) -> None:
         help="list the known tasks and systems (also without this word)",
         description="Names, files and licences of tasks; systems with their settings.",
     )
-    add_format(listing)
-    keep_outer(listing)
-    listing.set_defaults(run=run_list)
-    _add_run(kinds)
+    running = kinds.add_parser(
+        "run",
+        help="run a system on a task and write its results",
+        description="Index the task's videos, ask its queries, and measure the answers.",
+    )
     table = kinds.add_parser(
         "table",
         help="the leaderboard of results in files and folders",
         description="A table for each task: means, intervals, share unjudged, cost.",
     )
-    add_format(table)
-    keep_outer(table)
+    for inner, run in ((listing, run_list), (running, run_run), (table, run_table)):
+        add_format(inner)
+        keep_outer(inner)
+        inner.set_defaults(run=run)
+    _add_run(running)
     table.add_argument("places", nargs="+", metavar="FOLDER", help="folders or files of results")
     table.add_argument(
         "--write",
@@ -57,28 +63,15 @@ def add_parser(verbs: Any) -> None:
         default=[],
         help="write it, too: .md, .html or .tex; may be given again",
     )
-    table.set_defaults(run=run_table)
 
 
-def _add_run(kinds: Any) -> None:
-    running = kinds.add_parser(
-        "run",
-        help="run a system on a task and write its results",
-        description="Index the task's videos, ask its queries, and measure the answers.",
-    )
-    add_format(running)
-    keep_outer(running)
+def _add_run(running: argparse.ArgumentParser) -> None:
     add = running.add_argument
     add(
         "--system", metavar="NAME", required=True, help="one of the list, PACKAGE:FACTORY, or FILE.py:FACTORY"
     )
     add("--task", metavar="NAME", required=True, help="a task of the list")
-    add(
-        "--data",
-        metavar="DIR",
-        default=".",
-        help="the folder that holds the data set's files (default: here)",
-    )
+    add_data(running)
     add(
         "--set",
         metavar="NAME=VALUE",
@@ -93,7 +86,6 @@ def _add_run(kinds: Any) -> None:
         help="file of the results, .json or .json.gz (default: results/SYSTEM/REVISION/TASK.json)",
     )
     add_force(running)
-    running.set_defaults(run=run_run)
 
 
 def run_list(options: argparse.Namespace) -> int:
@@ -120,25 +112,22 @@ def run_run(options: argparse.Namespace) -> int:
     if not out.name.endswith((".json", ".json.gz")):
         raise UsageError(f"--out {out}: accepted: a name that ends in .json or .json.gz")
     check_free(out, force=options.force)
+    make_folder(out.parent)  # before a run that may take hours
     results = run_task(task, system, Path(options.data), factory=options.system, settings=settings)
-    if options.out and len(out.parts) > 2:
+    if options.out and out.parent.parent.name and out.name.partition(".json")[0] == task.name:
         _name_by_place(results, system, out)
     results.write(out)
-    print_either(options, lambda: {"out": str(out)} | _without_answers(results), lambda: _lines(results, out))
+    facts = {name: value for name, value in msgspec.to_builtins(results).items() if name not in _LONG}
+    print_either(options, lambda: {"out": str(out)} | facts, lambda: _lines(results, out))
     return 0
 
 
 def _name_by_place(results: Results, system: Any, out: Path) -> None:
     """Take a missing name and revision of the system from a path FOLDER/NAME/REVISION/TASK.json."""
     if not getattr(system, "name", ""):
-        results.system.name = out.parent.parent.name or results.system.name
+        results.system.name = out.parent.parent.name
     if not getattr(system, "revision", ""):
-        results.system.revision = out.parent.name or results.system.revision
-
-
-def _without_answers(results: Results) -> dict[str, Any]:
-    left_out = ("answers", "per_query", "clip_scores", "probability")
-    return {key: value for key, value in msgspec.to_builtins(results).items() if key not in left_out}
+        results.system.revision = out.parent.name
 
 
 def _lines(results: Results, out: Path) -> list[str]:
@@ -160,8 +149,11 @@ def _lines(results: Results, out: Path) -> list[str]:
 
 def run_table(options: argparse.Namespace) -> int:
     """Print a leaderboard for each task, and write all of them to each --write file."""
+    files = [Path(name) for name in options.write]
+    for file in files:
+        check_ending(file)
     boards = boards_of(results_in(options.places))
-    for name in options.write:
-        write_boards(boards, Path(name))
+    for file in files:
+        write_boards(boards, file)
     print_either(options, lambda: [board.to_json() for board in boards], lambda: text_of(boards))
     return 0

@@ -17,8 +17,7 @@ from whenabouts.intake.files import refuse_overwriting, write_atomically
 from whenabouts.types import UsageError, number_of
 from whenabouts_bench.cli.build_judging import add_judging, recordings_of
 from whenabouts_bench.cli.build_queries import add_queries
-from whenabouts_bench.cli.options import add_sentence_encoder, add_split, make_folder
-from whenabouts_bench.datasets import open_dataset
+from whenabouts_bench.cli.options import add_sentence_encoder, add_split, make_folder, read_split, split_file
 from whenabouts_bench.formats import read_annotations
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.formats.jsonl import FILES, files_of
@@ -253,7 +252,7 @@ def run_mvmr(options: argparse.Namespace) -> int:
     _check_outputs(options)
     rules = AsReleased if options.as_released else PoolSettings
     settings = rules(options.pool_size, options.positives, options.positive, options.negative, options.seed)
-    annotations = _annotations(options)
+    annotations = read_split(options, options.annotations)
     names = [video.id for video in annotations.videos]
     recordings = files_of_videos(names, Path(options.videos)) if options.report and options.videos else None
     scorer, frames = _scorer(options, annotations, settings.frames)
@@ -282,16 +281,10 @@ def run_mvmr(options: argparse.Namespace) -> int:
 def _check_outputs(options: argparse.Namespace) -> None:
     if not (options.out or options.judgements):
         raise UsageError("there is no output: give --out FILE.json, --judgements DIR, or both")
-    source = options.annotations or open_dataset(options.dataset, options.data).file(options.split).path
+    source = split_file(options, options.annotations)
     targets = [Path(options.judgements) / name for name in FILES] if options.judgements else []
     for target in [*targets, *([Path(options.out)] if options.out else [])]:
-        refuse_overwriting(target, *files_of(Path(source)))
-
-
-def _annotations(options: argparse.Namespace) -> Annotations:
-    if options.annotations:
-        return read_annotations(options.annotations)
-    return open_dataset(options.dataset, options.data).annotations(options.split)
+        refuse_overwriting(target, *files_of(source))
 
 
 def _scorer(options: argparse.Namespace, annotations: Annotations, kind: type[Frames]) -> tuple[Any, str]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 from whenabouts.cli.options import add_format, add_verb
 from whenabouts.cli.terminal import console, for_terminal, print_json, wants_json
-from whenabouts.intake.files import refuse_overwriting, write_atomically
+from whenabouts.intake.files import refuse_overwriting
 from whenabouts.types import UsageError, number_of
 from whenabouts_bench import formats
 from whenabouts_bench.cli.options import add_file_formats, add_judged_iou, add_relevant_from, file_formats
@@ -17,8 +16,11 @@ from whenabouts_bench.evaluation.drop_figure import check_name, write_drop
 from whenabouts_bench.evaluation.evaluate import Evaluation, annotations_of, evaluate
 from whenabouts_bench.evaluation.overconfidence import Drop, drop_of
 from whenabouts_bench.evaluation.protocols import PROTOCOLS, find_protocol
+from whenabouts_bench.formats.json_writing import write_lines
 from whenabouts_bench.formats.jsonl import files_of
 
+_MOST_LABELS = 8
+"""More kinds of queries would leave no room for the means in a terminal."""
 _EPILOG = """\
 protocols:
 {protocols}
@@ -117,9 +119,7 @@ def run(options: argparse.Namespace) -> int:
         relevant_from=options.relevant_from,
     )
     if options.per_query:
-        with write_atomically(Path(options.per_query)) as stream:
-            for line in result.per_query():
-                stream.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+        write_lines(Path(options.per_query), result.per_query())
     if wants_json(options):
         print_json(result.to_json())
     else:
@@ -175,44 +175,41 @@ def _show_drop(drop: Drop) -> None:
     for column in ("VMR, %", "MVMR, %", "drop", "of VMR, %"):
         table.add_column(column, justify="right")
     for metric in drop.pool:
-        points, lost = 100 * drop.points(metric), 100 * drop.share(metric)
-        cells = (100 * drop.given[metric], 100 * drop.pool[metric], points, lost)
-        table.add_row(metric, *(f"{value:.2f}" if value == value else "-" for value in cells))
+        cells = (drop.given[metric], drop.pool[metric], drop.points(metric), drop.share(metric))
+        table.add_row(metric, *map(_percent, cells))
     out.print(table)
     for note in drop.notes:
         out.print(for_terminal(note), style="dim", soft_wrap=True)
 
 
 def _show(result: Evaluation) -> None:
-    from rich.table import Table
+    from rich.table import Column, Table
 
     out = console()
     out.print(for_terminal(f"{result.run} under {result.protocol}"), style="bold")
-    groups = {name: result.means_by(name) for name in result.groups}
-    table = Table("metric", box=None, pad_edge=False)
-    table.add_column("mean, %", justify="right")
+    every = {name: result.means_by(name) for name in result.groups}
+    groups = {name: labels for name, labels in every.items() if len(labels) <= _MOST_LABELS}
+    table = Table(Column("metric", no_wrap=True), box=None, pad_edge=False)
+    table.add_column("mean, %", justify="right", no_wrap=True)
     for group, labels in groups.items():
         for label in labels:
-            table.add_column(f"{group} {label}", justify="right", style="dim")
+            table.add_column(for_terminal(f"{group} {label}"), justify="right", style="dim")
     if result.unjudged is not None:
         for name in ("not judged", "without these, %", "possible, %"):
             table.add_column(name, justify="right")
+    unjudged = {} if result.unjudged is None else result.unjudged.means(result.metrics)
     for metric, mean in result.means().items():
         by = [means[metric] for labels in groups.values() for means in labels.values()]
-        table.add_row(metric, *map(_percent, (mean, *by)), *_unjudged_cells(result, metric))
+        cells = [*map(_percent, (mean, *by))]
+        if of_pools := unjudged.get(metric):
+            cells += [f"{of_pools['unjudged']:,} of {of_pools['answers']:,}", _percent(of_pools["condensed"])]
+            cells.append(f"{_percent(of_pools['lower'])} to {_percent(of_pools['upper'])}")
+        table.add_row(metric, *cells)
     out.print(table)
-    for line in result.lines():
+    too_many = [f"{name}: {len(every[name]):,} kinds; --json has each" for name in every.keys() - groups]
+    for line in [*too_many, *result.lines()]:
         out.print(for_terminal(line), style="dim", soft_wrap=True)
 
 
 def _percent(value: float) -> str:
     return f"{100 * value:.2f}" if value == value else "-"
-
-
-def _unjudged_cells(result: Evaluation, metric: str) -> tuple[str, ...]:
-    """Cells of a row: unjudged answers, the mean without them (%), and the bounds of the mean (%)."""
-    if result.unjudged is None:
-        return ()
-    means = result.unjudged.means(result.metrics)[metric]
-    possible = f"{_percent(means['lower'])} to {_percent(means['upper'])}"
-    return f"{means['unjudged']:,} of {means['answers']:,}", _percent(means["condensed"]), possible

@@ -30,17 +30,18 @@ from whenabouts_bench.judging.bias import Bias, biases
 from whenabouts_bench.judging.events import State, until
 from whenabouts_bench.judging.exam import DEPTH, QUERIES, reference_exam
 from whenabouts_bench.judging.importing import import_answers
-from whenabouts_bench.judging.journal import Journal
+from whenabouts_bench.judging.journal import JOURNAL, Journal
 from whenabouts_bench.judging.label_studio import VIDEO_URL, write_label_studio
 from whenabouts_bench.judging.model_study import judged_by, model_studies, orders_of
 from whenabouts_bench.judging.pool_study import pool_study
 from whenabouts_bench.judging.publish import publish
 from whenabouts_bench.judging.qrels import Judged, Uncounted, joined
 from whenabouts_bench.judging.raw_table import RawTable
-from whenabouts_bench.judging.tasks import SOURCES, TASKS, TaskSet, write_exam
+from whenabouts_bench.judging.tasks import EXAM, SETTINGS, SOURCES, TASKS, VIDEOS, TaskSet, write_exam
 from whenabouts_bench.relevance.imprecise.statistics import line_of, table
 
 _METRIC = "R@1,IoU=0.5,grade>=3"
+_FILES_OF_SET = (SETTINGS, TASKS, VIDEOS, EXAM, SOURCES, JOURNAL)
 _EPILOG = """\
 examples:
   whenabouts judgements judging                                    how far it is, and how well people agree
@@ -137,6 +138,8 @@ def run(options: argparse.Namespace) -> int:
             f"--out {options.out}: is a task set, whose files would be replaced; name a folder of its own"
         )
     task_set = TaskSet.open(options.folder)
+    for target in filter(None, (options.out, options.exam, options.label_studio)):
+        refuse_overwriting(Path(target), *(task_set.folder / name for name in _FILES_OF_SET))
     journal = Journal.open(task_set)
     imported = {}
     if options.answers:
@@ -169,6 +172,7 @@ def _run_raw(options: argparse.Namespace) -> int:
     given |= {"--exam": options.exam, "--label-studio": options.label_studio, "--import": options.answers}
     given |= {"--truth-of": options.truth_of, "--run": options.runs, "--video-url": options.video_url}
     given |= {"--pool": options.pool, "--publish": options.publish, "--licence": options.licence}
+    given |= {"--queries": options.queries, "--depth": options.depth}
     if wrong := [name for name, value in given.items() if value]:
         raise UsageError(f"{wrong[0]} goes with a task set, not with --raw")
     raw = RawTable.read(Path(options.raw))

@@ -6,6 +6,9 @@ import argparse
 from pathlib import Path
 
 from whenabouts.types import UsageError
+from whenabouts_bench.datasets import open_dataset
+from whenabouts_bench.formats import read_annotations
+from whenabouts_bench.formats.annotations import Annotations
 
 
 def add_judged(parser: argparse._ActionsContainer) -> None:
@@ -55,14 +58,19 @@ def file_formats(options: argparse.Namespace) -> tuple[str | None, str | None]:
     return options.truth_format or options.format, options.run_format or options.format
 
 
-def add_dataset(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
-    """Declare --dataset and --data; add alternatives to --dataset to the returned group."""
+def add_data(parser: argparse.ArgumentParser) -> None:
+    """An option for the folder of a data set."""
     parser.add_argument(
         "--data",
         metavar="DIR",
         default=".",
         help="the folder that holds the data set's files (default: here)",
     )
+
+
+def add_dataset(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
+    """Declare --dataset and --data; add alternatives to --dataset to the returned group."""
+    add_data(parser)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--dataset", metavar="NAME", help="a data set that `whenabouts datasets` lists")
     return source
@@ -76,6 +84,18 @@ def add_split(parser: argparse.ArgumentParser, alternative: str, split: str) -> 
     parser.add_argument(
         "--split", metavar="NAME", default=split, help=f"split of the data set (default: {split})"
     )
+
+
+def split_file(options: argparse.Namespace, alternative: str | None) -> Path:
+    """The file that `read_split` reads, before it is read."""
+    return Path(alternative or open_dataset(options.dataset, options.data).file(options.split).path)
+
+
+def read_split(options: argparse.Namespace, alternative: str | None) -> Annotations:
+    """The judgements that `add_split` names; `alternative` is its second option's value."""
+    if alternative:
+        return read_annotations(alternative)
+    return open_dataset(options.dataset, options.data).annotations(options.split)
 
 
 def add_sentence_encoder(parser: argparse._ActionsContainer) -> None:

@@ -18,8 +18,7 @@ from whenabouts.encoders import DEFAULT_TEXT_ENCODER, open_text_encoder
 from whenabouts.intake.files import refuse_overwriting
 from whenabouts.types import UsageError
 from whenabouts.video.thumbnails import thumbnail
-from whenabouts_bench.cli.options import add_sentence_encoder, add_split, make_folder
-from whenabouts_bench.datasets import open_dataset
+from whenabouts_bench.cli.options import add_sentence_encoder, add_split, make_folder, read_split, split_file
 from whenabouts_bench.evaluation import ranked_figures as figures
 from whenabouts_bench.formats import open_run, read_annotations
 from whenabouts_bench.formats.annotations import Annotations
@@ -182,18 +181,15 @@ def _add_figures(kinds: Any) -> None:
 
 
 def _annotations(options: argparse.Namespace) -> Annotations:
-    if options.queries:
-        return with_words(read_annotations(options.queries), options.queries)
-    annotations = open_dataset(options.dataset, options.data).annotations(options.split)
-    return with_words(annotations, annotations.name)
+    annotations = read_split(options, options.queries)
+    return with_words(annotations, options.queries or annotations.name)
 
 
 def run_pairs(options: argparse.Namespace) -> int:
     """Find the relevant pairs, write them and print a summary."""
     if options.picture:
         check_picture(Path(options.picture))
-    if options.queries:
-        refuse_overwriting(Path(options.out), *files_of(Path(options.queries)))
+    refuse_overwriting(Path(options.out), *files_of(split_file(options, options.queries)))
     annotations = _annotations(options)
     pairs, units = find_pairs(
         annotations.queries,
@@ -231,10 +227,14 @@ def run_ranked(options: argparse.Namespace) -> int:
             "--graded and read its pairs)"
         )
     bands = _bands(options.bands) or BANDS
+    if options.bands and not options.graded:
+        raise UsageError("--bands goes with --graded")
     outs = _outputs(options)
+    named = [split_file(options, options.queries), *options.leave_out, *(options.asked_in or ())]
+    sources = [file for name in named for file in files_of(Path(name))]
     for place in outs.values():
         for path in [place / name for name in FILES] if place.is_dir() else [place]:
-            refuse_overwriting(path, *_sources(options))
+            refuse_overwriting(path, *sources)
     annotations = _annotations(options)
     elsewhere, inside = (
         None if files is None else [query.text for file in files for query in read_queries(file).queries]
@@ -287,12 +287,6 @@ def _outputs(options: argparse.Namespace) -> dict[int, Path]:
         if name.endswith("/"):
             make_folder(Path(name))
     return {top: Path(name) for top, name in named.items()}
-
-
-def _sources(options: argparse.Namespace) -> list[str | Path]:
-    """The files that are read, including those beside a qrels.jsonl."""
-    named = [options.queries, *options.leave_out, *(options.asked_in or ())]
-    return [file for name in named if name for file in files_of(Path(name))]
 
 
 def run_figures(options: argparse.Namespace) -> int:

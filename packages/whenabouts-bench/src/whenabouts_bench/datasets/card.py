@@ -157,7 +157,10 @@ def numbers_of(annotations: Annotations, pool_size: int | None = None) -> Statis
     With pools, means over queries and moments include only queries with a full pool. Judgements without
     usable span count, but are left out of means over moments.
     """
-    counted = _counted(annotations, pool_size)
+    counted = np.ones(len(annotations.queries), bool)
+    if pool_size is not None:
+        sizes = [len(annotations.pools.get(query.id, ())) for query in annotations.queries]
+        counted = np.array(sizes, np.int64) == pool_size
     rows = counted[annotations.query]
     durations = np.array(
         [np.nan if v.duration is None else v.duration for v in annotations.videos], np.float64
@@ -180,14 +183,6 @@ def numbers_of(annotations: Annotations, pool_size: int | None = None) -> Statis
         words_per_query=_mean(words[counted]),
         relevant_per_query=_mean(relevant[counted]) if len(rows) else None,
     )
-
-
-def _counted(annotations: Annotations, pool_size: int | None) -> NDArray[np.bool_]:
-    """(Q,) the queries included in means."""
-    if pool_size is None:
-        return np.ones(len(annotations.queries), bool)
-    sizes = [len(annotations.pools.get(query.id, ())) for query in annotations.queries]
-    return np.asarray(np.array(sizes, np.int64) == pool_size)
 
 
 def _mean(values: NDArray[np.float64]) -> float | None:

@@ -45,7 +45,7 @@ class DatasetFolder:
     _heads: dict[Path, FileHead | None] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.path = self.path.expanduser()
+        self.path = Path(os.path.expanduser(self.path))  # noqa: PTH111 - without an error for an unknown user
         if not self.path.is_dir():
             what = "is a file" if self.path.exists() else "is not there"
             raise UsageError(f"{self.path}: {what}; give the folder that holds the data sets' files")

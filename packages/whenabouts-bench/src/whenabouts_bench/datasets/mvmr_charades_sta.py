@@ -8,9 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 from whenabouts_bench.datasets.charades_sta import VGG
-from whenabouts_bench.datasets.declaration import AnnotationFile, Declaration, Split, Statistics
+from whenabouts_bench.datasets.declaration import (
+    AnnotationFile,
+    Declaration,
+    FeatureFile,
+    Split,
+    Statistics,
+)
 
-CITATION = (
+_CITATION = (
     "Yang, Kim, Yoon, Shin, Jung. MVMR: A New Framework for Evaluating Faithfulness of Video Moment "
     "Retrieval against Multiple Distractors. CIKM 2024."
 )
@@ -18,12 +24,11 @@ HOW = (
     "yny0506/Massive-Videos-Moment-Retrieval has the files in CROCS/crocs/mvmr/samples (in earlier versions "
     "in RMMN/rmmn/mvmr/samples)."
 )
-LICENCE = "MIT (the pools' repository); the sentences and times are those of {source}."
-FULL = (
+_FULL = (
     "Only queries with a full pool are evaluated. The papers' counts and means cover these queries only; so "
     "do this card's means over queries and moments."
 )
-OWN = (
+_OWN = (
     "The papers average only the moment in each query's own video; the card averages all positive moments, "
     "so its mean differs."
 )
@@ -37,30 +42,33 @@ def pool_statistics(
     return Statistics(videos, full_pools=full_pools, relevant_per_query=relevant, **means)
 
 
-DATASET = Declaration(
-    name="mvmr-charades-sta",
-    title="MVMR (Charades-STA)",
-    tasks=("MVMR",),
-    citation=CITATION,
-    licence=LICENCE.format(source="Charades-STA"),
-    how=HOW,
-    mark=rb'"(pos_moments|retrieval_pool|timestamps)"',
-    splits=(
-        Split(
-            "test",
-            (
-                AnnotationFile(
-                    "charades_test_mvmr.json",
-                    "mvmr",
-                    Statistics(1_334, 3_720, 11_411, full_pools=3_716),
-                    "f3148a3ff9f5c4bb",
-                ),
-            ),
-            pool_statistics(1_334, 3_716, 29.48, 7.83, 6.23, 3.07),
-            "4 of its 3,720 queries have a pool of 38 to 45 videos.",
-        ),
+def pools_of(
+    source: str, split: Split, features: FeatureFile, *notes: str, pool_size: int = 50, how: str = HOW
+) -> Declaration:
+    """The pools on the data set `source`, with its one split and its features."""
+    return Declaration(
+        name=f"mvmr-{source.partition(' ')[0].lower()}",
+        title=f"MVMR ({source})",
+        tasks=("MVMR",),
+        citation=_CITATION,
+        licence=f"MIT (the pools' repository); the sentences and times are those of {source}.",
+        how=how,
+        mark=rb'"(pos_moments|retrieval_pool|timestamps)"',
+        splits=(split,),
+        features=(features,),
+        notes=(_FULL, _OWN, *notes),
+        pool_size=pool_size,
+    )
+
+
+_HOLDS = Statistics(1_334, 3_720, 11_411, full_pools=3_716)
+DATASET = pools_of(
+    "Charades-STA",
+    Split(
+        "test",
+        (AnnotationFile("charades_test_mvmr.json", "mvmr", _HOLDS, "f3148a3ff9f5c4bb"),),
+        pool_statistics(1_334, 3_716, 29.48, 7.83, 6.23, 3.07),
+        "4 of its 3,720 queries have a pool of 38 to 45 videos.",
     ),
-    features=(VGG,),
-    notes=(FULL, OWN),
-    pool_size=50,
+    VGG,
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,6 +19,7 @@ Limits = tuple[float, float]
 _STUDENT = "Student's t, random effects of training and video"
 _MOST_METRIC_COLUMNS = 5
 _WIDTH = 100
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _ESCAPED = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -182,6 +183,10 @@ class Comparison:
         """Whether videos were resampled: if each system has one run."""
         return self.settings.trainings == 1
 
+    @property
+    def _units(self) -> str:
+        return "videos" if self.clustered_by == "video" else "queries"
+
     def table(self) -> list[str]:
         """A block per metric, then explanations."""
         lines = [f"{self.protocol}: {self._about(self.queries, self.videos)}"]
@@ -230,28 +235,26 @@ class Comparison:
         return [metric + applies, *_lined_up(rows, right=(1, 4, 6))]
 
     def _explained(self) -> list[str]:
-        settings, of = self.settings, self.clustered_by
+        settings = self.settings
+        verdicts = (
+            f'"better" and "worse": p is at most {settings.alpha:g}. "no difference shown" means that '
+            "these queries do not tell the two runs apart, not that the runs are equal."
+        )
         if not self._drawn:
             return [
                 f"Each system was trained {settings.trainings} times. [ ]: confidence interval, not "
                 f"corrected; p: two-sided, {self._correction()}; no correction for the number of metrics. "
-                f"Both: {_STUDENT} (variance of trainings and of {of}s together).",
-                self._verdicts(),
+                f"Both: {_STUDENT} (variance of trainings and of {self._units} together).",
+                verdicts,
             ]
         return [
             f"[ ]: confidence interval, from {settings.resamples:,} bootstrap draws of whole "
-            f"{'videos' if of == 'video' else 'queries'}. It is not corrected for several comparisons.",
-            f"p: two-sided paired randomisation test. The sign of each {of}'s difference is flipped at "
-            f"random, {settings.resamples:,} times (all patterns if there are fewer); {self._correction()}; "
-            "no correction for the number of metrics.",
-            self._verdicts(),
+            f"{self._units}. It is not corrected for several comparisons.",
+            f"p: two-sided paired randomisation test. The sign of each {self.clustered_by}'s difference is "
+            f"flipped at random, {settings.resamples:,} times (all patterns if there are fewer); "
+            f"{self._correction()}; no correction for the number of metrics.",
+            verdicts,
         ]
-
-    def _verdicts(self) -> str:
-        return (
-            f'"better" and "worse": p is at most {self.settings.alpha:g}. "no difference shown" means that '
-            "these queries do not tell the two runs apart, not that the runs are equal."
-        )
 
     def to_latex(self) -> str:
         r"""A booktabs table with intervals; letters mark significant improvements.
@@ -287,29 +290,22 @@ class Comparison:
         return rf"\shortstack{{{above}\\{{\scriptsize {_interval(mean)}}}}}"
 
     def _caption(self, letters: Mapping[str, str]) -> str:
-        settings = self.settings
-        whole = f"whole {'videos' if self.clustered_by == 'video' else 'queries'}"
-        first = self.systems[0].name
-        tested = (
-            ""
-            if settings.baseline == "each-pair"
-            else f" Only differences to ({letters[first]}) were tested."
-        )
-        missing = "".join(f" {escaped(sentence)}." for sentence in self._missing())
-        if not self._drawn:
-            return (
-                f"Means in percent over {self._about(self.queries, self.videos)} and {settings.trainings} "
-                f"trainings (protocol {escaped(self.protocol)}), with {100 * (1 - settings.alpha):g}\\,\\% "
-                f"confidence intervals.{missing} A superscript letter names a system that this one beats: "
-                f"{_STUDENT}, $p \\le {settings.alpha:g}$, {self._correction()}.{tested}"
+        settings, trained, drawn, test = self.settings, "", "", f"a system that this one beats: {_STUDENT}"
+        if self._drawn:
+            drawn = f" from {settings.resamples:,} bootstrap draws of whole {self._units}"
+            test = (
+                "a run that this one beats significantly: two-sided paired randomisation test that flips the "
+                f"signs of whole {self._units}, {settings.resamples:,} resamples"
             )
+        else:
+            trained = f" and {settings.trainings} trainings"
+        tested = f" Only differences to ({letters[self.systems[0].name]}) were tested."
+        missing = "".join(f" {escaped(sentence)}." for sentence in self._missing())
         return (
-            f"Means in percent over {self._about(self.queries, self.videos)} (protocol "
-            f"{escaped(self.protocol)}), with {100 * (1 - settings.alpha):g}\\,\\% confidence intervals from "
-            f"{settings.resamples:,} bootstrap draws of {whole}.{missing} A superscript letter names a run "
-            "that this one beats significantly: two-sided paired randomisation test that flips the signs "
-            f"of {whole}, {settings.resamples:,} resamples, $p \\le {settings.alpha:g}$, "
-            f"{self._correction()}.{tested}"
+            f"Means in percent over {self._about(self.queries, self.videos)}{trained} (protocol "
+            f"{escaped(self.protocol)}), with {100 * (1 - settings.alpha):g}\\,\\% confidence intervals"
+            f"{drawn}.{missing} A superscript letter names {test}, $p \\le {settings.alpha:g}$, "
+            f"{self._correction()}.{tested if settings.baseline == 'first' else ''}"
         )
 
 
@@ -345,10 +341,7 @@ def escaped(text: str) -> str:
     >>> print(escaped("50%_of {a}"))
     50\%\_of \{a\}
     """
-    return "".join(
-        " " if unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") else _ESCAPED.get(letter, letter)
-        for letter in text
-    )
+    return "".join(_ESCAPED.get(letter, letter) for letter in _CONTROLS.sub(" ", text))
 
 
 def booktabs(

@@ -86,9 +86,10 @@ def estimates_of(evaluation: Evaluation, clusters: Mapping[str, int]) -> dict[st
     return {name: estimates[name] for name in evaluation.metrics if name in estimates}
 
 
-def queries_in_several_videos(annotations: Annotations) -> int:
-    """The number of queries with moments in more than one video."""
-    pairs = np.unique(np.stack([annotations.query, annotations.video]), axis=1)
+def queries_in_several_videos(annotations: Annotations, least: float | None = None) -> int:
+    """The number of queries with right moments (grade `least` or more, else above 0) in several videos."""
+    right = annotations.relevance > 0 if least is None else annotations.relevance >= least
+    pairs = np.unique(np.stack([annotations.query, annotations.video])[:, right], axis=1)
     return int((np.bincount(pairs[0]) > 1).sum()) if pairs.size else 0
 
 
@@ -101,7 +102,7 @@ def names_of(runs: Iterable[str | PurePath]) -> tuple[str, ...]:
     parts = [_parts(PurePath(run)) for run in runs]
     depths = [1] * len(parts)
     while True:
-        names = ["/".join(path[-depth:]) for path, depth in zip(parts, depths, strict=True)]
+        names = [str(PurePath(*path[-depth:])) for path, depth in zip(parts, depths, strict=True)]
         longer = [
             depth + 1 if names.count(name) > 1 and depth < len(path) else depth
             for name, path, depth in zip(names, parts, depths, strict=True)
@@ -152,7 +153,7 @@ def compare_files(
     ]
     if settings.trainings > 1:
         _refuse_copies(runs, evaluations, settings.trainings, run_format)
-    several = queries_in_several_videos(annotations)
+    several = queries_in_several_videos(annotations, relevant_from)
     notes = [
         f"Queries with right moments in several videos: {several:,}. Each counts for the video of its most "
         "relevant judgement (of equal ones, the first)."
@@ -543,18 +544,12 @@ def _measured_over_trainings(
 def _systems(
     evaluations: Sequence[Evaluation], names: tuple[str, ...], measured: Mapping[str, _Measured]
 ) -> tuple[System, ...]:
-    return tuple(
-        System(
-            name=name,
-            run=evaluation.run,
-            missing=len(evaluation.missing),
-            means={
-                metric: Estimate(evaluation.means()[metric], *numbers.means[number].tolist())
-                for metric, numbers in measured.items()
-            },
-        )
-        for number, (name, evaluation) in enumerate(zip(names, evaluations, strict=True))
-    )
+    systems = []
+    for number, (name, evaluation) in enumerate(zip(names, evaluations, strict=True)):
+        means = evaluation.means()
+        estimates = {m: Estimate(means[m], *each.means[number].tolist()) for m, each in measured.items()}
+        systems.append(System(name, evaluation.run, len(evaluation.missing), estimates))
+    return tuple(systems)
 
 
 def _differences(

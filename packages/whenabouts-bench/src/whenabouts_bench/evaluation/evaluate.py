@@ -179,8 +179,9 @@ def evaluate(
     "mAP" or "VR R@100"; none means the protocol's. A metric of a task that the run does not answer has NaN
     values (`Evaluation.not_answered`), and a note.
 
-    Without a protocol the judgements choose (`protocol_for`); `as_released` takes the protocol's twin with
-    the faults of its released program. With `strict`, unjudged queries and unknown videos are errors.
+    Without a protocol the judgements choose (`protocol_for`); `as_released` takes the twin of a protocol's
+    name, with the faults of its released program. With `strict`, unjudged queries and unknown videos are
+    errors.
     `relevant_from` is the lowest grade of a right moment (any above 0 by default), which metrics without
     gains say in their names: "R@1,IoU=0.5,grade>=3".
 
@@ -196,6 +197,8 @@ def evaluate(
 
     Raises FormatError for files, UsageError for metrics, protocols and runs that do not fit.
     """
+    if as_released and not isinstance(protocol, str):
+        raise UsageError("as_released: name the protocol whose released program is meant, such as 'rvmr'")
     chosen = find_protocol(protocol, as_released=as_released) if isinstance(protocol, str) else protocol
     annotations = annotations_of(truth, chosen, truth_format)
     chosen = protocol_for(annotations, chosen, relevant_from)
@@ -210,7 +213,9 @@ def evaluate(
     if not metrics:
         chosen_metrics = _shown(chosen_metrics, chosen, lists, annotations, run)
     _refuse_unreached_grade(annotations, chosen_metrics)
-    pools = _pools(annotations, judged_iou)
+    pools = None
+    if judged_iou is not None or annotations.most_grade is not None:
+        pools = (JUDGED_IOU if judged_iou is None else judged_iou, _most_grade(annotations))
     return _evaluated(annotations, run, lists, chosen_metrics, chosen, strict, pools)
 
 
@@ -225,13 +230,6 @@ def _shown(
             f"protocol vcmr, or name metrics (--metric){_seems_given(run)}"
         )
     return shown
-
-
-def _pools(annotations: Annotations, judged_iou: float | None) -> tuple[float, float] | None:
-    """(IoU of judged answers, highest grade); None without pools."""
-    if judged_iou is None and annotations.most_grade is None:
-        return None
-    return JUDGED_IOU if judged_iou is None else judged_iou, _most_grade(annotations)
 
 
 def _most_grade(annotations: Annotations) -> float:
@@ -289,6 +287,7 @@ def _evaluated(
     strict: bool,
     pools: tuple[float, float] | None,
 ) -> Evaluation:
+    """The numbers; `pools` are the IoU of judged answers and the highest grade, None without pools."""
     truth = truth_of(annotations, protocol)
     queries = len(truth.query_ids)
     tally = _Tally(np.zeros((queries, len(metrics))), np.zeros(queries, bool))
@@ -311,7 +310,7 @@ def _evaluated(
     not_answered = [column for column, metric in enumerate(metrics) if _is_not_answered(metric, lists)]
     tally.values[:, not_answered] = np.nan
     if any(metric.task == "HL" for metric in metrics):
-        _fill_highlights(tally, annotations, truth, source, metrics)
+        _fill_highlights(tally, annotations, source, metrics)
     _refuse_another_data_set(tally, source, annotations)
     return _result(annotations, source, lists, metrics, protocol, truth, tally)
 
@@ -421,14 +420,15 @@ def _place(source: RunSource, name: str) -> str:
 
 
 def _fill_highlights(
-    tally: _Tally, annotations: Annotations, truth: Truth, source: RunSource, metrics: tuple[Metric, ...]
+    tally: _Tally, annotations: Annotations, source: RunSource, metrics: tuple[Metric, ...]
 ) -> None:
     saliency = saliency_of(source)
     if not saliency or any("saliency_scores" not in query.metadata for query in annotations.queries):
         raise UsageError(
             f"{source.name}: HL metrics need saliency scores, both judged and predicted (qvhighlights)"
         )
-    seconds = [annotations.videos[number].duration or 0.0 for number in truth.given_video.tolist()]
+    lengths, given = {video.id: video.duration for video in annotations.videos}, annotations.given_videos
+    seconds = [lengths.get(given.get(query.id, "")) or 0.0 for query in annotations.queries]
     clips = highlights_of(annotations.queries, seconds, saliency)
     scored = np.array([query.id in saliency for query in annotations.queries])
     for column, metric in enumerate(metrics):

@@ -35,22 +35,29 @@ def highlights_of(
 ) -> Highlights:
     """Grades from the queries' metadata (0 for irrelevant clips) and scores of a run.
 
-    As in the released program, scores beyond the last whole clip are dropped, and missing ones are 0.
+    As in the released program, scores beyond the last whole clip are dropped, and missing ones are 0. Raises
+    UsageError for grades that do not fit the clips.
     """
     clips = [int(duration / CLIP_SECONDS) for duration in durations]
-    widest = max(clips, default=0)
+    widest = max([1, *clips])
     grades = np.zeros((len(queries), widest, ANNOTATORS), np.int64)
     scores = np.zeros((len(queries), widest))
     best_clip = np.zeros(len(queries), np.int64)
     for number, (query, length) in enumerate(zip(queries, clips, strict=True)):
-        ids = np.asarray(query.metadata["relevant_clip_ids"], np.int64)
-        graded = np.asarray(query.metadata["saliency_scores"], np.int64).reshape(-1, ANNOTATORS)
-        if len(ids) != len(graded) or (len(ids) and not 0 <= ids.min() <= ids.max() < length):
+        labels = [query.metadata.get(name, []) for name in ("relevant_clip_ids", "saliency_scores")]
+        try:
+            ids, graded = (np.array(label, np.int64) for label in labels)
+            fits = len(graded) == len(ids) and graded.size == ANNOTATORS * len(ids)
+            fits = fits and ids.min(initial=0) >= 0 and ids.max(initial=-1) < length
+        except (TypeError, ValueError, OverflowError):
+            fits = False
+        if not fits:
             raise UsageError(
-                f"query {query.id!r}: {len(ids)} relevant clips with {len(graded)} grades; accepted: "
-                f"one list of {ANNOTATORS} grades for each clip, clips 0 to {length - 1}"
+                f"query {query.id!r}: {len(labels[0])} relevant clips with {len(labels[1])} grades; "
+                f"accepted: {ANNOTATORS} grades for each clip, and clips of {CLIP_SECONDS} s inside its "
+                f"video ({durations[number]:g} s)"
             )
-        grades[number, ids] = graded
+        grades[number, ids] = graded.reshape(-1, ANNOTATORS)
         given = np.asarray(saliency.get(query.id, ()), np.float64)
         scores[number, : min(len(given), length)] = given[:length]
         best_clip[number] = int(np.argmax(given)) if len(given) else length
@@ -62,7 +69,7 @@ def hit_at_one(highlights: Highlights, least: int) -> Floats:
     """(Q,) whether some annotator graded the best-scored clip at least `least`."""
     queries, widest = highlights.clip_exists.shape
     inside = highlights.best_clip < highlights.clip_exists.sum(axis=1)
-    clip = np.minimum(highlights.best_clip, max(widest - 1, 0))
+    clip = np.minimum(highlights.best_clip, widest - 1)
     graded = highlights.grades[np.arange(queries), clip].max(axis=1, initial=0)
     return np.asarray(inside & (graded >= least), np.float64)
 

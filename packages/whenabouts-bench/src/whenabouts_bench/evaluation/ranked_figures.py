@@ -11,13 +11,14 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.drawing import BLUE, COLOURS, GREY, ORANGE, new_figure, save_both
 from whenabouts.intake.files import FormatError, read_document
+from whenabouts.overlap import place_in_group
 from whenabouts.times import format_time
 from whenabouts.types import UsageError
 from whenabouts_bench.evaluation.evaluate import evaluate
@@ -29,7 +30,7 @@ from whenabouts_bench.evaluation.matching import (
     rows_of,
     truth_of,
 )
-from whenabouts_bench.evaluation.metrics import parse_metric
+from whenabouts_bench.evaluation.metrics import Metric, parse_metric
 from whenabouts_bench.evaluation.protocols import find_protocol
 from whenabouts_bench.formats.annotations import Annotations, Floats, Indices
 from whenabouts_bench.formats.runs import RunSource
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _GRADES = 5
+_BINS = 20
+_SHOWN = 10
+"""Queries of figure 4, and moments of a query in figures 6 and 7."""
 _COLUMNS = "pair_id, worker and relevance"
 
 
@@ -51,23 +55,25 @@ def similarities_of(annotations: Annotations) -> Floats:
     return annotations.similarity
 
 
-def draw_similarity(annotations: Annotations, stem: Path, queries: int = 10, seed: int = 0) -> list[Path]:
+def draw_similarity(annotations: Annotations, stem: Path, seed: int = 0) -> list[Path]:
     """Draw figure 4 as SVG and PNG: relevance against similarity, and against the rank by similarity.
 
-    `queries` are sampled from the half with the most judgements; each has its colour, and points are
+    Ten queries are sampled from the half with the most judgements; each has its colour, and points are
     jittered. The line is the mean of all judgements.
     """
     similarity = similarities_of(annotations)
     compared = np.isfinite(similarity)
-    rank = _ranks(annotations.query, np.where(compared, similarity, -np.inf))
+    order = np.lexsort((-np.where(compared, similarity, -np.inf), annotations.query))
+    rank = np.empty(len(order))
+    rank[order] = place_in_group(annotations.query[order])
     counts = np.bincount(annotations.query[compared], minlength=len(annotations.queries))
-    most = np.flatnonzero(counts >= np.quantile(counts[counts > 0], 0.5)) if compared.any() else counts[:0]
+    most = np.flatnonzero(counts >= np.quantile(counts[counts > 0], 0.5))
     draw = np.random.default_rng(seed)
-    chosen = np.sort(draw.permutation(most)[:queries])
+    chosen = np.sort(draw.permutation(most)[:_SHOWN])
     with new_figure(8.4, 3.4) as figure:
         for axes, values, label in zip(
             figure.subplots(1, 2, sharey=True),
-            (similarity, rank + 1.0),
+            (similarity, rank + 1),
             ("similarity of query and caption", "place by similarity"),
             strict=True,
         ):
@@ -75,9 +81,8 @@ def draw_similarity(annotations: Annotations, stem: Path, queries: int = 10, see
                 rows = np.flatnonzero((annotations.query == query) & compared)
                 jittered = annotations.relevance[rows] + draw.uniform(-0.16, 0.16, len(rows))
                 axes.scatter(values[rows], jittered, s=7, color=COLOURS[number % len(COLOURS)], alpha=0.7)
-            axes.plot(
-                *_binned(values[compared], annotations.relevance[compared]), color="black", linewidth=1.2
-            )
+            mean = _binned(values[compared], annotations.relevance[compared])
+            axes.plot(*mean, color="black", linewidth=1.2)
             axes.set(xlabel=label, yticks=range(_GRADES))
         figure.axes[0].set_ylabel("relevance")
         figure.suptitle(
@@ -86,19 +91,10 @@ def draw_similarity(annotations: Annotations, stem: Path, queries: int = 10, see
         return save_both(figure, stem)
 
 
-def _ranks(query: Indices, values: Floats) -> Indices:
-    """(N,) the 0-based rank of each judgement within its query, by descending value."""
-    order = np.lexsort((-values, query))
-    ranks = np.empty(len(order), np.int64)
-    ranks[order] = np.arange(len(order)) - np.searchsorted(query[order], query[order])
-    return ranks
-
-
-def _binned(values: NDArray[Any], relevance: Floats, bins: int = 20) -> tuple[Floats, Floats]:
+def _binned(values: Floats, relevance: Floats) -> tuple[Floats, Floats]:
     """(centres, mean relevance) of the non-empty bins of equal width."""
-    edges = np.linspace(values.min(), values.max() + 1e-9, bins + 1)
-    place = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, bins - 1)
-    count, total = np.bincount(place, minlength=bins), np.bincount(place, relevance, bins)
+    count, edges = np.histogram(values, _BINS)
+    total, _ = np.histogram(values, edges, weights=relevance)
     filled = count > 0
     return ((edges[1:] + edges[:-1]) / 2)[filled], total[filled] / count[filled]
 
@@ -130,12 +126,15 @@ def read_raw_table(path: Path) -> tuple[dict[str, list[int]], set[str]]:
         raise FormatError(path, "holds no grades of annotators", line=1, accepted=f"columns {_COLUMNS}")
     grades: dict[str, list[int]] = {}
     workers: set[str] = set()
-    for row in reader:
-        grade = (row["relevance"] or "").strip()
-        if grade not in ("0", "1", "2", "3", "4"):
-            raise FormatError(path, "is not a grade:", line=reader.line_num, value=grade, accepted="0 to 4")
-        grades.setdefault(row["pair_id"], []).append(int(grade))
-        workers.add(row["worker"])
+    try:
+        for row in reader:
+            line, grade = reader.line_num, (row["relevance"] or "").strip()
+            if grade not in ("0", "1", "2", "3", "4"):
+                raise FormatError(path, "is not a grade:", line=line, value=grade, accepted="0 to 4")
+            grades.setdefault(row["pair_id"], []).append(int(grade))
+            workers.add(row["worker"])
+    except csv.Error as error:
+        raise FormatError(path, f"is not a table: {error}", line=reader.line_num) from None
     return grades, workers
 
 
@@ -191,15 +190,13 @@ def queries_named(annotations: Annotations, names: Sequence[str]) -> list[int]:
     return rows
 
 
-def draw_candidates(
-    annotations: Annotations, queries: Sequence[int], stem: Path, shown: int = 10
-) -> list[Path]:
+def draw_candidates(annotations: Annotations, queries: Sequence[int], stem: Path) -> list[Path]:
     """Figure 6: the most similar moments of queries, with similarity as a line and relevance as bars."""
     similarity = similarities_of(annotations)
-    with new_figure(7.6, 0.6 + (0.5 + 0.32 * shown) * len(queries)) as figure:
+    with new_figure(7.6, 0.6 + (0.5 + 0.32 * _SHOWN) * len(queries)) as figure:
         for axes, query in zip(figure.subplots(len(queries), 1, squeeze=False)[:, 0], queries, strict=True):
             rows = np.flatnonzero((annotations.query == query) & np.isfinite(similarity))
-            rows = rows[np.argsort(-similarity[rows], kind="stable")][:shown]
+            rows = rows[np.argsort(-similarity[rows], kind="stable")][:_SHOWN]
             places = np.arange(len(rows))
             axes.barh(places, annotations.relevance[rows], color=BLUE, height=0.5, alpha=0.75)
             for place, row in enumerate(rows.tolist()):
@@ -258,18 +255,18 @@ def cases_of(
     Answers are matched as the metric does. An answer that matches a moment of grade 0 has grade 0, not None.
     Raises UsageError for other metrics than nDCG, and as `evaluate` does.
     """
-    metric = parse_metric(metric).name
-    if not metric.startswith("nDCG@") or "IoU=" not in metric:
+    parsed = parse_metric(metric)
+    if (parsed.measure, parsed.task) != ("nDCG", "VCMR"):
         raise UsageError(f"--metric {metric}: answers are matched as nDCG@K,IoU=m does; give one of these")
     evaluation = evaluate(annotations, run, [metric], protocol=find_protocol("rvmr"))
-    values = dict(zip(evaluation.query_ids, evaluation.column(metric).tolist(), strict=True))
+    values = dict(zip(evaluation.query_ids, evaluation.column(parsed.name).tolist(), strict=True))
     chosen = [annotations.queries[row].id for row in queries_named(annotations, names)]
     if not chosen:
         answered = sorted(set(values) - set(evaluation.missing), key=lambda query: (-values[query], query))
         # One query without hits is enough: they all look the same.
         order = answered[: 1 + sum(values[query] > 0 for query in answered)]
         chosen = [order[round(place * (len(order) - 1) / max(1, count - 1))] for place in range(count)]
-    truth, matched = _matched(annotations, run, set(chosen), metric)
+    truth, matched = _matched(annotations, run, set(chosen), parsed)
     return tuple(
         _case(annotations, truth, query, values.get(query, 0.0), matched.get(query, []))
         for query in dict.fromkeys(chosen)
@@ -281,20 +278,18 @@ _Answer = tuple[str, float, float, int]
 
 
 def _matched(
-    annotations: Annotations, run: RunSource, ids: set[str], metric: str
+    annotations: Annotations, run: RunSource, ids: set[str], metric: Metric
 ) -> tuple[Truth, dict[str, list[_Answer]]]:
     """(the truth, query id -> first answers with the judged moments that they match)."""
     protocol = find_protocol("rvmr")
     truth = truth_of(annotations, protocol)
-    depth = int(metric.partition("@")[2].partition(",")[0])
-    threshold = float(metric.partition("IoU=")[2])
     matched: dict[str, list[_Answer]] = {}
     for block in run.blocks("VCMR"):
-        rows = rows_of(block, truth).upto(depth)
+        rows = rows_of(block, truth).upto(metric.depth)
         names = {code: name for name, code in truth.video_codes.items()}
         names |= {len(truth.video_codes) + number: name for number, name in enumerate(block.video_ids)}
         pairs = pairs_of(rows, truth, protocol)
-        moments = matched_one_to_one(rows.rank, pairs, passes(pairs.iou, threshold, protocol))
+        moments = matched_one_to_one(rows.rank, pairs, passes(pairs.iou, metric.iou or 0.0, protocol))
         for number, code in enumerate(rows.queries.tolist()):
             if truth.query_ids[code] in ids:
                 of_query = rows.query == number
@@ -312,7 +307,7 @@ def _case(
     spans: dict[str, _Span] = {}
 
     def named(video: str, start: float, end: float) -> str:
-        text = _moment(video, start, end)
+        text = f"{_shortened(video, 26)} {format_time(start, 1)}-{format_time(end, 1)}"
         spans.setdefault(text, (video, start, end))
         return text
 
@@ -336,19 +331,13 @@ def _case(
     )
 
 
-def _moment(video: str, start: float, end: float) -> str:
-    return f"{_shortened(video, 26)} {format_time(start, 1)}-{format_time(end, 1)}"
-
-
-def draw_cases(
-    cases: Sequence[Case], metric: str, stem: Path, shown: int = 10, picture: Picture | None = None
-) -> list[Path]:
+def draw_cases(cases: Sequence[Case], metric: str, stem: Path, picture: Picture | None = None) -> list[Path]:
     """Figure 7: judged moments beside the first answers, unmatched ones marked; SVG and PNG.
 
     With `picture`, each moment shows the frame in its middle.
     """
     row_inches = 0.17 if picture is None else 0.42
-    with new_figure(9.6, 0.5 + (0.55 + row_inches * shown) * len(cases)) as figure:
+    with new_figure(9.6, 0.5 + (0.55 + row_inches * _SHOWN) * len(cases)) as figure:
         panels = figure.subplots(len(cases), 2, squeeze=False)
         for (left, right), case in zip(panels, cases, strict=True):
             left.set_title(_shortened(case.query, 70), fontsize=9, loc="left")
@@ -358,22 +347,22 @@ def draw_cases(
                 (text, "no match" if grade is None else f"{grade:g}", GREY if grade is None else BLUE)
                 for text, grade in case.answers
             ]
-            for axes, moments, more in ((left, truth, len(truth) - shown), (right, given, 0)):
-                _write_list(axes, moments[:shown], shown, more)
+            for axes, moments, more in ((left, truth, len(truth) - _SHOWN), (right, given, 0)):
+                _write_list(axes, moments[:_SHOWN], more)
                 if picture is not None:
-                    _show_frames(axes, [case.spans[text] for text, *_ in moments[:shown]], picture)
+                    _show_frames(axes, [case.spans[text] for text, *_ in moments[:_SHOWN]], picture)
         return save_both(figure, stem)
 
 
-def _write_list(axes: Axes, moments: Sequence[tuple[str, str, str]], shown: int, more: int) -> None:
-    axes.set(xlim=(0, 1), ylim=(shown + 0.6, 0), xticks=[], yticks=[])
+def _write_list(axes: Axes, moments: Sequence[tuple[str, str, str]], more: int) -> None:
+    axes.set(xlim=(0, 1), ylim=(_SHOWN + 0.6, 0), xticks=[], yticks=[])
     axes.set_frame_on(False)
     for place, (text, grade, colour) in enumerate(moments, 1):
         axes.text(0.0, place, f"{place}", fontsize=7, color=GREY, va="center")
         axes.text(0.06, place, text, fontsize=7, color=colour, va="center", family="monospace")
         axes.text(0.86, place, grade, fontsize=7, color=colour, va="center", weight="bold")
     if more > 0:
-        axes.text(0.06, shown + 0.8, f"and {more} more", fontsize=6.5, color=GREY, va="center")
+        axes.text(0.06, _SHOWN + 0.8, f"and {more} more", fontsize=6.5, color=GREY, va="center")
 
 
 def _show_frames(axes: Axes, spans: Sequence[_Span], picture: Picture) -> None:

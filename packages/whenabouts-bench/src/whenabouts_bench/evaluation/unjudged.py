@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -160,11 +160,10 @@ class Unjudged:
             if metric.task == "HL":
                 for numbers in (self.condensed, self.lower, self.upper):
                     numbers[:, column] = values[:, column]
-        columns = [getattr(self, name) for name in COLUMNS]
-        for numbers in columns:
-            numbers[np.isnan(values)] = np.nan
-        kept_columns = [numbers[kept] for numbers in columns]
-        return Unjudged(self.judged_iou, self.most_grade, *kept_columns, open=self.open)
+        columns: dict[str, Any] = {
+            name: np.where(np.isnan(values), np.nan, getattr(self, name))[kept] for name in COLUMNS
+        }
+        return replace(self, **columns)
 
 
 def _unjudged(rows: Rows, judged: Truth, least: float | None, protocol: Protocol) -> Mask:

@@ -132,7 +132,9 @@ def write_run(
     format does not keep are logged. Returns the numbers of queries and rows (of the first list).
     """
     module, path = _named(format, "write_run"), Path(path)
-    losses, counted = losses_of_run(source, module, path), CountedRun(source)
+    losses, counted = Losses(path), CountedRun(source)
+    if "saliency" not in module.KEEPS:
+        losses.count(f"{PARTS['saliency']} are left out", len(saliency_of(source)))
     module.write_run(counted, path, annotations)
     queries, rows, confidences = counted.total()
     if "confidences" not in module.KEEPS:
@@ -191,14 +193,6 @@ def _held(annotations: Annotations) -> Iterator[tuple[str, str, int]]:
     for part, items in (("query metadata", queries), ("video metadata", videos)):
         for key, count in Counter(key for item in items for key in item.metadata).items():
             yield part, key, count
-
-
-def losses_of_run(source: RunSource, module: Any, path: Path) -> Losses:
-    """The parts of a run that the format does not keep, except those counted while the lists are read."""
-    losses = Losses(path)
-    if "saliency" not in module.KEEPS:
-        losses.count(f"{PARTS['saliency']} are left out", len(saliency_of(source)))
-    return losses
 
 
 def _named(name: str, way: str) -> Any:

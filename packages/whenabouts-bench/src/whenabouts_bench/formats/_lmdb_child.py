@@ -12,6 +12,7 @@ length.
 from __future__ import annotations
 
 import os
+import resource
 import struct
 import sys
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ _LONGEST_KEY = 511
 def main() -> None:
     """Open the file and answer requests until standard input is closed."""
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb", 0)
-    _disable_core_dumps()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.path.append(sys.argv[1])
     import lmdb
 
@@ -58,14 +59,6 @@ def main() -> None:
             continue
         # An error from here on ends the process: the length, and part of the content, are already sent.
         _reply(replies, reply)
-
-
-def _disable_core_dumps() -> None:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _size(environment: Any, path: str) -> int:

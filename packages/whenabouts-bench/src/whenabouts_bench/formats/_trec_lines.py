@@ -66,7 +66,9 @@ def blocks_of_lines(stream: IO[bytes], path: Path, answer_of: AnswerOf) -> Itera
             waiting.append(more)
         for query_id, line in zip(piece.query_ids, piece.first_lines.tolist(), strict=True):
             if query_id in seen:
-                _refuse_scattered(path, line, query_id)
+                problem = "is not in consecutive lines:"
+                accepted = "the lines of a query together (`sort -s -k1,1` brings them together)"
+                raise FormatError(path, problem, line=line, field="query", value=query_id, accepted=accepted)
             seen.add(query_id)
         if not piece.query_ids:
             continue
@@ -78,19 +80,12 @@ def blocks_of_lines(stream: IO[bytes], path: Path, answer_of: AnswerOf) -> Itera
     yield _block(waiting)
 
 
-def _refuse_scattered(path: Path, line: int, query_id: str) -> None:
-    accepted = "the lines of a query together (`sort -s -k1,1` brings them together)"
-    problem = "is not in consecutive lines:"
-    raise FormatError(path, problem, line=line, field="query", value=query_id, accepted=accepted)
-
-
 def _chunks(stream: IO[bytes], path: Path) -> Iterator[tuple[int, bytes]]:
     """(number of the first line, whole lines)."""
     line, partial = 1, b""
-    first = True
     while more := stream.read(CHUNK_BYTES):
-        if first:
-            more, first = more.removeprefix(_BOM), False
+        if line == 1 and not partial:
+            more = more.removeprefix(_BOM)
         end = more.rfind(b"\n") + 1
         if not end:
             partial += more

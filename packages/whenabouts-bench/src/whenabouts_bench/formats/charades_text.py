@@ -12,8 +12,9 @@ import io
 import math
 from pathlib import Path
 
-from whenabouts.intake.files import FormatError, Sign, read_document, sibling_file
+from whenabouts.intake.files import FormatError, Sign, sibling_file
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts_bench.formats.json_records import read_text
 
 NAME = "charades"
 SIGNS = {"read_annotations": (Sign(line=r"\S+\s+[-+.\d]\S*\s+[-+.\d]\S*\s*##"),)}
@@ -25,10 +26,14 @@ _ACCEPTED = "VIDEO START END##SENTENCE, times in seconds"
 
 def read_annotations(path: Path) -> Annotations:
     """Videos (with durations if known), and a query with one moment per line."""
-    lengths = _lengths_beside(path)
+    lengths: dict[str, float] = {}
+    for name in _LENGTHS:
+        if csv_file := sibling_file(path, name):
+            lengths |= _lengths(csv_file)
     builder = AnnotationBuilder(str(path))
     sentences: dict[str, int] = {}
-    for number, line in enumerate(_lines(path), 1):
+    # Not splitlines(), which also splits at characters that may occur in sentences.
+    for number, line in enumerate(read_text(path).replace("\r\n", "\n").split("\n"), 1):
         if not line.strip():
             continue
         video_id, start, end, sentence = _parts(path, number, line)
@@ -68,29 +73,10 @@ def _seconds(path: Path, line: int, field: str, text: str) -> float:
     return value
 
 
-def _lines(path: Path) -> list[str]:
-    data = read_document(path)
-    try:
-        # Not splitlines(), which also splits at characters that may occur in sentences.
-        return data.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise FormatError(
-            path, f"is not UTF-8 text (byte {error.start})", line=data.count(b"\n", 0, error.start) + 1
-        ) from None
-
-
-def _lengths_beside(path: Path) -> dict[str, float]:
-    lengths: dict[str, float] = {}
-    for name in _LENGTHS:
-        if csv_file := sibling_file(path, name):
-            lengths.update(_lengths(csv_file))
-    return lengths
-
-
 def _lengths(path: Path) -> dict[str, float]:
     """Video id -> seconds, from a csv of the Charades data set."""
     lengths: dict[str, float] = {}
-    rows = csv.DictReader(io.StringIO("\n".join(_lines(path))))
+    rows = csv.DictReader(io.StringIO(read_text(path).replace("\r\n", "\n")))
     try:
         for name in ("id", "length"):
             if name not in (rows.fieldnames or ()):

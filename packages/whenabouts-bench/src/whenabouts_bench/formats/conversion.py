@@ -11,17 +11,19 @@ from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from whenabouts.intake.files import FormatError, lmdb_file_in, read_head, refuse_overwriting
 from whenabouts.types import UsageError, number_of
 from whenabouts_bench import formats
 from whenabouts_bench.formats import jsonl
-from whenabouts_bench.formats.annotations import AnnotationBuilder
+from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts_bench.formats.jsonl import FILES, files_of
 
 Kind = Literal["judgements", "run"]
 
 _KEPT = (AnnotationBuilder.EMPTY, AnnotationBuilder.REPEATED_JUDGEMENT, AnnotationBuilder.SEVERAL_GRADES)
-"""Odd data that readers count and leave as they are."""
+"""Odd data that all readers count and leave as they are."""
 
 
 @dataclass(frozen=True)
@@ -65,16 +67,20 @@ def convert(
     """
     file = lmdb_file_in(Path(source)) or Path(source)
     module, kind = _kind_of(file, from_)
+    if truth is not None and kind == "judgements":
+        raise UsageError(f"--truth goes with a run, and {source} has judgements: leave it out")
     folder = str(target).endswith("/") or Path(target).is_dir()
     target = Path(target)
     if folder and not (to == "jsonl" and kind == "judgements"):
         raise FormatError(target, "is a folder", accepted="the name of a file")
-    _refuse_overwriting(target, folder, file, truth)
+    read = [*files_of(file), *(files_of(Path(truth)) if truth is not None else ())]
+    for path in (target / name for name in FILES) if folder else (target,):
+        refuse_overwriting(path, *read)
     with _losses(target) as losses:
         if kind == "judgements":
             annotations = module.read_annotations(file)
-            odd = {rule: times for rule, times in annotations.counts.items() if rule not in _KEPT}
-            losses += [f"{rule}: {times:,}" for rule, times in odd.items()]
+            kept = _kept(annotations)
+            losses += [f"{rule}: {times:,}" for rule, times in annotations.counts.items() if rule not in kept]
             if folder:
                 _make(target)
             elif not len(annotations.queries if to in ("tvr", "qvhighlights") else annotations.query):
@@ -88,11 +94,11 @@ def convert(
     return Conversion(kind, str(source), str(target), module.NAME, to, *counts, tuple(losses))
 
 
-def _refuse_overwriting(target: Path, folder: bool, source: Path, truth: str | Path | None) -> None:
-    """Raise FormatError if a file to write is also read."""
-    read = [*files_of(source), *(files_of(Path(truth)) if truth is not None else ())]
-    for path in (target / name for name in FILES) if folder else (target,):
-        refuse_overwriting(path, *read)
+def _kept(annotations: Annotations) -> tuple[str, ...]:
+    """The odd data that the reader left as it is; late ends are cut by some formats only."""
+    seconds = np.array([np.inf if v.duration is None else v.duration for v in annotations.videos])
+    are_late = (annotations.end > seconds[annotations.video]).any()
+    return (*_KEPT, AnnotationBuilder.CUT) if are_late else _KEPT
 
 
 def _kind_of(source: Path, name: str | None) -> tuple[Any, Kind]:

@@ -35,7 +35,7 @@ from whenabouts.intake.files import (
     write_atomically,
 )
 from whenabouts.intake.opening import open_regular
-from whenabouts_bench.formats.json_records import Origin
+from whenabouts_bench.formats.json_records import Origin, names_of_numbers
 from whenabouts_bench.formats.lmdb_records import LmdbRecords
 from whenabouts_bench.formats.runs import (
     BLOCK_ROWS,
@@ -79,7 +79,8 @@ class _Lists:
         with _unpacked(path) as file, LmdbRecords(file) as records:
             for key in records.all_keys():
                 query_id = key.decode("utf-8", "replace")
-                builder.add(query_id, self._rows(path, query_id, records.get(key)))
+                origin = Origin(path, field=f"query {query_id!r}")
+                builder.add(query_id, self._rows(origin, records.get(key)))
                 waiting, answered = waiting + 1, True
                 if len(builder) >= BLOCK_ROWS:
                     yield builder.block()
@@ -88,42 +89,39 @@ class _Lists:
             yield builder.block()
         refuse_empty(path, answered)
 
-    def _rows(self, path: Path, query_id: str, data: bytes) -> Iterator[RunRow]:
+    def _rows(self, origin: Origin, data: bytes) -> Iterator[RunRow]:
         try:
             entries = msgspec.msgpack.decode(data)
         except (msgspec.MsgspecError, RecursionError, ValueError) as error:
-            raise self._fault(path, query_id, f"is not msgpack ({str(error)[:80]})") from None
+            raise origin.error(f"is not msgpack ({str(error)[:80]})", accepted=_ENTRY) from None
         if not isinstance(entries, list):
-            raise self._fault(path, query_id, f"holds a {type(entries).__name__}")
+            raise origin.error(f"holds a {type(entries).__name__}", accepted=_ENTRY)
         for rank, entry in enumerate(entries, 1):
-            yield self._row(path, query_id, rank, entry)
+            yield self._row(origin, rank, entry)
 
-    def _row(self, path: Path, query_id: str, rank: int, entry: Any) -> RunRow:
+    def _row(self, origin: Origin, rank: int, entry: Any) -> RunRow:
         if not isinstance(entry, list) or len(entry) < 2:
-            raise self._fault(path, query_id, f"entry {rank} is not a video with a score: {str(entry)[:60]}")
+            fault = f"entry {rank} is not a video with a score: {str(entry)[:60]}"
+            raise origin.error(fault, accepted=_ENTRY)
         number, score = entry[:2]
         if type(score) not in (int, float) or not np.isfinite(score):
-            raise self._fault(
-                path, query_id, f"entry {rank} has the score {str(score)[:20]}, not a finite number"
-            )
-        return self._name(path, query_id, rank, number), np.nan, np.nan, float(score)
+            fault = f"entry {rank} has the score {str(score)[:20]}, not a finite number"
+            raise origin.error(fault, accepted=_ENTRY)
+        return self._name(origin, rank, number), np.nan, np.nan, float(score)
 
-    def _name(self, path: Path, query_id: str, rank: int, number: Any) -> str:
+    def _name(self, origin: Origin, rank: int, number: Any) -> str:
         if self.videos is None:
             if isinstance(number, str):
                 return number
             fault = f"entry {rank} has {str(number)[:20]!r} where others have the name of a video"
-            raise self._fault(path, query_id, fault)
+            raise origin.error(fault, accepted=_ENTRY)
         if isinstance(number, float) and number.is_integer():
             number = int(number)
         if type(number) is not int or number not in self.videos:
             unknown = f"entry {rank} names video number {str(number)[:20]}"
             fault = f"{unknown}, which the file of numbers does not have (it has {len(self.videos):,})"
-            raise self._fault(path, query_id, fault)
+            raise origin.error(fault, accepted=_ENTRY)
         return self.videos[number]
-
-    def _fault(self, path: Path, query_id: str, problem: str) -> FormatError:
-        return FormatError(path, problem, field=f"query {query_id!r}", accepted=_ENTRY)
 
 
 def _names_videos(file: Path) -> bool:
@@ -176,7 +174,7 @@ def _numbers(path: Path, lists: str) -> dict[int, str]:
     splits = content if all(isinstance(videos, dict) for videos in content.values()) else {"": content}
     words = re.findall(r"[a-z\d]+", lists)  # "valid_top100" names the split "val", "retrieval" does not
     named = [s for s in splits if s and any(word.startswith(s.lower().split("_")[0]) for word in words)]
-    by_split = {split: _of_split(Origin(path), videos) for split, videos in splits.items()}
+    by_split = {split: names_of_numbers(Origin(path), videos, _NUMBERS) for split, videos in splits.items()}
     whole: dict[int, str] = {}
     for split, videos in by_split.items():
         for number, name in videos.items():
@@ -193,14 +191,3 @@ def _numbers(path: Path, lists: str) -> dict[int, str]:
 
 
 _NUMBERS = "{split: {video: [seconds, number]}}, as in tvr_video2dur_idx.json"
-
-
-def _of_split(origin: Origin, entries: Mapping[str, Any]) -> dict[int, str]:
-    videos: dict[int, str] = {}
-    for name, value in entries.items():
-        number = value[1] if isinstance(value, list) and len(value) == 2 else value
-        if type(number) is not int:
-            raise origin.at(name).error("is not the number of a video:", value, _NUMBERS)
-        if videos.setdefault(number, name) != name:
-            raise origin.at(name).error(f"is also the number of {videos[number]!r}:", number, _NUMBERS)
-    return videos

@@ -10,9 +10,10 @@ import math
 import re
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
+from operator import getitem
 from pathlib import Path
 from typing import IO, Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints, overload
 
@@ -127,21 +128,15 @@ class Origin:
         """A msgspec error as a FormatError with the value and what its type accepts."""
         message, _, place = message.partition(" - at `$")
         keys = [int(index) if index else name for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", place)]
+        shown: Any = reduce(getitem, keys, value)
         if missing := re.search(r"missing required field `(.*)`", message):
-            fields = ", ".join(_within(value, keys))[:80] or "nothing"
+            fields = ", ".join(shown)[:80] or "nothing"
             keys.append(missing[1])
             problem, shown = f"is missing (found: {fields!r})", ABSENT
         else:
-            shown = _within(value, keys)
             problem, shown = _problem(message, shown)
         title = _title(type_, tuple(keys))
         return self.at(*keys).error(problem, shown, title if keys or not accepted else accepted)
-
-
-def _within(value: Any, keys: list[str | int]) -> Any:
-    for key in keys:
-        value = value[key]
-    return value
 
 
 def _problem(message: str, value: Any) -> tuple[str, Any]:
@@ -204,6 +199,31 @@ def check_length(origin: Origin, name: str, entries: list[Any], other: str, coun
     if len(entries) != count:
         problem = f"has {len(entries)} entries and {other} has {count}:"
         raise origin.at(name).error(problem, entries, f"a list of {count} entries, one for each of {other}")
+
+
+def read_text(path: Path) -> str:
+    """A file's text, without BOM. Raises FormatError, with the line, if it is not UTF-8."""
+    data = read_document(path)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        problem, line = f"is not UTF-8 text (byte {error.start})", data.count(b"\n", 0, error.start) + 1
+        raise FormatError(path, problem, line=line, accepted="text saved as UTF-8") from None
+
+
+def names_of_numbers(origin: Origin, entries: Mapping[str, Any], accepted: str) -> dict[int, str]:
+    """Number -> name, of {name: number} or {name: [seconds, number]}.
+
+    Raises FormatError for another value, and for a number of two names.
+    """
+    names: dict[int, str] = {}
+    for name, value in entries.items():
+        number = value[1] if isinstance(value, list) and len(value) == 2 else value
+        if type(number) is not int:
+            raise origin.at(name).error("is not the number of a video:", value, accepted)
+        if names.setdefault(number, name) != name:
+            raise origin.at(name).error(f"is also the number of {names[number]!r}:", number, accepted)
+    return names
 
 
 def numbered_lines(stream: IO[bytes], path: Path, first: int = 1) -> Iterator[tuple[int, bytes]]:

@@ -57,6 +57,7 @@ from whenabouts_bench.formats.runs import (
     list_to_write,
     own_lists,
     refuse_empty,
+    rows_of,
     without_empty_spans,
 )
 
@@ -244,16 +245,13 @@ def _once(key: str, default: Any, read: _ReadLine) -> _ReadLine:
             return
         line, earlier = seen[query_id]
         if value != earlier:
-            problem = f"{query_id!r} comes again with another {key} than in line {line} ({_short(earlier)}):"
+            problem = (
+                f"{query_id!r} comes again with another {key} than in line {line} ({repr(earlier)[:60]}):"
+            )
             raise origin.at("query_id").error(problem, value, "one line for each query")
         builder.count(builder.REPEATED_QUERY)
 
     return read_first
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _read_judgement(builder: AnnotationBuilder, origin: Origin, fields: dict[str, Any]) -> None:
@@ -407,7 +405,10 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
             raise FormatError(left, problem, accepted="an empty folder, or this one without that file")
     parts: dict[str, Iterable[dict[str, Any]]] = {
         "qrels.jsonl": _judgement_lines(annotations),
-        "videos.jsonl": map(_video_line, annotations.videos),
+        "videos.jsonl": (
+            {"video_id": v.id, **({} if v.duration is None else {"duration": v.duration}), **v.metadata}
+            for v in annotations.videos
+        ),
         "queries.jsonl": ({"query_id": q.id, "text": q.text, **q.metadata} for q in annotations.queries),
     }
     if annotations.pools:
@@ -424,11 +425,6 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
         with write_atomically(mark):
             pass
     mark.unlink()
-
-
-def _video_line(video: Any) -> dict[str, Any]:
-    duration = {} if video.duration is None else {"duration": video.duration}
-    return {"video_id": video.id, **duration, **video.metadata}
 
 
 def _judgement_lines(annotations: Annotations) -> Iterator[dict[str, Any]]:
@@ -452,15 +448,12 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
 
 def _run_lines(block: RunBlock, losses: Losses) -> Iterator[dict[str, Any]]:
     block = in_order_of_scores(without_empty_spans(block, losses), losses)
-    video, start, end, score = (c.tolist() for c in (block.video, block.start, block.end, block.score))
-    moments: list[dict[str, Any]] = [
-        {"video_id": block.video_ids[v], "start": s, "end": e, "score": p}
-        if s < e
-        else {"video_id": block.video_ids[v], "score": p}
-        for v, s, e, p in zip(video, start, end, score, strict=True)
-    ]
-    for number, query_id in enumerate(block.query_ids):
+    for number, (query_id, rows) in enumerate(rows_of(block)):
         line: dict[str, Any] = {"query_id": query_id}
         if block.confidence is not None and not np.isnan(block.confidence[number]):
             line["confidence"] = float(block.confidence[number])
-        yield {**line, "moments": moments[block.offsets[number] : block.offsets[number + 1]]}
+        line["moments"] = [
+            {"video_id": video_id, **({"start": start, "end": end} if start < end else {}), "score": score}
+            for video_id, start, end, score in rows
+        ]
+        yield line

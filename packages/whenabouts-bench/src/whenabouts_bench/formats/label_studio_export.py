@@ -46,6 +46,11 @@ def read_export(path: Path) -> Iterator[tuple[Origin, dict[str, Any], Iterator[E
         yield place, data if isinstance(data, dict) else {}, _entered(place, fields)
 
 
+def only(value: Any) -> Any:
+    """The only entry of a list, as in JSON-MIN; other values unchanged."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
 def _entered(place: Origin, fields: Mapping[str, Any]) -> Iterator[Entered]:
     if "data" not in fields:  # JSON-MIN: the controls stand in the task itself
         yield Entered(place.at("annotator"), fields.get("annotator"), fields)
@@ -55,11 +60,12 @@ def _entered(place: Origin, fields: Mapping[str, Any]) -> Iterator[Entered]:
         annotation = origin.object(annotation, ACCEPTED)
         if annotation.get("was_cancelled"):
             continue
-        values = {}
+        values = dict[str, Any]()
         for n, result in enumerate(origin.at("result").array(annotation.get("result"), ACCEPTED)):
             result = origin.at("result", n).object(result)
             value = _plain(origin.at("result", n, "value"), result.get("value"))
-            values[str(result.get("from_name"))] = value
+            name = str(result.get("from_name"))
+            values[name] = [values[name], value] if name in values else value  # as several in JSON-MIN
         yield Entered(origin.at("completed_by"), annotation.get("completed_by"), values)
 
 

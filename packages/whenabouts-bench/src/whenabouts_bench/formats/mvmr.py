@@ -26,8 +26,8 @@ KEEPS = frozenset({"texts", "durations", "pools", "unjudged videos"})
 
 SIGNS = {"read_annotations": (Sign("*/pos_moments"), Sign("*/retrieval_pool"))}
 
-# Written in this order: `SIGNS` are sought at the beginning of a file, and sentences may take much space.
-_LISTS = ("pos_moments", "retrieval_pool", "timestamps", "sentences")
+LISTS = ("pos_moments", "retrieval_pool", "timestamps", "sentences")
+"""Written in this order: `SIGNS` are sought at the beginning of a file, and sentences may take much space."""
 _ACCEPTED = "an object, video -> {timestamps, sentences, pos_moments, retrieval_pool}"
 
 
@@ -135,7 +135,7 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
     document: dict[str, dict[str, Any]] = {}
     for video in annotations.videos:
         duration = {} if video.duration is None else {"duration": video.duration}
-        document[video.id] = {**duration, **{key: [] for key in _LISTS}}
+        document[video.id] = {**duration, **{key: [] for key in LISTS}}
     for number, query in enumerate(annotations.queries):
         if number not in judged:
             continue

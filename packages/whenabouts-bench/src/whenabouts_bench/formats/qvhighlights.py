@@ -79,7 +79,7 @@ class _RunLine(msgspec.Struct):
 def read_annotations(path: Path) -> Annotations:
     """Queries with their windows; relevant_clip_ids and saliency_scores are metadata.
 
-    A query without relevant_windows has no judgement; its video is its pool. Raises FormatError for a run.
+    A query without windows has no judgement; its video is its pool. Raises FormatError for a run.
     """
     builder = AnnotationBuilder(str(path))
     for origin, fields in read_records(path, _TRUTH):
@@ -95,7 +95,7 @@ def _read_line(builder: AnnotationBuilder, line: _AnnotationLine) -> None:
     if not builder.add_query(query_id, line.query, **labels):
         return
     builder.add_video(video_id, line.duration)
-    if line.relevant_windows is None:
+    if not line.relevant_windows:
         builder.set_pool(query_id, (video_id,))
     for start, end in line.relevant_windows or []:
         builder.judge(query_id, video_id, start, end)

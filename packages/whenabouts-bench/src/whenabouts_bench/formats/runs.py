@@ -209,6 +209,7 @@ class MemoryRun:
         return own_lists(self.tasks) if self.own_answered is None else self.own_answered or None
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
+        check_task(self, task)
         yield from self.lists[task]
 
     @classmethod
@@ -221,26 +222,16 @@ class MemoryRun:
 
 
 def _block_of(run: Run) -> RunBlock:
-    codes: dict[str, int] = {}
-    ordered: list[ScoredMoment] = []
-    offsets = [0]
+    builder = RunBlockBuilder()
     for query_id, moments in run.items():
         for scored in moments:
             if not isinstance(scored, ScoredMoment) or not math.isfinite(scored.score):
                 raise UsageError(
                     f"query {query_id!r}: {scored!r}: answers are ScoredMoments with finite scores"
                 )
-        ordered.extend(sorted(moments, key=lambda scored: scored.sort_key))
-        offsets.append(len(ordered))
-    return RunBlock(
-        query_ids=tuple(run),
-        offsets=np.array(offsets, np.int64),
-        video=np.array([codes.setdefault(m.moment.video_id, len(codes)) for m in ordered], np.int32),
-        video_ids=tuple(codes),
-        start=np.array([m.moment.start for m in ordered], np.float64),
-        end=np.array([m.moment.end for m in ordered], np.float64),
-        score=np.array([m.score for m in ordered], np.float64),
-    )
+        ordered = [(scored.moment, scored.score) for scored in sorted(moments, key=lambda s: s.sort_key)]
+        builder.add(query_id, [(m.video_id, m.start, m.end, score) for m, score in ordered])
+    return builder.block()
 
 
 def best_first(block: RunBlock) -> RunBlock:
@@ -269,11 +260,8 @@ def best_first(block: RunBlock) -> RunBlock:
 def moments_of(source: RunSource, task: Task = "VCMR") -> Iterator[tuple[str, list[ScoredMoment]]]:
     """(query id, scored moments), one query at a time; empty spans are left out."""
     for block in source.blocks(task):
-        video, start, end, score = (c.tolist() for c in (block.video, block.start, block.end, block.score))
-        for number, query_id in enumerate(block.query_ids):
-            rows = [r for r in range(block.offsets[number], block.offsets[number + 1]) if start[r] < end[r]]
-            moments = (Moment(block.video_ids[video[r]], start[r], end[r]) for r in rows)
-            yield query_id, [ScoredMoment(m, score[r]) for m, r in zip(moments, rows, strict=True)]
+        for query_id, rows in rows_of(block):
+            yield query_id, [ScoredMoment(Moment(v, s, e), score) for v, s, e, score in rows if s < e]
 
 
 class RunBlockBuilder:

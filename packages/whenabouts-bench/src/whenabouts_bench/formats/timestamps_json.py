@@ -8,7 +8,6 @@ numbers; start = first / fps, end = last / fps, duration = num_frames / fps). Qu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,23 +47,14 @@ class _Video(msgspec.Struct):
 
 
 def _add_video(builder: AnnotationBuilder, video_id: str, origin: Origin, fields: dict[str, Any]) -> None:
-    length = length_of(origin, fields)
-    builder.add_video(video_id, length.seconds, **length.metadata)
+    seconds, rate, metadata = _length_of(origin, fields)
+    builder.add_video(video_id, seconds, **metadata)
     video = origin.convert(fields, _Video)
     check_length(origin, "timestamps", video.timestamps, "sentences", len(video.sentences))
     for i, ((start, end), sentence) in enumerate(zip(video.timestamps, video.sentences, strict=True)):
         query_id = f"{video_id}#{i}"
         builder.add_query(query_id, sentence.strip())
-        builder.judge(query_id, video_id, start / length.per_second, end / length.per_second)
-
-
-@dataclass(frozen=True)
-class Length:
-    """A video's length in seconds, and the factor between timestamps and seconds."""
-
-    seconds: float
-    per_second: float
-    metadata: dict[str, Any]
+        builder.judge(query_id, video_id, start / rate, end / rate)
 
 
 class _InSeconds(msgspec.Struct):
@@ -76,14 +66,14 @@ class _InFrames(msgspec.Struct):
     num_frames: Positive
 
 
-def length_of(origin: Origin, fields: dict[str, Any]) -> Length:
-    """A video's length from the fields of its record (see the module)."""
+def _length_of(origin: Origin, fields: dict[str, Any]) -> tuple[float, float, dict[str, Any]]:
+    """(seconds of a video, units of its timestamps per second, metadata), from the fields of its record."""
     given = [key for key in ("duration", "fps", "num_frames") if key in fields]
     if given and "duration" not in given:
         frames = origin.convert(fields, _InFrames)
         metadata = {"fps": frames.fps, "num_frames": frames.num_frames}
-        return Length(frames.num_frames / frames.fps, frames.fps, metadata)
+        return frames.num_frames / frames.fps, frames.fps, metadata
     if given != ["duration"]:
         raise origin.error("does not say its unit:", ", ".join(given) or "neither", LENGTH)
     # Rounded, because files have a duration of 104.53999999999999 and a moment that ends at 104.54.
-    return Length(round(origin.convert(fields, _InSeconds).duration, 6), 1.0, {})
+    return round(origin.convert(fields, _InSeconds).duration, 6), 1.0, {}

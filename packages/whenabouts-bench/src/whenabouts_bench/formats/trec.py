@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 
 from whenabouts.intake.files import (
-    FileHead,
     FormatError,
     Losses,
     Sign,
@@ -38,6 +37,7 @@ from whenabouts_bench.formats.runs import (
     in_order_of_scores,
     list_to_write,
     own_lists,
+    rows_of,
     without_empty_spans,
 )
 
@@ -124,15 +124,13 @@ def open_run(path: Path) -> RunSource:
 
     Memory grows with the number of queries, whose ids are kept to find duplicates, not of lines.
     """
-    tasks = _tasks_of(read_head(path))
-    answered = own_lists(tasks) if tasks == ("VR",) else None
-    return FileRun(path, str(path), tasks, _blocks, answered=answered, ties=_TIES)
-
-
-def _tasks_of(head: FileHead) -> tuple[Task, ...]:
-    lines = head.head.decode("utf-8", "replace").splitlines()
+    lines = read_head(path).head.decode("utf-8", "replace").splitlines()
     documents = [fields[2] for fields in map(str.split, lines) if len(fields) == 6]
-    return ("VR",) if documents and not any(map(_MOMENT.fullmatch, documents)) else ("VCMR",)
+    of_videos = documents and not any(map(_MOMENT.fullmatch, documents))
+    tasks: tuple[Task, ...] = ("VR",) if of_videos else ("VCMR",)
+    return FileRun(
+        path, str(path), tasks, _blocks, answered=own_lists(tasks) if of_videos else None, ties=_TIES
+    )
 
 
 def _blocks(path: Path) -> Iterator[RunBlock]:
@@ -181,12 +179,9 @@ def _run_lines(block: RunBlock, losses: Losses) -> Iterator[str]:
     losses.count("moments have times that are rounded to 3 decimals", int((~exact).sum()))
     losses.count("queries without answers are left out", int((np.diff(block.offsets) == 0).sum()))
     block = in_order_of_scores(without_empty_spans(rounded, losses), losses)
-    video, first, last, score = (c.tolist() for c in (block.video, block.start, block.end, block.score))
-    offsets = block.offsets.tolist()
-    for number, query_id in enumerate(block.query_ids):
-        for rank, row in enumerate(range(offsets[number], offsets[number + 1]), 1):
-            document = _document(block.video_ids[video[row]], first[row], last[row])
-            yield f"{query_id} Q0 {document} {rank} {score[row]!r} {TAG}\n"
+    for query_id, rows in rows_of(block):
+        for rank, (video_id, start, end, score) in enumerate(rows, 1):
+            yield f"{query_id} Q0 {_document(video_id, start, end)} {rank} {score!r} {TAG}\n"
 
 
 def _document(video_id: str, start: float, end: float) -> str:

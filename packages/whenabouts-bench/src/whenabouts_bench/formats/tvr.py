@@ -133,7 +133,8 @@ def read_annotations(path: Path) -> Annotations:
         if "video2idx" in fields:
             problem = "is in a submission, not in annotations"
             raise origin.at("video2idx").error(problem, accepted="desc_id, desc")
-        if _has_several_spans(fields):
+        spans = fields.get("ts")
+        if isinstance(spans, list) and spans and isinstance(spans[0], list):
             _read_annotators_line(builder, origin.convert(fields, _AnnotatorsLine))
             continue
         line = origin.convert(fields, _AnnotationLine)
@@ -141,11 +142,6 @@ def read_annotations(path: Path) -> Annotations:
             raise origin.at("vid_name").error("is missing", accepted="the video of ts")
         _read_line(builder, line)
     return builder.annotations()
-
-
-def _has_several_spans(fields: Mapping[str, Any]) -> bool:
-    spans = fields.get("ts")
-    return isinstance(spans, list) and bool(spans) and isinstance(spans[0], list)
 
 
 def _read_annotators_line(builder: AnnotationBuilder, line: _AnnotatorsLine) -> None:

@@ -45,6 +45,7 @@ from whenabouts_bench.formats.json_records import (
     Origin,
     Text,
     Times,
+    names_of_numbers,
     read_list,
     read_records,
 )
@@ -235,13 +236,8 @@ def _names_of_numbers(path: Path) -> dict[int, str]:
             path, "names videos by numbers, and no file beside it has their names", accepted=accepted
         )
     whole = Origin(beside)
-    videos = whole.object(read_json(beside), "an object, video -> [seconds, number]")
-    names: dict[int, str] = {}
-    for name, row in videos.items():
-        _, number = whole.at(name).convert(row, tuple[NotNegative, int])
-        if names.setdefault(number, name) != name:
-            raise whole.at(name).error(f"has the number of {names[number]!r}:", number, "a number a video")
-    return names
+    accepted = "an object, video -> [seconds, number]"
+    return names_of_numbers(whole, whole.object(read_json(beside), accepted), accepted)
 
 
 def _rows(origin: Origin, entries: list[Any]) -> Iterator[RunRow]:

@@ -75,7 +75,7 @@ def _checked(query: BenchQuery, row: Any, *, of_videos: bool, named: str) -> tup
         values = [float(number) for number in numbers]
         fits = isinstance(video, str) and bool(video) and len(values) in (width - 1, width)
         fits = fits and all(map(math.isfinite, values))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         fits, values, video = False, [], ""
     probability = values[width - 1] if fits and len(values) == width else None
     start, end = (math.nan, math.nan) if of_videos else (values[0], values[1]) if fits else (0.0, 0.0)

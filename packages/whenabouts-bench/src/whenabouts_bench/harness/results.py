@@ -73,7 +73,7 @@ class PerQuery(msgspec.Struct):
     """The value of each query, null if a metric does not apply; `clusters` number their videos."""
 
     query_ids: list[Words]
-    clusters: list[int]
+    clusters: list[_Count]
     values: dict[str, list[_Value]]
 
 

@@ -290,15 +290,11 @@ def _unjudged(evaluation: Evaluation) -> dict[str, float] | None:
 def _of_task(task: Task, material: Material, evaluation: Evaluation) -> OfTask:
     return OfTask(
         task=task.label,
-        title=task.title,
-        split=task.split,
-        revision=task.revision,
-        licence=task.licence,
         protocol=evaluation.protocol,
         fingerprint=fingerprint_of(*material.files),
         headline=list(task.headline),
         files=[path.name for path in material.files],
-        how=task.how,
+        **{name: getattr(task, name) for name in ("title", "split", "revision", "licence", "how")},
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import html
 import itertools
-import unicodedata
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -304,21 +304,19 @@ def latex_of(boards: Sequence[Board]) -> str:
     )
 
 
+_CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+"""What a terminal would obey; line ends stay."""
 _WRITERS = {".md": markdown_of, ".html": html_of, ".tex": latex_of}
+
+
+def check_ending(path: Path) -> None:
+    """Raise UsageError for an ending that `write_boards` does not write."""
+    if path.suffix not in _WRITERS:
+        raise UsageError(f"{path}: accepted: names that end in {', '.join(_WRITERS)}")
 
 
 def write_boards(boards: Sequence[Board], path: Path) -> None:
     """Write the boards in the format of the file's ending. Raises UsageError, FormatError."""
-    writer = _WRITERS.get(path.suffix)
-    if writer is None:
-        raise UsageError(f"{path}: accepted: names that end in {', '.join(_WRITERS)}")
+    check_ending(path)
     with write_atomically(path) as stream:
-        stream.write(_without_controls(writer(boards)).encode("utf-8", "backslashreplace"))
-
-
-def _without_controls(text: str) -> str:
-    """Text whose controls, which a terminal would obey, are blanks; line ends stay."""
-    return "".join(
-        " " if letter != "\n" and unicodedata.category(letter) in ("Cc", "Zl", "Zp") else letter
-        for letter in text
-    )
+        stream.write(_CONTROLS.sub(" ", _WRITERS[path.suffix](boards)).encode("utf-8", "backslashreplace"))

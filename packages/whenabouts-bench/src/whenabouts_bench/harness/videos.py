@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -37,7 +38,7 @@ def videos_in(folder: Path, videos: Iterable[Video]) -> list[BenchVideo]:
     here = DatasetFolder(folder).by_name
     media = _by_stem(here, MEDIA_SUFFIXES)
     transcripts = _by_stem(here, TRANSCRIPT_SUFFIXES)
-    subtitles = _of_tvr(here.get(TVR_SUBTITLES, ()))
+    subtitles = _of_tvr(here.get(TVR_SUBTITLES, ())[:1])
     return [
         BenchVideo(
             video.id,
@@ -51,12 +52,13 @@ def videos_in(folder: Path, videos: Iterable[Video]) -> list[BenchVideo]:
 
 def _by_stem(names: Mapping[str, tuple[Path, ...]], suffixes: Iterable[str]) -> dict[str, Path]:
     """Name without its last ending -> nearest file with one of the suffixes."""
-    endings = frozenset(suffixes)
-    return {
-        paths[0].stem: paths[0]
-        for paths in names.values()
-        if paths[0].suffix.lower() in endings and paths[0].is_file()
-    }
+    endings, by_stem = frozenset(suffixes), dict[str, Path]()
+    for path in chain.from_iterable(names.values()):
+        if path.suffix.lower() in endings and path.is_file():
+            nearest = by_stem.setdefault(path.stem, path)
+            if len(path.parts) < len(nearest.parts):
+                by_stem[path.stem] = path
+    return by_stem
 
 
 def _of_tvr(paths: Iterable[Path]) -> dict[str, tuple[Line, ...]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from whenabouts_bench.judging.consensus import Consensus, consensus
-from whenabouts_bench.judging.events import State
+from whenabouts_bench.judging.events import Answer, State
 from whenabouts_bench.judging.exam import next_exam_task, result_of
 from whenabouts_bench.judging.tasks import Task, TaskSet
 
@@ -84,26 +84,12 @@ def next_task(
     if task_set.exam and not result_of(task_set, state, annotator).passed:
         return next_exam_task(task_set, state, annotator)
     openings, held = Openings(task_set, state), held or {}
-    fitting = (
-        task
-        for task in task_set.tasks
-        if _is_skipped(state, annotator, task) is skipped
-        and _needs(task_set, state, annotator, task, openings) > held.get(task.id, 0)
-    )
-    return next(fitting, None)
-
-
-def _is_skipped(state: State, annotator: str, task: Task) -> bool:
-    answer = state.answer(annotator, task.id)
-    return answer is not None and answer.skipped
-
-
-def _needs(task_set: TaskSet, state: State, annotator: str, task: Task, openings: Openings) -> int:
-    """The number of further annotators that a task needs; 0 if this annotator has graded it."""
-    answer = state.answer(annotator, task.id)
-    if answer is not None and answer.grade is not None:
-        return 0
-    return outcome(task_set, state, task.id).missing if openings.is_open(task) else 0
+    for task in task_set.tasks:
+        answer = state.answer(annotator, task.id) or Answer()
+        is_wanted = answer.grade is None and answer.skipped is skipped and openings.is_open(task)
+        if is_wanted and outcome(task_set, state, task.id).missing > held.get(task.id, 0):
+            return task
+    return None
 
 
 def progress(task_set: TaskSet, state: State, annotator: str) -> Progress:

@@ -24,9 +24,6 @@ from whenabouts_bench.judging.tasks import RANDOM, Source, Task
 from whenabouts_bench.relevance.ranked import rank_moments
 
 _log = logging.getLogger("whenabouts")
-_OTHERS = (
-    "%s: also answers %s that --queries lacks; if it is a run of another file, the ids mean other queries"
-)
 
 BATCH, BATCHES = 20, 2
 DEPTH = 10
@@ -117,7 +114,12 @@ def by_runs(
         if not answered:
             raise UsageError(f"{run.name}: answers none of the {number_of(len(queries), 'query')}")
         if others:
-            _log.warning(_OTHERS, run.name, number_of(len(others), "query"))
+            _log.warning(
+                "%s: also answers %s that --queries lacks; if it is a run of another file, the ids mean "
+                "other queries",
+                run.name,
+                number_of(len(others), "query"),
+            )
     names = names_of_runs([run.name for run in runs])
     return [c for query in queries for c in _merged(query, sorted(answers[query.id]), names, same)]
 
@@ -146,13 +148,10 @@ def not_judged(candidates: Sequence[Candidate], judged: Annotations, same: float
                 f"{judged.name}: query {query.id!r} is {earlier!r} there, and {query.text!r} here; give the "
                 "queries of the earlier round, new ones after them"
             )
-    earlier_moments = {
-        query_id: [j.moment for j in judgements] for query_id, judgements in judged.qrels.items()
-    }
     return [
         candidate
         for candidate in candidates
-        if all(moment.iou(candidate.moment) < same for moment in earlier_moments.get(candidate.query.id, ()))
+        if all(j.moment.iou(candidate.moment) < same for j in judged.qrels.get(candidate.query.id, ()))
     ]
 
 

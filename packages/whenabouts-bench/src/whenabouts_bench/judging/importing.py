@@ -55,7 +55,13 @@ def _news(path: Path, given: Sequence[Event], task_set: TaskSet, state: State) -
         if before is not None and _is_same(before, event, task):
             continue
         if before is not None and before.grade is not None and not before.source:
-            raise _contradiction(path, before, event)
+            raise FormatError(
+                path,
+                f"annotator {event.annotator!r}, task {event.task_id}: was answered here with {before.grade} "
+                f"(event {before.seq}), and is answered in the file with",
+                value=event.grade,
+                accepted="annotators under names of their own, or undo the answer here first",
+            )
         changed += before is not None and before.grade is not None
         events.append(event)
     return events, changed
@@ -85,16 +91,6 @@ def _or(value: float | None, default: float) -> float:
 def _is_same(before: Answer, event: Event, task: Task) -> bool:
     borders = (_or(before.start, task.moment.start), _or(before.end, task.moment.end))
     return (before.grade, *borders) == (event.grade, event.start, event.end)
-
-
-def _contradiction(path: Path, before: Answer, event: Event) -> FormatError:
-    return FormatError(
-        path,
-        f"annotator {event.annotator!r}, task {event.task_id}: was answered here with {before.grade} "
-        f"(event {before.seq}), and is answered in the file with",
-        value=event.grade,
-        accepted="annotators under names of their own, or undo the answer here first",
-    )
 
 
 def _of_journal(path: Path, task_set: TaskSet) -> list[Event]:

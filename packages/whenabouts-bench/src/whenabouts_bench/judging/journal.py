@@ -128,7 +128,6 @@ class Journal:
         return self.read(lambda now: next_task(self.task_set, now, annotator, held, skipped=skipped))
 
     def progress(self, annotator: str) -> Progress:
-        """An annotator's progress."""
         _check_name(annotator)
         return self.read(lambda now: progress(self.task_set, now, annotator))
 
@@ -319,7 +318,7 @@ class Journal:
         try:
             descriptor = open_appending(own_file(self.task_set.folder, TORN))
             try:
-                _write_all(descriptor, torn + b"\n")
+                write_all(descriptor, torn + b"\n")
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
@@ -351,9 +350,9 @@ class Journal:
         What readers may have seen is never taken back: if only the last fsync fails, the batch stays.
         """
         try:
-            _write_all(descriptor, data[:-1])
+            write_all(descriptor, data[:-1])
             os.fsync(descriptor)
-            _write_all(descriptor, data[-1:])
+            write_all(descriptor, data[-1:])
         except OSError:
             os.ftruncate(descriptor, self._size)
             raise
@@ -379,7 +378,8 @@ def _torn_lines(torn: bytes) -> str:
     return "the last line is" if lines == 1 else f"the last {lines} lines are"
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all bytes; a single `os.write` may write a part. Raises OSError."""
     left = memoryview(data)
     while left:
         left = left[os.write(descriptor, left) :]

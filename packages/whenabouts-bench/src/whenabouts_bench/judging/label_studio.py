@@ -17,7 +17,7 @@ from whenabouts.intake.files import write_atomically
 from whenabouts.types import UsageError
 from whenabouts_bench.formats.json_records import Origin
 from whenabouts_bench.formats.json_writing import ListWriter
-from whenabouts_bench.formats.label_studio_export import read_export
+from whenabouts_bench.formats.label_studio_export import only, read_export
 from whenabouts_bench.judging.events import Event
 from whenabouts_bench.judging.journal import LONGEST_NAME, is_name
 from whenabouts_bench.judging.tasks import HIGHEST, LOWEST, Task, TaskSet
@@ -140,11 +140,6 @@ def _own_task(place: Origin, data: Mapping[str, Any], task_set: TaskSet) -> Task
         raise place.at("task_id").error(str(error)) from None
 
 
-def _first(value: Any) -> Any:
-    """The only entry of a list, as in JSON-MIN; other values unchanged."""
-    return value[0] if isinstance(value, list) and len(value) == 1 else value
-
-
 def _annotator(origin: Origin, value: Any) -> str:
     if isinstance(value, dict):
         value = value.get("id", value.get("email"))
@@ -159,14 +154,14 @@ def _annotator(origin: Origin, value: Any) -> str:
 
 
 def _answer(place: Origin, task: Task, annotator: str, values: Mapping[str, Any]) -> Event | None:
-    grade = _first(values.get("grade"))
+    grade = only(values.get("grade"))
     if grade is None or grade == []:
         return None
     text = str(grade)
     if isinstance(grade, bool) or text not in map(str, range(LOWEST, HIGHEST + 1)):
         accepted = f"a grade from {LOWEST} to {HIGHEST}"
         raise place.error(f"annotator {annotator} gives the grade", grade, accepted)
-    borders = _borders(place, task, _first(values.get("borders")))
+    borders = _borders(place, task, only(values.get("borders")))
     start, end = borders or (None, None)
     return Event("grade", annotator, task.id, grade=int(text), start=start, end=end)
 
@@ -175,7 +170,7 @@ def _borders(place: Origin, task: Task, value: Any) -> tuple[float, float] | Non
     """(start, end) in seconds of a region of the timeline; None if it was not moved."""
     if value is None:
         return None
-    ranges = _first(value.get("ranges")) if isinstance(value, dict) else None
+    ranges = only(value.get("ranges")) if isinstance(value, dict) else None
     frames = [ranges.get(key) if isinstance(ranges, dict) else None for key in ("start", "end")]
     if not all(isinstance(frame, int | float) and not isinstance(frame, bool) for frame in frames):
         raise place.error(

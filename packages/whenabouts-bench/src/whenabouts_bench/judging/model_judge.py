@@ -11,17 +11,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from whenabouts.intake.chat import Chat, ChatError, ChatUnreachable, Part, picture_part, text_part
-from whenabouts.intake.files import loads
+from whenabouts.intake.files import FormatError, loads
 from whenabouts.intake.own_files import open_appending, own_file
 from whenabouts.types import UsageError
 from whenabouts.video.cue import Cue
@@ -32,6 +32,7 @@ from whenabouts.video.thumbnails import thumbnail
 from whenabouts_bench.formats.json_records import Id, Text, read_records
 from whenabouts_bench.judging.assignment import Openings
 from whenabouts_bench.judging.events import State
+from whenabouts_bench.judging.journal import write_all
 from whenabouts_bench.judging.tasks import HIGHEST, LOWEST, Task, TaskSet
 
 GRADES_FILE = "model_grades.jsonl"
@@ -104,8 +105,8 @@ def grade_with_model(
 ) -> ModelRun:
     """Let a model grade the presented tasks (`Openings`) that it has not graded by the same instructions.
 
-    Raises UsageError for `frames` below 0 or above 16, ChatUnreachable if the endpoint cannot be used, and
-    ChatError after three failures in a row; earlier grades stay.
+    Raises UsageError for `frames` below 0 or above 16, ChatUnreachable if the endpoint cannot be used,
+    ChatError after three failures in a row, and FormatError if a grade cannot be written; earlier ones stay.
     """
     if not 0 <= frames <= MOST_FRAMES:
         raise UsageError(f"--frames {frames}: give 0 (words alone) to {MOST_FRAMES}")
@@ -134,17 +135,25 @@ def grade_with_model(
                 if in_a_row == _MOST_FAULTS:
                     raise
                 continue
-            _append(path, task, name, grade, task_set, prompt_hash)
+            line = {"task_id": task.id, "model": name, "grade": grade, "tasks": task_set.fingerprint}
+            _append(path, {**line, "instructions": prompt_hash})
             graded, in_a_row = graded + 1, 0
     return ModelRun(graded, sum(task.id in seen for task in tasks), silent, tuple(faults))
 
 
-def _append(path: Path, task: Task, name: str, grade: int, task_set: TaskSet, prompt_hash: str) -> None:
-    line = {"task_id": task.id, "model": name, "grade": grade, "tasks": task_set.fingerprint}
-    with os.fdopen(open_appending(path), "ab") as stream:
-        stream.write(json.dumps({**line, "instructions": prompt_hash}, ensure_ascii=False).encode() + b"\n")
-        stream.flush()
-        os.fsync(stream.fileno())
+def _append(path: Path, line: Mapping[str, Any]) -> None:
+    """Write a line to the disk. Raises FormatError if that fails; the file then has no part of it."""
+    try:
+        with os.fdopen(open_appending(path), "ab", buffering=0) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            try:
+                write_all(stream.fileno(), json.dumps(line, ensure_ascii=False).encode() + b"\n")
+                os.fsync(stream.fileno())
+            except OSError:
+                stream.truncate(size)
+                raise
+    except OSError as error:
+        raise FormatError(path, f"cannot be written: {error.strerror or error}") from None
 
 
 def _grade_of(answer: str) -> int:

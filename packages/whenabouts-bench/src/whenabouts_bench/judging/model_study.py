@@ -95,7 +95,6 @@ class ModelStudy:
         return asdict(self)
 
     def lines(self) -> Iterator[str]:
-        """The study as lines of text."""
         yield f"{self.model}: {self.graded:,} tasks graded; its grades are no judgements"
         yield from (f"  {agreement.line()}" for agreement in self.agreements)
         people, together = (in_words(alpha.value, alpha.interval) for alpha in (self.people, self.together))

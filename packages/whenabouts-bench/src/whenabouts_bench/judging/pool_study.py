@@ -110,7 +110,6 @@ class PoolStudy:
         return asdict(self)
 
     def lines(self) -> Iterator[str]:
-        """The study as lines of text."""
         yield f"the pool, by {self.metric} over {number_of(self.queries, 'query', 'queries')}:"
         for each in self.contributions:
             holes = " ".join("-" if share is None else f"{100 * share:.0f}" for share in each.holes)
@@ -234,9 +233,9 @@ def _aligned(
     for number, run in enumerate(runs.values()):
         if len(truth.query):
             each = evaluate(truth, run, [metric])
-            rows = [(row[q], v) for q, v in zip(each.query_ids, each.values[:, 0], strict=True) if q in row]
-            places, column = zip(*rows, strict=True) if rows else ((), ())
-            values[number, list(places)] = np.nan_to_num(np.array(column))
+            for query_id, value in zip(each.query_ids, np.nan_to_num(each.values[:, 0]), strict=True):
+                if query_id in row:
+                    values[number, row[query_id]] = value
     return values
 
 

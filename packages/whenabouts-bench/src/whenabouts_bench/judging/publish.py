@@ -107,7 +107,8 @@ class Card:
                 f"Tasks {task_set.fingerprint}, {number_of(state.seq, 'event')} of the journal"
                 f"{f', the last at {state.time}' if state.time else ''}.",
                 f"Written by whenabouts {whenabouts.__version__}.",
-                *(f"{key}: {value}" for key, value in sorted(task_set.made.items()) if _is_plain(value)),
+                # Numbers alone, because a text may hold a path.
+                *(f"{key}: {n}" for key, n in sorted(task_set.made.items()) if type(n) in (int, float)),
             ),
             day=state.time[:10],
         )
@@ -179,8 +180,11 @@ def publish(judged: Judged, folder: Path, licence: str) -> list[Path]:
 
 
 def annotator_numbers(judged: Judged) -> dict[str, int]:
-    """Annotator -> number from 1, ordered by a hash: neither by name nor by time."""
-    salt = judged.task_set.fingerprint
+    """Annotator -> number from 1, ordered by a hash: neither by name nor by time.
+
+    The times of the answers salt it. They are not published, so nobody can try names.
+    """
+    salt = "".join(answer.time for _, _, answer in judged.state.rows())
     names = {name for _, name, _ in judged.state.rows()}
     shuffled = sorted(names, key=lambda name: hashlib.sha256(f"{salt} {name}".encode()).digest())
     return {name: number for number, name in enumerate(shuffled, 1)}
@@ -301,8 +305,3 @@ def _page(card: Card) -> str:
 def _in_markdown(text: str) -> str:
     """The text on one line, with the special characters of Markdown escaped."""
     return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", " ".join(text.split()))
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether a value of `TaskSet.made` is published; only numbers are, because a text may hold a path."""
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -52,7 +52,6 @@ class Judged:
 
     @classmethod
     def of(cls, task_set: TaskSet, state: State) -> Judged:
-        """The outcomes of a state."""
         openings = Openings(task_set, state)
         opened = (task for task in task_set.tasks if openings.is_open(task))
         return cls(task_set, state, [(task, outcome(task_set, state, task.id)) for task in opened])
@@ -93,14 +92,11 @@ class Judged:
         If none of these annotators moved the borders, the original ones stay, as in paper 004. An annotator
         who moved none counts with the original borders.
         """
-        answers = [answer for _, answer in self.state.graded(task.id)]
-        used = [answers[place] for place in final.used]
-        if all(answer.start is None for answer in used):
+        answers, original = self.state.graded(task.id), (task.moment.start, task.moment.end)
+        used = [answers[place][1] for place in final.used]
+        spans = [original if a.start is None or a.end is None else (a.start, a.end) for a in used]
+        if all(span == original for span in spans):  # imported answers have the original borders
             return task.moment
-        spans = [
-            (task.moment.start, task.moment.end) if a.start is None or a.end is None else (a.start, a.end)
-            for a in used
-        ]
         start, end = (sum(times) / len(spans) for times in zip(*spans, strict=True))
         return Moment(task.moment.video_id, round(start, 3), round(end, 3))
 

@@ -50,7 +50,10 @@ HELD_SECONDS = 600.0  # how long a shown task counts as being judged
 
 
 class Holds:
-    """The task that each annotator was shown last, so that no more annotators get it than it needs."""
+    """The task that each annotator was shown last, so that no more annotators get it than it needs.
+
+    Not thread-safe.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -172,7 +175,8 @@ class Service:
             raise ServerError(409, "known_id", "this id belongs to an answer; an undo needs an id of its own")
         answer = self.journal.events()[undone - 1]
         task = self.task(answer.task_id)
-        self.holds.take(name, task)
+        with self._assigning:
+            self.holds.take(name, task)
         return self.presented(name, task, answer)
 
     def guideline(self) -> GuidelineShown:

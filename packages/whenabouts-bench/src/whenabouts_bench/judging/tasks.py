@@ -24,7 +24,7 @@ from typing import Annotated, Any, Self
 import msgspec
 from msgspec import Meta
 
-from whenabouts.intake.files import FormatError, read_document, read_json, write_atomically
+from whenabouts.intake.files import FormatError, read_json, write_atomically
 from whenabouts.intake.own_files import own_file
 from whenabouts.types import Moment, UsageError
 from whenabouts_bench.formats.json_records import (
@@ -36,6 +36,7 @@ from whenabouts_bench.formats.json_records import (
     Text,
     Words,
     read_records,
+    read_text,
 )
 from whenabouts_bench.formats.json_writing import write_lines
 from whenabouts_bench.judging.guideline import GUIDELINE
@@ -248,7 +249,7 @@ class TaskSet:
     def guideline(self) -> Guideline:
         """The guideline in the folder, or the default."""
         path = own_file(self.folder, GUIDELINE_FILE)
-        return read_guideline(path) if path.exists() else Guideline(GUIDELINE)
+        return Guideline(read_text(path) if path.exists() else GUIDELINE)
 
     def write_guideline(self, text: str) -> None:
         """Write a guideline; `Journal.edit_guideline` keeps the previous one."""
@@ -286,14 +287,6 @@ def fingerprint_of(tasks: Iterable[Task]) -> str:
     """16 hexadecimal digits of the SHA-256 of some tasks."""
     lines = (json.dumps(_task_line(task), sort_keys=True) for task in tasks)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
-
-
-def read_guideline(path: Path) -> Guideline:
-    """The guideline of a file. Raises FormatError if it is not UTF-8 text."""
-    try:
-        return Guideline(read_document(path).decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise FormatError(path, f"is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
 
 
 def write_exam(exam: Sequence[ExamTask], path: Path) -> None:

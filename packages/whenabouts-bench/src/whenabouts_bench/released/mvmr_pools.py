@@ -76,19 +76,15 @@ class ReleasedConstruction(Construction):
         return last_per_video(*self.distance.near(query), self.described)
 
     def shuffled_candidates(self, query: int) -> Indices:
-        """At most 20 candidates."""
         return super().shuffled_candidates(query)[:_CANDIDATES]
 
     def beside(self, query: int) -> list[tuple[int, float]]:
-        """No other moments of the source video."""
         return []
 
     def count_own(self, query: int, beside: Sequence[tuple[int, float]]) -> int:
-        """The number of source videos."""
         return len(self.own_videos(query))
 
     def keeps(self, pool: Pool) -> bool:
-        """True: all pools are kept."""
         return True
 
 

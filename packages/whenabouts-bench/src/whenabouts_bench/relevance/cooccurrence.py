@@ -17,14 +17,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from whenabouts.intake.files import FormatError, read_json, write_atomically
+from msgspec import Meta
+
+from whenabouts.intake.files import read_json, write_atomically
+from whenabouts_bench.formats.json_records import Origin
 from whenabouts_bench.relevance.phrases.chunks import open_phrases
 
 FIRST_NOUNS = 10
 """The number of nouns considered, as in the program."""
 _ACCEPTED = "{noun: [[verb, count], ...]}, nouns and their verbs in order of rank"
+_Verb = Annotated[tuple[str, int | float], Meta(title="[verb, count]")]
 
 
 class Words(NamedTuple):
@@ -57,10 +61,10 @@ class Cooccurrence:
     @classmethod
     def read(cls, path: Path) -> Cooccurrence:
         """Read a table, the authors' or ours. Raises FormatError."""
-        content = read_json(path)
+        content, origin = read_json(path), Origin(path)
         if not isinstance(content, dict) or not content:
-            raise FormatError(path, "is not a table of nouns and verbs", accepted=_ACCEPTED)
-        return cls({noun: _verbs(path, noun, entries) for noun, entries in content.items()})
+            raise origin.error("is not a table of nouns and verbs", accepted=_ACCEPTED)
+        return cls({n: origin.at(n).convert(verbs, list[_Verb], _ACCEPTED) for n, verbs in content.items()})
 
     def write(self, path: Path) -> None:
         """Write the table for `read`."""
@@ -90,14 +94,3 @@ def _words(tagged: Sequence[tuple[str, str, str]]) -> Words:
 def _in_order(counts: Counter[Any]) -> list[Any]:
     """Keys by descending count, then alphabetically."""
     return sorted(counts, key=lambda key: (-counts[key], key))
-
-
-def _verbs(path: Path, noun: str, entries: Any) -> list[tuple[str, float]]:
-    if not isinstance(entries, list) or not all(_is_verb(entry) for entry in entries):
-        raise FormatError(path, "has no verbs with counts:", field=noun, value=entries, accepted=_ACCEPTED)
-    return [(verb, count) for verb, count in entries]
-
-
-def _is_verb(entry: Any) -> bool:
-    pair = isinstance(entry, list) and len(entry) == 2
-    return pair and isinstance(entry[0], str) and type(entry[1]) in (int, float)

@@ -25,7 +25,7 @@ from whenabouts.intake.files import write_atomically
 from whenabouts.types import Moment, Query, UsageError, number_of
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.formats.json_records import Origin
-from whenabouts_bench.formats.label_studio_export import read_export
+from whenabouts_bench.formats.label_studio_export import only, read_export
 
 LABELLING = """\
 <View>
@@ -123,10 +123,8 @@ def read_answers(path: Path) -> list[Answer]:
 
 
 def _answer(place: Origin, query_id: str, video_id: str, values: Mapping[str, Any]) -> Answer | None:
-    match = values.get("match")
-    if isinstance(match, list):
-        match = match[0] if len(match) == 1 else None
-    if match is None:
+    match = only(values.get("match"))
+    if match in (None, []):
         return None
     if match not in ("yes", "no"):
         raise place.error("is answered:", match, "yes or no")

@@ -16,9 +16,8 @@ from whenabouts.intake.files import write_atomically
 from whenabouts.types import Video
 from whenabouts_bench.formats import jsonl
 from whenabouts_bench.formats.json_writing import write_json_value, write_lines
+from whenabouts_bench.formats.mvmr import LISTS
 from whenabouts_bench.relevance.pools import Pool, Pools
-
-_LISTS = ("pos_moments", "retrieval_pool", "timestamps", "sentences")
 
 
 def write_released(pools: Pools, path: Path) -> None:
@@ -30,7 +29,7 @@ def write_released(pools: Pools, path: Path) -> None:
     """
     source, made = pools.source, {pool.query: pool for pool in pools.pools}
     document: dict[str, dict[str, Any]] = {
-        video.id: {**{key: [] for key in _LISTS}, **_length(video, pools.settings.rate_of(video))}
+        video.id: {**{key: [] for key in LISTS}, **_length(video, pools.settings.rate_of(video))}
         for video in source.videos
     }
     document[source.videos[0].id]["about"] = pools.about()

@@ -101,7 +101,11 @@ def feature_scorer(
     with open_features(path) as source:
         clip = open_words(model)
         made_by = _made_by(source, path, clip)
-        _require_width(str(path), source.width, clip)
+        if source.width != clip.width:
+            raise UsageError(
+                f"{path}: frames are {source.width} wide, and {clip.name} is a CLIP of {clip.width}: name "
+                "the model that made them with --clip"
+            )
         _require_all(annotations, set(source.ids()), str(path))
         rows = (_finite(source.get(video.id), video.id, path) for video in annotations.videos)
         frames = kind.of(rows, most, made_by)
@@ -126,14 +130,6 @@ def _made_by(source: FeatureSource, path: Path, clip: WordVectors) -> str:
             f"{clip.name} is {clip.fingerprint[:120]}; name the model that made them with --clip"
         )
     return str(made_by.extra.get("fingerprint", ""))
-
-
-def _require_width(place: str, width: int, clip: WordVectors) -> None:
-    if width != clip.width:
-        raise UsageError(
-            f"{place}: frames are {width} wide, and {clip.name} is a CLIP of {clip.width}: name the model "
-            "that made them with --clip"
-        )
 
 
 def _require_all(annotations: Annotations, present: set[str], place: str) -> None:

@@ -102,6 +102,7 @@ def count_pools(annotations: Annotations, *, full_only: bool = True) -> PoolCoun
     first = np.searchsorted(annotations.query, numbers)
     spans = (annotations.end - annotations.start)[first]
     durations = [video.duration for video in annotations.videos if video.duration is not None]
+    pairs = np.unique(np.stack([annotations.query, annotations.video]), axis=1)
     same, among, wrong = _same_texts(annotations, numbers)
     return PoolCounts(
         name=annotations.name,
@@ -110,7 +111,7 @@ def count_pools(annotations: Annotations, *, full_only: bool = True) -> PoolCoun
         moment_seconds=float(spans[spans > 0].mean()) if (spans > 0).any() else 0.0,
         video_seconds=float(np.mean(durations)) if durations else 0.0,
         moments_per_query=float(judged[numbers].mean()),
-        positive_videos=float(_videos_of_queries(annotations)[numbers].mean()),
+        positive_videos=float(np.bincount(pairs[0])[numbers].mean()),
         words_per_query=float(np.mean([len(annotations.queries[q].text.split()) for q in numbers])),
         most_positives=int(judged[numbers].max()),
         pool_size=max(1, int(sizes.max())),
@@ -120,12 +121,6 @@ def count_pools(annotations: Annotations, *, full_only: bool = True) -> PoolCoun
         same_text=same / among if among else 0.0,
         same_text_negatives=wrong,
     )
-
-
-def _videos_of_queries(annotations: Annotations) -> Indices:
-    """(Q,) the number of judged videos of each query."""
-    pairs = np.unique(np.stack([annotations.query, annotations.video]), axis=1)
-    return np.bincount(pairs[0], minlength=len(annotations.queries))
 
 
 def _tally(numbers: NDArray[Any]) -> dict[int, int]:

@@ -295,7 +295,7 @@ def build_pools(
         progress=lambda share: progress("query check", share),
     )
     work = settings.construction(annotations, described, distance, settings)
-    visual = None if scorer is None else work.visual_check(scorer)
+    visual = None if scorer is None or not work.own else work.visual_check(scorer)
     pools, left_out = work.pools(visual, lambda share: progress("pools", share))
     made = Pools(
         annotations, settings, pools, left_out, distance, described, similarity.made_by, visual, frames

@@ -70,11 +70,6 @@ class Described:
     usable: NDArray[np.bool_]
     videos: int
 
-    @property
-    def begins(self) -> Indices:
-        """(W,) offset of each described video's sentences."""
-        return np.flatnonzero(np.diff(self.video, prepend=-1))
-
 
 @dataclass(frozen=True)
 class Thresholds:
@@ -108,7 +103,7 @@ class QueryDistance:
 
     `far` (Q, ceil(V / 8)) packed bits: the videos that may be negatives. Query q is near the sentences
     `column[starts[q]:starts[q + 1]]` (ascending places in `Described`) with `similarity`. `histogram` counts
-    similarities of pairs of sentences in bins of equal width from -1 to 1.
+    similarities of every 16th query and all sentences in bins of equal width from -1 to 1.
     """
 
     far: NDArray[np.uint8]
@@ -163,7 +158,7 @@ BINS = 80
 
 def _of_videos(cosines: Floats, described: Described) -> Floats:
     """(n, V) the largest similarity with any sentence of each video; NaN without a sentence."""
-    begins = described.begins
+    begins = np.flatnonzero(np.diff(described.video, prepend=-1))
     nearest = np.full((len(cosines), described.videos), np.nan, np.float32)
     nearest[:, described.video[begins]] = np.maximum.reduceat(cosines, begins, axis=1)
     return nearest

@@ -116,9 +116,7 @@ def summarise(pairs: RelevantPairs, units: Units, *, examples: int = 8) -> Summa
 
 
 def _common(units: Units, count: int = 8) -> tuple[tuple[str, int], ...]:
-    whole = units.units[units.starts[:-1]]
-    captions = np.bincount(np.delete(units.units, units.starts[:-1]), minlength=len(units.texts))
-    captions[whole] += 1
+    captions = np.bincount(units.units, minlength=len(units.texts))
     most = np.argsort(-captions, kind="stable")[:count]
     return tuple((units.texts[row], int(captions[row])) for row in most.tolist() if captions[row] > 1)
 

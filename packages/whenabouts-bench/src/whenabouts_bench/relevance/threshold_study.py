@@ -94,18 +94,15 @@ def read_rated_pairs(path: Path) -> RatedPairs:
     Raises FormatError, with file and line, for an invalid pair, a missing file, or files of different
     lengths.
     """
-    rows = list(_rows_of_folder(path) if path.is_dir() else _rows_of_file(path))
+    if path.is_dir():
+        rows = list(_rows_of_folder(path))
+    else:
+        rated = (_rated(path, number, line) for number, line in _lines(path) if line.strip())
+        rows = [row for row in rated if row is not None]
     if not rows:
         raise FormatError(path, "holds no rated pairs", accepted=_LINE)
     first, second, rating = zip(*rows, strict=True)
     return RatedPairs(first, second, np.array(rating, np.float32))
-
-
-def _rows_of_file(path: Path) -> Iterator[tuple[str, str, float]]:
-    for number, line in _lines(path):
-        row = _rated(path, number, line) if line.strip() else None
-        if row is not None:
-            yield row
 
 
 def _rows_of_folder(folder: Path) -> Iterator[tuple[str, str, float]]:

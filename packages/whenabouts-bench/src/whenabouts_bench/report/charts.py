@@ -92,7 +92,8 @@ def draw(chart: Chart) -> str:
 
 
 def _dress(axes: Axes, chart: Chart) -> None:
-    """Axes and grid; the page has the legend of runs."""
+    """Axes, grid, and a legend of several line styles; the page has the legend of runs."""
+    from matplotlib.lines import Line2D
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter
 
     axes.set_xlabel(chart.x_label)
@@ -110,18 +111,11 @@ def _dress(axes: Axes, chart: Chart) -> None:
         axes.xaxis.set_minor_locator(NullLocator())
     if chart.x_percent:
         axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    _legend(axes, {curve.label: curve.style for curve in chart.curves if curve.label})
-
-
-def _legend(axes: Axes, styles: dict[str, int]) -> None:
-    """Explain the line styles if there are several."""
-    from matplotlib.lines import Line2D
-
-    if len(styles) < 2:
-        return
-    lines = [Line2D([], [], color=_INK, linestyle=DASHES[style]) for style in styles.values()]
-    colours: dict[str, Any] = {"labelcolor": _INK, "facecolor": _PAPER, "edgecolor": _GRID}
-    axes.legend(lines, list(styles), framealpha=1.0, fontsize=8, handlelength=2.6, **colours)
+    styles = {curve.label: curve.style for curve in chart.curves if curve.label}
+    if len(styles) > 1:
+        lines = [Line2D([], [], color=_INK, linestyle=DASHES[style]) for style in styles.values()]
+        colours: dict[str, Any] = {"labelcolor": _INK, "facecolor": _PAPER, "edgecolor": _GRID}
+        axes.legend(lines, list(styles), framealpha=1.0, fontsize=8, handlelength=2.6, **colours)
 
 
 def _for_page(drawn: str, chart: Chart) -> str:

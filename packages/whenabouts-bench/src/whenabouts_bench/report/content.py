@@ -25,7 +25,6 @@ from whenabouts_bench.report.runs import LETTERS, KeptRun, RunPart
 from whenabouts_bench.report.sentences import (
     Verdict,
     moved_by,
-    no_verdict,
     summarize,
     verdict_of,
     weak_places,
@@ -164,7 +163,8 @@ def _report(
     comparison, why_not = _compared(annotations, runs)
     differences = {d.metric: d for d in comparison.differences} if comparison else {}
     moved, moved_sentence = _moved(runs)
-    verdict = verdict_of(comparison) if comparison else no_verdict(why_not)
+    unknown = Verdict("Whether the two runs really differ cannot be said.", (why_not,))
+    verdict = verdict_of(comparison) if comparison else unknown
     return Report(
         truth=PurePath(annotations.name).name,
         protocol=protocol,

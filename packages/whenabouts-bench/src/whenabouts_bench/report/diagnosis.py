@@ -8,15 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from whenabouts_bench.evaluation.matching import (
-    NEVER,
-    Rows,
-    Truth,
-    first_ranks,
-    inside_pools,
-    judged_moments,
-    rows_of,
-)
+from whenabouts_bench.evaluation.matching import NEVER, Rows, Truth, inside_pools, rows_of
 from whenabouts_bench.evaluation.metrics import Listing
 from whenabouts_bench.evaluation.protocols import Protocol
 from whenabouts_bench.formats.annotations import Floats, Indices
@@ -140,10 +132,25 @@ def diagnose(truth: Truth, source: RunSource, protocol: Protocol) -> Diagnosis:
     `truth` has all judgements; the right moments are its `positives`. IoU follows the protocol. The run is
     read once, blockwise.
     """
-    gathering = _Gathering(truth, protocol)
+    positives, count, names_moments = truth.positives(), len(truth.query_ids), False
+    lengths, video_rank = np.zeros(count, np.int64), np.full(count, NEVER)
+    level_rank, best = np.full((count, len(LEVELS)), NEVER), np.zeros(count)
     for block in source.blocks(moments_task(source)):
-        gathering.add(block)
-    return gathering.diagnosis()
+        rows = listed(block, positives, protocol)
+        queries, listing = rows.queries, Listing(rows, positives, protocol)
+        names_moments |= not bool(np.isnan(rows.start).all())
+        read = np.minimum(np.diff(block.offsets), protocol.list_depth or NEVER)
+        sizes = dict(zip(block.query_ids, read, strict=True))
+        lengths[queries] = [sizes[truth.query_ids[query]] for query in queries.tolist()]
+        video_rank[queries] = listing.first_right_video
+        for column, level in enumerate(LEVELS):
+            level_rank[queries, column] = listing.first_hit(level)
+        np.maximum.at(best, queries[rows.query], listing.best)
+    counted = np.flatnonzero(truth.counts)
+    # An empty run may name moments.
+    names_moments = names_moments or not lengths[counted].any()
+    ranks = (video_rank[counted], level_rank[counted])
+    return Diagnosis(counted, names_moments, lengths[counted], *ranks, best[counted])
 
 
 def moments_task(source: RunSource) -> Task:
@@ -154,45 +161,3 @@ def moments_task(source: RunSource) -> Task:
 def listed(block: RunBlock, truth: Truth, protocol: Protocol) -> Rows:
     """The rows of a block that the protocol's metrics of moments read."""
     return inside_pools(rows_of(block, truth), truth).upto(protocol.list_depth)
-
-
-class _Gathering:
-    """Collects the columns of a diagnosis blockwise; a row per query of the truth."""
-
-    def __init__(self, truth: Truth, protocol: Protocol) -> None:
-        count = len(truth.query_ids)
-        self.truth, self.protocol = truth.positives(), protocol
-        self.rows = np.zeros(count, np.int64)
-        self.video_rank = np.full(count, NEVER)
-        self.level_rank = np.full((count, len(LEVELS)), NEVER)
-        self.best_iou = np.zeros(count)
-        self.names_moments = False
-
-    def add(self, block: RunBlock) -> None:
-        """Take in the answers to some queries."""
-        rows = listed(block, self.truth, self.protocol)
-        self.names_moments |= not bool(np.isnan(rows.start).all())
-        read = np.minimum(np.diff(block.offsets), self.protocol.list_depth or NEVER)
-        sizes = dict(zip(block.query_ids, read, strict=True))
-        first, behind = judged_moments(rows, self.truth)
-        listing = Listing(rows, self.truth, self.protocol)
-        queries = rows.queries
-        self.rows[queries] = [sizes[self.truth.query_ids[query]] for query in queries.tolist()]
-        self.video_rank[queries] = first_ranks(rows, first < behind)
-        for column, level in enumerate(LEVELS):
-            self.level_rank[queries, column] = listing.first_hit(level)
-        np.maximum.at(self.best_iou, queries[rows.query], listing.best)
-
-    def diagnosis(self) -> Diagnosis:
-        """The columns of the queries that count."""
-        counted = np.flatnonzero(self.truth.counts)
-        rows = self.rows[counted]
-        return Diagnosis(
-            queries=counted,
-            # An empty run may name moments.
-            names_moments=self.names_moments or not rows.any(),
-            rows=rows,
-            video_rank=self.video_rank[counted],
-            level_rank=self.level_rank[counted],
-            best_iou=self.best_iou[counted],
-        )

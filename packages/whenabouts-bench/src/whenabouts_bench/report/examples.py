@@ -162,13 +162,13 @@ def examples_of(
     examples = []
     for place, (position, number) in enumerate(zip(positions.tolist(), numbers.tolist(), strict=True)):
         of_runs = [of_run[place] for of_run in rows]
-        timelines = _timelines(annotations, positives, number, of_runs)
-        query, more = annotations.queries[number], max(len(timelines) - MOST_TIMELINES, 0)
+        timelines, more = _timelines(annotations, positives, number, of_runs)
+        query = annotations.queries[number]
         answers = tuple(
             Answer(CLASSES[diagnosis.classes[position]], _describe(diagnosis, position), shown[:FIRST_ROWS])
             for (_, diagnosis), shown in zip(runs, of_runs, strict=True)
         )
-        examples.append(Example(query.id, query.text, answers, tuple(timelines[:MOST_TIMELINES]), more))
+        examples.append(Example(query.id, query.text, answers, timelines, more))
     return examples
 
 
@@ -226,18 +226,20 @@ def _worth_showing(right: Mask, best: Floats) -> Indices:
 
 def _timelines(
     annotations: Annotations, positives: Truth, number: int, shown: Sequence[tuple[Row, ...]]
-) -> list[Timeline]:
-    """The time lines of a query's right videos, the most relevant first."""
+) -> tuple[tuple[Timeline, ...], int]:
+    """The time lines of a query's most relevant videos, and the number of its other right videos."""
     of_query = positives.query == number
     rows_of_query = np.flatnonzero(of_query)
     best_first = rows_of_query[np.argsort(-positives.relevance[rows_of_query], kind="stable")]
     graded = len(np.unique(positives.relevance)) > 1
-    return [
+    codes = list(dict.fromkeys(positives.video[best_first].tolist()))
+    drawn = (
         _timeline(
             annotations.videos[code], positives.where(of_query & (positives.video == code)), graded, shown
         )
-        for code in dict.fromkeys(positives.video[best_first].tolist())
-    ]
+        for code in codes[:MOST_TIMELINES]
+    )
+    return tuple(drawn), max(len(codes) - MOST_TIMELINES, 0)
 
 
 def _timeline(video: Video, judged: Truth, graded: bool, rows: Sequence[tuple[Row, ...]]) -> Timeline:
@@ -250,7 +252,13 @@ def _timeline(video: Video, judged: Truth, graded: bool, rows: Sequence[tuple[Ro
     # If a span ends after its video, the axis is extended.
     seconds = max([video.duration or 0.0, *ends]) or 1.0
     truths = _judged(spans, seconds, graded)
-    answers = tuple(tuple(_predicted(row, seconds) for row in of_run) for of_run in here)
+    answers = tuple(
+        tuple(
+            _bar(r.start, r.end, seconds, f"{r.rank}", f"rank {r.rank}, IoU {r.iou:.2f}", r.is_good)
+            for r in of_run
+        )
+        for of_run in here
+    )
     return Timeline(video.id, seconds, bool(video.duration), truths, answers)
 
 
@@ -266,12 +274,6 @@ def _judged(
         )
     label = "judged" if len(spans) == 1 else ""
     return (tuple(_bar(start, end, seconds, label, "judged") for start, end, _ in spans),)
-
-
-def _predicted(row: Row, seconds: float) -> Bar:
-    return _bar(
-        row.start, row.end, seconds, f"{row.rank}", f"rank {row.rank}, IoU {row.iou:.2f}", row.is_good
-    )
 
 
 def _bar(start: float, end: float, seconds: float, label: str, what: str, is_good: bool = False) -> Bar:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import unicodedata
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 PAGE: Final = "index.html"
 _NEEDED: Final = ("jinja2", "matplotlib")
+_UNFIT: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Controls except tabs and line ends, and surrogates."""
 
 
 @dataclass(frozen=True)
@@ -131,14 +133,7 @@ def render(report: Report) -> str:
 
 def _shown(value: Any) -> Any:
     """A value; text without characters that HTML or UTF-8 forbid."""
-    if type(value) is not str:
-        return value
-    return "".join("\N{REPLACEMENT CHARACTER}" if _is_unfit(letter) else letter for letter in value)
-
-
-def _is_unfit(letter: str) -> bool:
-    category = unicodedata.category(letter)
-    return (category == "Cc" and letter not in "\t\n") or category == "Cs"
+    return _UNFIT.sub("\N{REPLACEMENT CHARACTER}", value) if type(value) is str else value
 
 
 def _share(number: int, total: int) -> str:

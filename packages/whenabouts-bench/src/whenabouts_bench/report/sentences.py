@@ -146,18 +146,15 @@ def weak_places(diagnosis: Diagnosis, groupings: Sequence[Grouping]) -> list[str
         clear = rate_of_others - rates > STANDARD_ERRORS * error
         clear &= (sizes >= max(LEAST_QUERIES, LEAST_SHARE * total)) & (sizes <= total / 2)
         weak += [
-            (float(rates[at] - rate_of_others[at]), grouping.what.format(grouping.labels[at]), at, grouping)
+            (grouping.what.format(grouping.labels[at]), int(sizes[at]), rates[at], rate_of_others[at])
             for at in np.flatnonzero(clear & (others > 0)).tolist()
         ]
-    weak.sort(key=lambda entry: entry[0])
-    sentences = []
-    for difference, what, at, grouping in weak[:MOST_WEAK]:
-        size, rate = int(grouping.counts()[at]), float(grouping.means(first)[at])
-        sentences.append(
-            f"{what} ({number_of(size, 'query')}): {percent(rate, 1)} found, "
-            f"against {percent(rate - difference, 1)} of the others"
-        )
-    return sentences
+    weak.sort(key=lambda entry: entry[2] - entry[3])
+    return [
+        f"{what} ({number_of(size, 'query')}): {percent(rate, 1)} found, "
+        f"against {percent(others, 1)} of the others"
+        for what, size, rate, others in weak[:MOST_WEAK]
+    ]
 
 
 def moved_by(before: Diagnosis, after: Diagnosis) -> str:
@@ -197,11 +194,6 @@ def verdict_of(comparison: Comparison) -> Verdict:
         f"{len(verdicts) - better - worse} show no difference."
     )
     return Verdict(f"{verdict}.", (f"{numbers} {real}", *((others,) if len(verdicts) > 1 else ())))
-
-
-def no_verdict(why: str) -> Verdict:
-    """Why two runs cannot be compared."""
-    return Verdict("Whether the two runs really differ cannot be said.", (why,))
 
 
 def chance(p: float) -> str:

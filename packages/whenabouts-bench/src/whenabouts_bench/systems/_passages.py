@@ -74,6 +74,11 @@ def whole_setting(name: str, value: str | float) -> int:
     return int(number)
 
 
+def with_seconds(revision: str, seconds: float) -> str:
+    """The revision of a system, with the length of its passages where that is not the default."""
+    return revision if seconds == PASSAGE_SECONDS else f"{revision}-seconds-{seconds:g}"
+
+
 class PassageRanking:
     """Ranks passages for queries."""
 

@@ -18,6 +18,7 @@ from whenabouts_bench.systems._passages import (
     PassageRows,
     number_setting,
     passages_of,
+    with_seconds,
 )
 
 NAME = "bm25"
@@ -30,10 +31,10 @@ _WORD = re.compile(r"\w+")
 class Bm25:
     """Ranks passages by the words that they share with a query."""
 
-    name, revision = NAME, "k1-1.2-b-0.75"
+    name = NAME
 
     def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+        self.revision, self._seconds = with_seconds(f"k1-{_K1}-b-{_B}", seconds), seconds
 
     def index(self, videos: Sequence[BenchVideo]) -> None:
         """Count the words of passages. Raises UsageError without transcripts."""

@@ -15,6 +15,7 @@ from whenabouts_bench.systems._passages import (
     PassageRows,
     number_setting,
     passages_of,
+    with_seconds,
 )
 
 NAME = "sentences"
@@ -25,7 +26,7 @@ class Sentences:
     """Ranks passages by the cosine with the query."""
 
     def __init__(self, encoder: TextEncoder, seconds: float) -> None:
-        self.name, self.revision = f"{NAME} {encoder.name}", encoder.fingerprint[:12]
+        self.name, self.revision = f"{NAME} {encoder.name}", with_seconds(encoder.fingerprint[:12], seconds)
         self._encoder, self._seconds = encoder, seconds
 
     def index(self, videos: Sequence[BenchVideo]) -> None:

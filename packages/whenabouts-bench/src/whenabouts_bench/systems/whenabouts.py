@@ -22,6 +22,7 @@ from whenabouts.export.transcript import transcript
 from whenabouts.types import UsageError
 from whenabouts.version import __version__
 from whenabouts.video.cue import Cue
+from whenabouts_bench.harness.results import public
 from whenabouts_bench.harness.system import BenchQuery, BenchVideo
 
 NAME = "whenabouts"
@@ -42,7 +43,8 @@ class Whenabouts:
         reranker: Reranker | None = None,
         rewriter: Rewriter | None = None,
     ) -> None:
-        models = [f"rerank {reranker.name}"] if reranker else []
+        models = [f"{kind} {model}" for kind, model in public(options).items()]
+        models += [f"rerank {reranker.name}"] if reranker else []
         models += [f"rewrite {rewriter.name}"] if rewriter else []
         self.name, self.revision = " + ".join([NAME, *models]), __version__
         # Measured runs are complete: the time of a model is part of the result.

@@ -40,10 +40,10 @@ def _read(folder: Path) -> Material:
         files.append(ids)
         for row in _table(ids)[1:]:
             builder.add_video(row[0].strip())
-    head, *rows = _table(queries)
+    head, *rows = _table(queries) or [[]]
     columns = {name.strip().lower(): number for number, name in enumerate(head)}
     if not {"query_id", "query"} <= columns.keys():
-        raise FormatError(queries, f"has the columns {', '.join(head)}", accepted="Query_id and query")
+        raise FormatError(queries, f"has the columns {', '.join(head) or '-'}", accepted="Query_id and query")
     texts = {row[columns["query_id"]]: row[columns["query"]] for row in rows if len(row) == len(head)}
     for origin, fields in read_records(judged):
         judgement = origin.convert(fields, _Judgement)

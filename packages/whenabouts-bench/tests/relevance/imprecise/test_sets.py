@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,14 @@ def test_a_video_with_two_lengths_is_refused() -> None:
         one_pool([first, second], ["train", "val"])
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_length_that_one_split_knows_is_kept(first: int) -> None:
+    known = split("a", WORDS)
+    parts = [known, replace(split("b", WORDS), videos=(Video("shared", None), Video("b-own", 30.0)))]
+    pool = one_pool([parts[first], parts[1 - first]], ["train", "val"])
+    assert {video.id: video.duration for video in pool.videos}["shared"] == 60.0
+
+
 def test_types_are_chosen_and_unknown_ones_listed() -> None:
     assert [query.id for query in of_types(split("a", WORDS), ["t"]).queries] == ["a3"]
     with pytest.raises(UsageError, match="there are: t, v"):
@@ -108,6 +117,9 @@ def test_what_a_person_fills_in_is_taken_and_what_is_open_stays_open(tmp_path: P
     lines = [json.loads(line) for line in (tmp_path / "review.jsonl").read_text().splitlines()]
     lines[0]["caption"] = " A man sits. "
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert read_review(tmp_path / "mine.jsonl", captions) == {"Ross sits.": "A man sits."}
+    saved = "\ufeff" + (tmp_path / "mine.jsonl").read_text() + "\n"  # as an editor may save it
+    (tmp_path / "mine.jsonl").write_text(saved)
     assert read_review(tmp_path / "mine.jsonl", captions) == {"Ross sits.": "A man sits."}
 
 

@@ -24,7 +24,7 @@ def _bounds(text: str) -> tuple[int, int]:
     """Parse "1-8"."""
     low, dash, high = text.partition("-")
     least, most = whole_number(low), whole_number(high)
-    if not dash or least is None or most is None:
+    if not dash or not least or not most:
         raise argparse.ArgumentTypeError(f"{text!r}: give a minimum and a maximum, such as 1-8")
     return least, most
 
@@ -97,6 +97,7 @@ def run(options: argparse.Namespace) -> int:
         files=tuple(map(_absolute, options.files)),
     )
     if options.write is not None:
+        deployment.settings("0" * 32)  # wrong settings fail here; the replicas have a token of their own
         with write_atomically(options.write) as stream:
             stream.write(ray_serve.configuration(deployment).encode())
         written = f"`serve deploy {options.write}` deploys it; replicas take the token from $WHENABOUTS_TOKEN"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from whenabouts.cli.options import add_seed
 from whenabouts.types import UsageError
@@ -13,6 +14,14 @@ _EXAMPLES = """
   whenabouts calibrate --checkpoint runs/xml --features features
   whenabouts calibrate --checkpoint runs/xml --features features --pools pools.json --out figures
 the calibration of a checkpoint is kept in its folder; `search --model` and `run --confidence` use it"""
+
+_USUAL: dict[str, Any] = {
+    **dict.fromkeys(("features", "data", "experiment", "pools", "pool_size", "method")),
+    "split": "validation",
+    "raw": "margin",
+    "iou": 0.5,
+}
+"""The options that only a checkpoint has, with their defaults."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="folder of a trained system or of a staged run, whose answers are calibrated",
     )
-    add_split(group, usual="validation")
+    add_split(group, usual=_USUAL["split"])
     add(
         "--pools", metavar="FILE", help="pools of the split's queries: an MVMR file (`whenabouts build mvmr`)"
     )
@@ -43,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--raw",
         choices=("margin", "top"),
-        default="margin",
+        default=_USUAL["raw"],
         help="the number that becomes confidence: how far the best moment scores above chance (margin, "
         "the default), or its score (top)",
     )
@@ -51,7 +60,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--iou",
         metavar="IOU",
         type=float,
-        default=0.5,
+        default=_USUAL["iou"],
         help="how much a first moment must share with a true one to be right (default: 0.5)",
     )
     add_seed(group)
@@ -63,8 +72,8 @@ def run(options: argparse.Namespace) -> int | None:
         from whenabouts_systems.cli.work import calibrate  # imports PyTorch
 
         return calibrate.run(options)
-    for name in ("features", "data", "experiment", "pools", "pool_size", "method"):
-        if getattr(options, name) is not None:
+    for name, usual in _USUAL.items():
+        if getattr(options, name) != usual:
             option = "--" + name.replace("_", "-")
             raise UsageError(f"{option} is for the calibration of a --checkpoint, which is missing")
     return None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from whenabouts.search.finder import RankedMoments
 from whenabouts.types import UsageError
 from whenabouts_systems.explain.explained import Explained, Ranked, TokenWeights
@@ -24,7 +22,7 @@ def explained(
     """
     localizer, retriever = search.localizer, search.retriever
     corpus, _ = localizer.corpus()
-    row = np.array([corpus.row_of[video_id]] if video_id in corpus.row_of else [], np.int64)
+    row = corpus.rows_of([video_id])
     if not corpus.kept(row):
         raise UsageError(
             f"{video_id} has no features for {search.name}, or is not yet encoded with it; give another video"

@@ -88,16 +88,14 @@ class Borders:
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object."""
+        shares = {stream: _rounded(values, 4) for stream, values in self.shares.items()}
         return {
             "clips": {"start": _rounded(self.low, 3), "end": _rounded(self.high, 3)},
             "start_probability": _rounded(self.start, 5),
             "end_probability": _rounded(self.end, 5),
             "answered": None if self.answered is None else moment_to_json(self.answered),
-            **({"stream_shares": self._shares()} if self.shares else {}),
+            **({"stream_shares": shares} if shares else {}),
         }
-
-    def _shares(self) -> dict[str, list[float]]:
-        return {stream: _rounded(values, 4) for stream, values in self.shares.items()}
 
     def share_line(self, moment: Moment) -> str:
         """The mean weight of each stream within a moment, as text."""

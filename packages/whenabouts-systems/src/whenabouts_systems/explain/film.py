@@ -51,7 +51,9 @@ def with_film(corpus: Corpus, explanation: Explanation, *, frames: bool = True) 
         count = MOST_FRAMES // len(explanation.systems)
         pictures, notes = frames_of(record, instants(seconds, count, marked))
         texts = texts_on_screen(corpus, record, explanation.query)
-        film = replace(film, frames=tuple(_with_boxes(frame, texts) for frame in pictures), notes=notes)
+        shown = [[box for start, end, box in texts if start <= frame.seconds < end] for frame in pictures]
+        boxed = (replace(frame, boxes=tuple(here)) for frame, here in zip(pictures, shown, strict=True))
+        film = replace(film, frames=tuple(boxed), notes=notes)
     return replace(explanation, film=film)
 
 
@@ -77,10 +79,6 @@ def texts_on_screen(corpus: Corpus, record: VideoRecord, query: str) -> list[tup
             if words.intersection(words_of(text)) and not math.isnan(box[0]):
                 texts.append((start, end, (box[0], box[1], box[2], box[3])))
     return texts
-
-
-def _with_boxes(frame: Frame, texts: Sequence[tuple[float, float, Box]]) -> Frame:
-    return replace(frame, boxes=tuple(box for start, end, box in texts if start <= frame.seconds < end))
 
 
 def instants(seconds: float, count: int, marked: Sequence[Moment]) -> list[float]:

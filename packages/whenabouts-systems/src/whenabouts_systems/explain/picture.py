@@ -178,6 +178,7 @@ def _draw_borders(
         label = None if number else "true moment"
         axes.axvspan(moment.start, moment.end, color=TRUTH, alpha=0.2, linewidth=0, label=label)
     if borders.answered is not None:
+        overlap = overlap_with(explanation.truth_here, borders.answered)
         axes.axvspan(
             borders.answered.start,
             borders.answered.end,
@@ -186,7 +187,7 @@ def _draw_borders(
             alpha=0.45,
             hatch="///",
             linewidth=0.8,
-            label=_answered(borders.answered, explanation.truth_here),
+            label="answered" if overlap is None else f"answered (IoU {overlap:.2f})",
         )
     last = max(float(borders.high[-1]), float(borders.low[-1]) + 1e-3)
     edges = np.append(borders.low, last)
@@ -233,11 +234,6 @@ def _most_probable(explanation: Explanation) -> float:
     """The highest probability of all systems, because their curves share a scale."""
     drawn = [system.borders for system in explanation.systems if system.borders is not None]
     return max(float(values.max()) for borders in drawn for values in (borders.start, borders.end))
-
-
-def _answered(moment: Moment, truth: Sequence[Moment]) -> str:
-    overlap = overlap_with(truth, moment)
-    return "answered" if overlap is None else f"answered (IoU {overlap:.2f})"
 
 
 # Moments ---------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from whenabouts.types import Moment, Query, UsageError, did_you_mean
@@ -197,15 +196,14 @@ class _QuerySystem:
 
     def explained(self, video_id: str, moments: Sequence[Ranked]) -> Explained:
         trained, chooser = self.system.trained, self.chooser
-        with torch.no_grad():
-            first = None if chooser is None else chooser._token_weights()
-            return Explained(
-                self.system.name,
-                trained.system if chooser is None else f"{chooser.system.trained.system} + {trained.system}",
-                first or self._token_weights(),
-                borders(trained, self.encoded, self.corpus, video_id),
-                tuple(moments),
-            )
+        first = None if chooser is None else chooser._token_weights()
+        return Explained(
+            self.system.name,
+            trained.system if chooser is None else f"{chooser.system.trained.system} + {trained.system}",
+            first or self._token_weights(),
+            borders(trained, self.encoded, self.corpus, video_id),
+            tuple(moments),
+        )
 
     def _token_weights(self) -> TokenWeights | None:
         """The weights of the query's words; None if the system gives none."""

@@ -164,6 +164,7 @@ def _comparison(
     means = np.concatenate(counts.means) if counts.means else np.empty(0)
     leasts = np.concatenate(counts.leasts) if counts.leasts else np.empty(0)
     finite_means = means[np.isfinite(means)]
+    percentiles = np.percentile(finite_means, PERCENTILES).tolist() if len(finite_means) else ()
     in_a, in_b = counts.not_finite_by_file.tolist()
     return Comparison(
         a=a.path,
@@ -178,7 +179,7 @@ def _comparison(
         rows_not_finite_by_file=(in_a, in_b),
         cosine_mean=float(finite_means.mean()) if len(finite_means) else None,
         cosine_min=float(np.nanmin(leasts)) if len(finite_means) else None,
-        percentiles=_percentiles(finite_means),
+        percentiles=dict(zip(PERCENTILES, percentiles, strict=False)),
         largest_difference=counts.largest if finite else None,
         norm_means=(float(counts.norm_sums[0] / finite), float(counts.norm_sums[1] / finite))
         if finite
@@ -211,17 +212,15 @@ def _compare_rows(counts: _Counts, a: Rows, b: Rows) -> NDArray[np.float64]:
     norms_a = row_norms(a)
     norms_b = norms_a if equal.all() else row_norms(b)
     good = np.isfinite(norms_a) & np.isfinite(norms_b)
-    known_good = int(good.sum())
-    broken = ~good
+    broken, agreeing = ~good, int((equal & good).sum())
     counts.not_finite += int(broken.sum())
-    counts.equal += int((equal & good).sum())
+    counts.equal += agreeing
     if broken.any():
         same = (a[broken] == b[broken]) | (np.isnan(a[broken]) & np.isnan(b[broken]))
         counts.equal += int(np.logical_and.reduce(same, axis=1).sum())
         counts.not_finite_by_file += [int((~np.isfinite(norms)).sum()) for norms in (norms_a, norms_b)]
     counts.norm_sums += (norms_a[good].sum(), norms_b[good].sum())
     other = good & ~equal
-    agreeing = known_good - int(other.sum())
     counts.equal_finite += agreeing
     counts.rounded += agreeing
     counts.aligned += agreeing
@@ -298,12 +297,6 @@ def _notes(only_in_a: tuple[str, ...], only_in_b: tuple[str, ...], differing: in
             f"{counts.not_finite:,} rows that are not finite are left out ({in_a:,} in A, {in_b:,} in B)"
         )
     return "".join(f"; {note}" for note in notes) + "."
-
-
-def _percentiles(means: NDArray[np.float64]) -> dict[int, float]:
-    if not len(means):
-        return {}
-    return dict(zip(PERCENTILES, np.percentile(means, PERCENTILES).tolist(), strict=True))
 
 
 def _worst(

@@ -98,16 +98,7 @@ class Fingerprint:
         return [*lines, f"{'content':16}{self.content or 'not hashed'}"]
 
 
-FIELDS = (
-    "encoder",
-    "weights_sha256",
-    "frame_rate",
-    "clip_seconds",
-    "normalisation",
-    "dtype",
-    "width",
-    "version",
-)
+FIELDS = tuple(fact.name for fact in dataclasses.fields(Fingerprint) if fact.name not in ("extra", "content"))
 """The fields that comparisons of fingerprints use."""
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from whenabouts.intake.files import FormatError
 from whenabouts.types import number_of
-from whenabouts_systems.features._batches import ItemBatch, item_batches, row_norms
+from whenabouts_systems.features._batches import item_batches, row_norms
 from whenabouts_systems.features.fingerprint import Fingerprint
 from whenabouts_systems.features.layouts.store import content_hash
 from whenabouts_systems.features.source import FeatureSource
@@ -136,7 +136,9 @@ def _count(source: FeatureSource) -> tuple[RowCount, NDArray[np.int64]]:
     """The counts over rows, and the length of each item."""
     norms, lengths, bad_items = [], [], []
     for batch in item_batches((item, (source.get(item),)) for item in source):
-        norms_of_batch = _norms(batch)
+        norms_of_batch = np.empty(len(batch.arrays[0]))
+        for cut, (rows,) in batch.slices():
+            norms_of_batch[cut] = row_norms(rows)
         norms.append(norms_of_batch)
         lengths.append(np.diff(batch.starts, append=len(norms_of_batch)))
         bad = batch.per_item(np.logical_or, ~np.isfinite(norms_of_batch))
@@ -155,11 +157,3 @@ def _count(source: FeatureSource) -> tuple[RowCount, NDArray[np.int64]]:
         first_not_finite=bad_items[0] if bad_items else None,
     )
     return counted, np.concatenate(lengths)
-
-
-def _norms(batch: ItemBatch) -> NDArray[np.float64]:
-    """The length of each row; NaN for rows that are not finite."""
-    norms = np.empty(len(batch.arrays[0]))
-    for cut, (rows,) in batch.slices():
-        norms[cut] = row_norms(rows)
-    return np.where(np.isfinite(norms), norms, np.nan)

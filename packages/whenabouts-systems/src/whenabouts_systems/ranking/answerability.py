@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 import torch
@@ -107,11 +108,10 @@ class SplitSystem:
         check_localizes(model)
         encoding = encode_queries(self.trained, self.split.query_batch, numbers)
         rows = [np.unique(corpus.rows_of(list(pool))) for pool in pools]
-        candidates = Candidates.ragged(rows)
-        audible = torch.from_numpy(corpus.audible)[candidates.rows]
-        candidates = Candidates(candidates.rows, candidates.scores.masked_fill(~audible, -torch.inf))
         device = device_of_queries(encoding)
-        candidates = Candidates(candidates.rows.to(device), candidates.scores.to(device))
+        candidates = Candidates.ragged(rows, device)
+        silent = ~torch.from_numpy(corpus.audible).to(device)[candidates.rows]
+        candidates = replace(candidates, scores=candidates.scores.masked_fill(silent, -torch.inf))
         best = best_of_each(model, encoding, corpus, candidates, self.decoding)
         score = best.score
         if weight := float(model.video_weight):
@@ -286,10 +286,8 @@ def with_drawn_pools(annotations: Annotations, size: int, seed: int = 0) -> Anno
     pools = {}
     for name, own_video in own_videos.items():
         first = [own_video, *sorted(judged[name] - {own_video})][: size - 1]
-        others = [
-            videos[at] for at in rng.permutation(len(videos)).tolist() if videos[at] not in judged[name]
-        ]
-        pools[name] = (*first, *others[: size - len(first)])
+        others = (videos[at] for at in rng.permutation(len(videos)) if videos[at] not in judged[name])
+        pools[name] = (*first, *islice(others, size - len(first)))
     return replace(annotations, pools=pools)
 
 

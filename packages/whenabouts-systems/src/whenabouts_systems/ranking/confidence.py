@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,7 +38,6 @@ LEAST_UNRELATED = 8
 # The least spread, relative to the scores: a smaller one means that all unrelated queries score the same.
 _LEAST_SPREAD = 1e-6
 _ACCEPTED = "what `whenabouts calibrate --checkpoint RUN` writes"
-_KEYS = ("fingerprint", "system", "definition", "calibrator", "iou", "thresholds", "about", "unrelated")
 
 
 @dataclass(frozen=True)
@@ -144,7 +143,7 @@ def _checked(path: Path, content: Any, fingerprint: str) -> TrainedConfidence:
         kind = content.get("format") if isinstance(content, dict) else type(content).__name__
         raise FormatError(path, f"is of format {kind!r}", accepted=f"format {FORMAT}, {_ACCEPTED}")
     again = f"run `whenabouts calibrate --checkpoint {path.parent}` again, or remove that file"
-    missing = next((key for key in _KEYS if key not in content), None)
+    missing = next((part.name for part in fields(TrainedConfidence) if part.name not in content), None)
     if missing is not None:
         raise FormatError(
             path, "is missing in this calibration", field=missing, accepted=f"{_ACCEPTED}; {again}"

@@ -130,7 +130,7 @@ def scored_pairs(
         encoding = corpus.blocks[int(corpus.block[videos[0]])]
         pairs = torch.from_numpy(of_block).to(rows.device)
         # Systems without keys process query and video together: large products, which need all threads.
-        small = bool(encoding.keys) and _bytes_of_unit(encoding) < _SMALL_BYTES
+        small = bool(encoding.keys) and bytes_of(encoding) // len(encoding) < _SMALL_BYTES
         with _threads(1 if small else torch.get_num_threads()):
             blocks = _scored_block(model, queries, encoding, pairs // rows.shape[1], corpus.row[videos])
             for low, high, scores in blocks:
@@ -187,7 +187,8 @@ def _grouped(
     encoding: VideoEncoding, rows: Indices, device: torch.device
 ) -> Iterator[tuple[int, int, VideoEncoding]]:
     """The videos of pairs low..high, pairs sorted by row: a popular video as a view, others as copies."""
-    size = max(1, _COPY_BYTES.get(device.type, _COPY_BYTES_ELSEWHERE) // max(1, _bytes_of_unit(encoding)))
+    of_unit = max(1, bytes_of(encoding) // len(encoding))
+    size = max(1, _COPY_BYTES.get(device.type, _COPY_BYTES_ELSEWHERE) // of_unit)
     firsts = np.flatnonzero(np.diff(rows, prepend=-1))
     counts = np.diff(firsts, append=len(rows))
     popular = counts >= (_POPULAR if device.type == "cpu" else size)
@@ -216,11 +217,6 @@ def repeated(video: VideoEncoding, count: int) -> VideoEncoding:
         for group in (video.keys, video.key_masks, video.parts)
     )
     return VideoEncoding(video.mask.expand(count, -1), *groups)
-
-
-def _bytes_of_unit(encoding: VideoEncoding) -> int:
-    """Bytes of each unit of a block."""
-    return bytes_of(encoding) // len(encoding)
 
 
 @contextmanager

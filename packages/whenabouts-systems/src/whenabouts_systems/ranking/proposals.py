@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.overlap import place_in_group
-from whenabouts.types import UsageError
+from whenabouts_systems.models.settings import Count, NotNegative, Positive, Size, check_fields
 from whenabouts_systems.ranking.candidates import Candidates
 from whenabouts_systems.ranking.encoded_corpus import Floats, Indices
 from whenabouts_systems.ranking.units import Units
@@ -41,27 +41,19 @@ class SegmentSettings:
       between them, or at most `reach` times the segments of both groups.
     - `proposals`: the number of a query's best proposals that are kept (None: all).
     - `padding_seconds`: the time added on both sides before a proposal is searched.
+
+    Raises UsageError for a value of a wrong type or out of range.
     """
 
-    seconds: float = 4.0
-    depth: int = 200
-    gap: int = 0
-    reach: float = 0.0
-    proposals: int | None = None
-    padding_seconds: float = 8.0
+    seconds: Positive = 4.0
+    depth: Size = 200
+    gap: Count = 0
+    reach: NotNegative = 0.0
+    proposals: Size | None = None
+    padding_seconds: NotNegative = 8.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.seconds < float("inf"):
-            raise UsageError(f"segments: seconds is {self.seconds!r}; accepted: a number above 0")
-        for name, least in (("depth", 1), ("gap", 0), ("proposals", 1)):
-            value = getattr(self, name)
-            if value is None and name == "proposals":
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise UsageError(f"segments: {name} is {value!r}; accepted: a whole number, {least} or more")
-        for name in ("reach", "padding_seconds"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise UsageError(f"segments: {name} is {getattr(self, name)!r}; accepted: 0 or more")
+        check_fields(self, "segments")
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Request
 
 from whenabouts.corpus import Corpus
 from whenabouts.server.errors import printable, problems
+from whenabouts.server.paths import Paths
 from whenabouts.server.schemas import (
     CurveBody,
     ExplainBody,
@@ -37,12 +38,12 @@ async def explain(request: Request, parameters: Annotated[ExplainParameters, Que
     def read(corpus: Corpus) -> ExplainBody:
         record_of(corpus, moment.video_id)
         explanation = explain_on(corpus, parameters.query, place, moment=moment, k=parameters.k)
-        return _body(explanation.query, parameters.model, moment, explanation.systems[0])
+        return _body(explanation.query, parameters.model, moment, explanation.systems[0], service.paths)
 
     return await service.read(service.searches, request, read)
 
 
-def _body(query: str, model: str, moment: Moment, explained: Explained) -> ExplainBody:
+def _body(query: str, model: str, moment: Moment, explained: Explained, paths: Paths) -> ExplainBody:
     rank, borders, weights = explained.rank_of(moment), explained.borders, explained.token_weights
     along = {} if borders is None else borders.to_json()
     ahead = [result.moment for result in explained.moments if rank is None or result.rank < rank]
@@ -60,7 +61,7 @@ def _body(query: str, model: str, moment: Moment, explained: Explained) -> Expla
             MomentBody(video_id=other.video_id, start=round(other.start, 3), end=round(other.end, 3), text="")
             for other in ahead[:_MOST_LOST_TO]
         ],
-        notes=[printable(note) for note in explained.notes],
+        notes=[printable(paths.without_folders(note)) for note in explained.notes],
     )
 
 

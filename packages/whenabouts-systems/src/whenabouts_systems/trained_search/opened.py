@@ -27,9 +27,8 @@ from whenabouts.types import UsageError, number_of
 from whenabouts_systems.models import staged
 from whenabouts_systems.models.inputs import Inputs, StreamInput
 from whenabouts_systems.models.protocol import QueryEncoding
-from whenabouts_systems.models.trained import CONFIG, IMPORTED_FROM, WEIGHTS, Trained
+from whenabouts_systems.models.trained import CALIBRATION, CONFIG, IMPORTED_FROM, WEIGHTS, Trained
 from whenabouts_systems.ranking.candidates import can_retrieve
-from whenabouts_systems.ranking.confidence import FILE as CALIBRATION
 from whenabouts_systems.ranking.confidence import TrainedConfidence, confidence_of, load_confidence
 from whenabouts_systems.ranking.encoded_corpus import Progress, device_of, evaluating
 from whenabouts_systems.ranking.localize import can_localize

@@ -291,7 +291,10 @@ def encoded_segments(trained: Trained, grids: Sequence[GridVideo], clips: int) -
     borders = np.searchsorted(segments.video, np.arange(len(grids) + 1))
     encoded = []
     for at, grid in enumerate(grids):
-        part_of = {name: _between(owner, borders[at], borders[at + 1]) for name, (owner, _) in keys.items()}
+        # The keys of the video's segments, which are sorted by segment.
+        part_of = {
+            name: slice(*np.searchsorted(owner, borders[at : at + 2])) for name, (owner, _) in keys.items()
+        }
         number = {name: keys[name][0][part] for name, part in part_of.items()}
         encoded.append(
             EncodedVideo(
@@ -307,12 +310,6 @@ def encoded_segments(trained: Trained, grids: Sequence[GridVideo], clips: int) -
             )
         )
     return encoded
-
-
-def _between(owner: Indices, low: int, high: int) -> slice:
-    """The slice of keys of the segments `low` to `high` - 1; `owner` (K,) are the keys' segments, sorted."""
-    first, stop = np.searchsorted(owner, [low, high])
-    return slice(int(first), int(stop))
 
 
 def _keys_of(trained: Trained, segments: Units) -> dict[str, tuple[Indices, NDArray[np.float32]]]:

@@ -18,10 +18,9 @@ from whenabouts.streams import stream as stream_named
 from whenabouts.types import UsageError, Video
 from whenabouts_bench.formats.sentences import Sentence
 from whenabouts_systems.models.inputs import Inputs
+from whenabouts_systems.ranking.encoded_corpus import Floats, Indices
 from whenabouts_systems.trained_search.even_grid import videos_on_grid
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 Streams = Mapping[str, NDArray[np.floating[Any]]]
 Item = TypeVar("Item")
 

@@ -194,9 +194,11 @@ class _Files:
                 rows = CachedRows(source, items, bytes_left)
                 bytes_left -= rows.bytes_held
                 read[source] = rows, {item: number for number, item in enumerate(items)}
-            rows_of[stream] = {
-                split: _item_rows(*read[source], ids[split]) for split, source in files.items()
-            }
+            rows_of[stream] = {}
+            for split, source in files.items():
+                rows, number_of = read[source]
+                numbers = np.array([number_of.get(item, -1) for item in ids[split]], np.int64)
+                rows_of[stream][split] = ItemRows(rows, numbers)
         return rows_of
 
     def refuse_missing(self, stream: str, split: str, source: FeatureSource, judged: Annotations) -> None:
@@ -252,10 +254,6 @@ def _transcripts(features: FeatureSettings, folder: Path, splits: Iterable[str])
             raise UsageError(f"{path}: no such file; [features] sentences must name a file of sentences")
     read = {path: read_sentences(path) for path in dict.fromkeys(paths.values())}
     return {split: read[path] for split, path in paths.items()}
-
-
-def _item_rows(rows: CachedRows, number_of: Mapping[str, int], ids: Sequence[str]) -> ItemRows:
-    return ItemRows(rows, np.array([number_of.get(item, -1) for item in ids], np.int64))
 
 
 def _annotations(data: DataSettings, folder: Path, splits: Sequence[str]) -> dict[str, Annotations]:
@@ -395,11 +393,7 @@ def _examples(
         if transcripts is None
         else sum(not transcripts.get(name) for name in ids),
         "videos have no known duration; their rows give it": int((~has_duration).sum()),
-        **_count_queries(
-            inputs,
-            annotations.queries,
-            _token_counts(inputs, annotations) if tokens is None else tokens.lengths,
-        ),
+        **_count_queries(inputs, annotations.queries, None if tokens is None else tokens.lengths),
     }
     return Examples(split, annotations, inputs, tokens, streams, data, pairs, counts, transcripts)
 
@@ -411,12 +405,6 @@ def _nothing_to_learn(data: DataSettings, examples: Examples) -> UsageError:
         why = _without_labels(data, data.train) or ": none of its moments are judged"
     counts = "; ".join(f"{n:,} {rule}" for rule, n in examples.summary.counts.items())
     return UsageError(f"{data.train}: has no example to train on{why} ({counts})")
-
-
-def _token_counts(inputs: Inputs, annotations: Annotations) -> NDArray[np.int64]:
-    """(Q,) the number of token ids of each query."""
-    sentences = [query.text for query in annotations.queries]
-    return np.array(tokens_of(inputs.tokenizer).lengths(sentences), np.int64)
 
 
 # Checks before the first step. A fault raises an error, or a rule handles it and is counted.
@@ -585,8 +573,15 @@ def _count_videos(
     }
 
 
-def _count_queries(inputs: Inputs, queries: Sequence[Query], lengths: NDArray[np.int64]) -> dict[str, int]:
-    """The numbers of queries without text and of truncated queries; `lengths` (Q,) count tokens."""
+def _count_queries(
+    inputs: Inputs, queries: Sequence[Query], lengths: NDArray[np.int64] | None
+) -> dict[str, int]:
+    """The numbers of queries without text and of truncated queries.
+
+    `lengths` (Q,) count the rows of features of tokens; None counts token ids.
+    """
+    if lengths is None:
+        lengths = np.array(tokens_of(inputs.tokenizer).lengths([query.text for query in queries]), np.int64)
     return {
         "queries have no text in the annotations; their features are used": sum(
             not query.text.strip() for query in queries

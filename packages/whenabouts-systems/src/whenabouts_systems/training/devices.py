@@ -94,9 +94,23 @@ class DeviceSetup:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
-    def shared_encoding(self, model: Any) -> AbstractContextManager[None]:
-        """A context in which processes share the row-wise methods of `model`; see `shared`."""
-        return shared(model, self.rank, self.processes)
+    @contextmanager
+    def shared_encoding(self, model: Any) -> Iterator[None]:
+        """In this context, the model's row-wise methods compute this process's rows and return those of all.
+
+        If a shared method calls another one, only the outer one shares. Fewer rows than processes are not
+        shared: every process computes all. Dropout inside these methods has its own random numbers, so that
+        draws outside of them are the same for any number of processes.
+        """
+        methods = {name: getattr(model, name) for name in methods_by_rows(model)}
+        inside = [False]
+        for name, method in methods.items():
+            object.__setattr__(model, name, _sharing(method, self.rank, self.processes, inside))
+        try:
+            yield
+        finally:
+            for name in methods:
+                object.__delattr__(model, name)
 
     def average(self, tensors: list[Tensor]) -> None:
         """Replace tensors by their mean over all processes."""
@@ -139,14 +153,10 @@ class DeviceSetup:
         return result
 
     @contextmanager
-    def entered_by_first(self, context: AbstractContextManager[Any]) -> Iterator[None]:
+    def entered_by_first(self, context: AbstractContextManager[None]) -> Iterator[None]:
         """A context that only process 0 enters; an exception on entry ends all processes."""
         with contextlib.ExitStack() as stack:
-
-            def enter() -> None:
-                stack.enter_context(context)
-
-            self.by_first(enter)
+            self.by_first(lambda: stack.enter_context(context))
             yield
 
     @contextmanager
@@ -269,25 +279,6 @@ def _timeout() -> timedelta:
 # Sharing a step among processes -----------------------------------------------------------------------
 
 
-@contextmanager
-def shared(model: Any, rank: int, processes: int) -> Iterator[None]:
-    """In this context, the model's row-wise methods compute this process's rows and return those of all.
-
-    If a shared method calls another one, only the outer one shares. Fewer rows than processes are not shared:
-    every process computes all. Dropout inside these methods has its own random numbers, so that draws outside
-    of them are the same for any number of processes.
-    """
-    methods = {name: getattr(model, name) for name in methods_by_rows(model)}
-    inside = [False]
-    for name, method in methods.items():
-        object.__setattr__(model, name, _sharing(method, rank, processes, inside))
-    try:
-        yield
-    finally:
-        for name in methods:
-            object.__delattr__(model, name)
-
-
 def _sharing(
     method: Callable[[Any], Any], rank: int, processes: int, inside: list[bool]
 ) -> Callable[[Any], Any]:
@@ -304,7 +295,8 @@ def _sharing(
                 part = method(_rows_of(batch, rows[rank].to(batch.mask.device)))
         finally:
             inside[0] = False
-        return gathered(part, rank, [len(numbers) for numbers in rows])
+        counts = [len(numbers) for numbers in rows]
+        return _mapped(part, lambda tensor: gather_rows(tensor, rank, counts))
 
     return share
 
@@ -329,14 +321,6 @@ def _rows_of(batch: QueryBatch | ClipBatch, rows: Tensor) -> QueryBatch | ClipBa
     )
 
 
-def gathered(part: Any, rank: int, counts: list[int]) -> Any:
-    """A method's result for this process's rows, extended to the rows of all processes, in order.
-
-    `counts` are the numbers of rows of the processes.
-    """
-    return _mapped(part, lambda rows: gather_rows(rows, rank, counts))
-
-
 def _mapped(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """A nested structure with `change` applied to every tensor, in order."""
     if isinstance(tree, Tensor):
@@ -355,7 +339,7 @@ def _mapped(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def gather_rows(rows: Tensor, rank: int, counts: list[int]) -> Tensor:
-    """The rows of all processes, in order; gradients flow back into this process's rows.
+    """The rows of all processes, `counts` each, in order; gradients flow back into this process's rows.
 
     Gradients are multiplied by the number of processes, because they are averaged later. Raises ValueError
     for a tensor that does not have one row for each row of the batch, because it cannot be shared.

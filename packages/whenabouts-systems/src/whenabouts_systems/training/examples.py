@@ -139,8 +139,8 @@ class Examples:
 
     - `spans` (N, 2) int64; `shares` (N, 2) float32, the moment's start and end as shares of its video;
       `weight` (N,) float32 or None.
-    - `durations` (V,) in seconds; `clips` (V,), the cells of each video's answer grid after pooling or
-      cutting; `clip_seconds` (V,), the seconds of a cell.
+    - `durations` (V,) in seconds, if unknown the time that the rows cover; `clips` (V,), the cells of each
+      video's answer grid after pooling or cutting; `clip_seconds` (V,), the seconds of a cell.
     - `tokens` is None if queries are token ids.
     - `summary` counts what was skipped, and how often each rule applied.
     """
@@ -162,7 +162,8 @@ class Examples:
         self._tokens, self._streams, self._settings, self._pairs = tokens, streams, settings, pairs
         self._video_ids = tuple(video.id for video in annotations.videos)
         rows = np.max([items.lengths for items in streams.values()], axis=0)
-        self.durations = _durations(annotations.videos, rows, inputs.clip_seconds)
+        seconds = np.array([video.duration for video in annotations.videos], np.float64)  # None becomes NaN
+        self.durations = np.where(np.isnan(seconds), rows * inputs.clip_seconds, seconds)
         self.row_counts = self._rows_that_count(rows)
         lengths = list(zip(self.row_counts.tolist(), self.durations.tolist(), strict=True))
         self.clips: Indices = np.array([inputs.cells_of(count) for count, _ in lengths], np.int64)
@@ -425,17 +426,6 @@ class Examples:
         if self._pairs is None or self._captions is None:
             return None
         return torch.from_numpy(self._pairs.block(self._captions[query]))
-
-
-def _durations(videos: Sequence[Video], rows: Indices, clip_seconds: float) -> NDArray[np.float64]:
-    """(V,) seconds; if a video's duration is unknown, the time that its rows cover."""
-    return np.array(
-        [
-            count * clip_seconds if video.duration is None else video.duration
-            for video, count in zip(videos, rows.tolist(), strict=True)
-        ],
-        np.float64,
-    )
 
 
 def _places(rows: Indices, places: Indices) -> Indices:

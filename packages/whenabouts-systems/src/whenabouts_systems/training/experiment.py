@@ -188,14 +188,12 @@ class DataSettings:
     positives: Positives = "judged"
     order: Order = "random"
     batch_of: Literal["queries", "windows", "videos"] = "queries"
-    max_windows: int = 0
+    max_windows: CountOrZero = 0
     first_stage: str = ""
     negatives: NegativeSettings = field(default_factory=NegativeSettings)
     retrieved: RetrievedSettings = field(default_factory=RetrievedSettings)
 
     def __post_init__(self) -> None:
-        if self.max_windows < 0:
-            raise UsageError(f"max_windows is {self.max_windows}; give a number of windows, or 0 for all")
         if self.positives == "similar" and not self.pairs:
             raise UsageError(
                 "positives is 'similar' and pairs is missing; make them with `whenabouts relevance pairs "

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,9 +106,11 @@ class HardNegatives:
         """The negatives of a batch in an epoch; see `examples.Negatives`."""
         table = self.of_epoch(epoch)
         for_queries, for_videos = table.videos[query], table.queries[videos]
-        if self.settings.share == "batch":
-            for_queries = self._shared_videos(query, for_queries)
-            for_videos = self._shared_queries(videos, for_videos)
+        if self.settings.share == "batch":  # the same for all rows, -1 where a pair is a positive
+            chosen = _in_turn(for_queries, self.settings.videos)[None, :].repeat(len(query), 0)
+            for_queries = np.where(self._is_positive(query[:, None], chosen), -1, chosen)
+            chosen = _in_turn(for_videos, self.settings.queries)[None, :].repeat(len(videos), 0)
+            for_videos = np.where(self._is_positive(chosen, videos[:, None]), -1, chosen)
         return DrawnNegatives.of(videos, for_queries, for_videos)
 
     def of_epoch(self, epoch: int) -> _Epoch:
@@ -151,16 +152,6 @@ class HardNegatives:
         candidates[rows[columns >= 0], columns[columns >= 0]] = False
         return torch.from_numpy(scores.astype(np.float32, order="C")), torch.from_numpy(candidates)
 
-    def _shared_videos(self, query: Indices, drawn: Indices) -> Indices:
-        """(Q, N) the same videos for all queries of a batch, -1 where a video is a query's positive."""
-        videos = _in_turn(drawn, self.settings.videos)[None, :].repeat(len(query), 0)
-        return np.where(self._is_positive(query[:, None], videos), -1, videos)
-
-    def _shared_queries(self, videos: Indices, drawn: Indices) -> Indices:
-        """(V, M) the same queries for all videos of a batch, -1 where a query is a video's positive."""
-        queries = _in_turn(drawn, self.settings.queries)[None, :].repeat(len(videos), 0)
-        return np.where(self._is_positive(queries, videos[:, None]), -1, queries)
-
     def _is_positive(self, query: Indices, video: Indices) -> NDArray[np.bool_]:
         """Whether pairs are positives."""
         return is_in(self._keys, _keys((query, video), self.scores.shape[1]))
@@ -183,9 +174,9 @@ def matching_scores(first_stage: Trained, examples: Examples, device: torch.devi
     videos = len(examples.videos)
     scores = _zeros(len(examples.queries), videos)
     with evaluating(model):
-        batches = (examples.query_batch(part).to(device) for part in _cut(rows, _BATCH_QUERIES))
-        queries = joined([model.encode_queries(batch) for batch in batches])
-        for part in _cut(np.arange(videos), _BATCH_VIDEOS):
+        parts = np.split(rows, range(_BATCH_QUERIES, len(rows), _BATCH_QUERIES))
+        queries = joined([model.encode_queries(examples.query_batch(part).to(device)) for part in parts])
+        for part in np.split(np.arange(videos), range(_BATCH_VIDEOS, videos, _BATCH_VIDEOS)):
             encoding = model.encode_videos(examples.video_batch(part).to(device))
             columns = [_scores_in(model, queries, encoding, at) for at in range(len(part))]
             scores[np.ix_(rows, part)] = np.stack(columns, 1)
@@ -285,8 +276,3 @@ def _in_turn(drawn: Indices, count: int) -> Indices:
     values, first = np.unique(flat, return_index=True)
     order = np.argsort(first[values >= 0])
     return values[values >= 0][order][:count]
-
-
-def _cut(rows: Indices, size: int) -> Iterator[Indices]:
-    for low in range(0, len(rows), size):
-        yield rows[low : low + size]

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from whenabouts.types import Query
+from whenabouts.types import Query, UsageError
 from whenabouts_bench.formats.annotations import Annotations, Indices
 from whenabouts_bench.relevance.pairs import RelevantPairs
 from whenabouts_bench.relevance.units import comparable
@@ -140,9 +139,9 @@ class WindowLabels:
     """Windows of N examples, which are moments of queries `query` (N,) in videos `video` (N,).
 
     `borders` (N, 2) are start and end, counted in clips. The metadata of `queries` may have
-    `relevant_clip_ids` and `saliency_scores`, several annotators' ratings of each clip, as in QVHighlights.
-    `videos` are the ids of all videos. If a query has more than `limit` windows in a video, `limit` of them
-    are drawn anew in each epoch, as the DETR programs do (None: all are used).
+    `relevant_clip_ids` and `saliency_scores`: a rating of each clip or, as in QVHighlights, a list of several
+    annotators' ratings. `videos` are the ids of all videos. If a query has more than `limit` windows in a
+    video, `limit` of them are drawn anew in each epoch, as the DETR programs do (None: all are used).
     """
 
     def __init__(
@@ -165,6 +164,7 @@ class WindowLabels:
         """The labels of n examples by name: `windows` (n, W, 2), padded with NaN, and `source` (n,).
 
         `saliency` (n, `clips`) is there only if all queries have ratings. See `sources_of` for `source`.
+        Raises UsageError for a rating that is not a number.
         """
         group = self._group[examples]
         counts = self._counts[group] if self._limit is None else np.minimum(self._counts[group], self._limit)
@@ -178,7 +178,7 @@ class WindowLabels:
             "windows": torch.from_numpy(windows.astype(np.float32)),
             "source": self._sources[torch.from_numpy(examples)],
         }
-        ratings = [_ratings(self._queries[row].metadata, clips) for row in self._query[examples].tolist()]
+        ratings = [_ratings(self._queries[row], clips) for row in self._query[examples].tolist()]
         rated = [values for values in ratings if values is not None]
         if rated and len(rated) == len(ratings):
             labels["saliency"] = torch.from_numpy(np.stack(rated))
@@ -195,13 +195,16 @@ def sources_of(videos: Sequence[str]) -> Tensor:
     return torch.tensor([numbers[name] for name in names], dtype=torch.int64)
 
 
-def _ratings(metadata: Mapping[str, Any], clips: int) -> NDArray[np.float32] | None:
+def _ratings(query: Query, clips: int) -> NDArray[np.float32] | None:
     """(clips,) the sum of each clip's ratings, 0 without ratings; None if the query has no ratings at all."""
-    ids, ratings = metadata.get("relevant_clip_ids"), metadata.get("saliency_scores")
+    ids, ratings = query.metadata.get("relevant_clip_ids"), query.metadata.get("saliency_scores")
     if not ids or not ratings or len(ids) != len(ratings):
         return None
     values = np.zeros(clips, np.float32)
-    for clip, scores in zip(ids, ratings, strict=True):
+    for clip, given in zip(ids, ratings, strict=True):
+        scores = given if isinstance(given, list) else [given]
+        if not all(isinstance(score, int | float) for score in scores):
+            raise UsageError(f"query {query.id!r}: saliency_scores has {given!r}; accepted: numbers")
         if type(clip) is int and 0 <= clip < clips:
             values[clip] = sum(scores)
     return values

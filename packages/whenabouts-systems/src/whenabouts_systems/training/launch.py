@@ -17,13 +17,14 @@ import whenabouts
 from whenabouts.types import UsageError
 from whenabouts_bench.evaluation.metrics import parse_metric
 from whenabouts_systems.models import new_model
+from whenabouts_systems.models.inputs import Inputs
 from whenabouts_systems.ranking.candidates import RankedVideos, can_retrieve
 from whenabouts_systems.training.data import ExperimentData
 from whenabouts_systems.training.devices import DeviceSetup
 from whenabouts_systems.training.experiment import Experiment
 from whenabouts_systems.training.loop import Show, train
 from whenabouts_systems.training.retrieval_lists import choose_negatives, lists_of_validation
-from whenabouts_systems.training.run_folder import EXPERIMENT, RunFolder, State, read_state, write_json
+from whenabouts_systems.training.run_folder import ABOUT, EXPERIMENT, RunFolder, State, read_state, write_json
 
 _PACKAGES = ("torch", "numpy", "safetensors", "huggingface-hub", "lightning-fabric")
 SEEDS = "seeds.json"
@@ -60,24 +61,23 @@ def launch(
             if experiment.data.retrieved.validation and experiment.data.validation:
                 retriever = lists_of_validation(experiment, data, folder.path, setup, say)
             elif experiment.data.validation:
-                _check_measure(experiment, data)
+                check_measure(experiment, data.inputs)
             for line in data.summary():
                 say(line)
             about = _about(experiment, data, Path(features), setup)
             if setup.writes:
-                folder.write_about(about)
+                write_json(folder.path / ABOUT, about)
             state = train(experiment, data, folder, setup, resume=resume, show=show, retriever=retriever)
         result = TrainingResult.of(experiment, state, folder.path)
         if setup.writes:
-            folder.write_about({**about, **result.to_json()})
+            write_json(folder.path / ABOUT, {**about, **result.to_json()})
         return result
 
 
-def _check_measure(experiment: Experiment, opened: ExperimentData) -> None:
+def check_measure(experiment: Experiment, inputs: Inputs) -> None:
     """Raise UsageError for a metric of videos if the system cannot choose videos."""
-    config = experiment.config(opened.inputs)
     with torch.device("meta"):
-        model = new_model(experiment.system, config)
+        model = new_model(experiment.system, experiment.config(inputs))
     measures = [parse_metric(name) for name in experiment.training.metrics]
     beyond = [measure.name for measure in measures if measure.task in ("VCMR", "VR")]
     if beyond and not can_retrieve(model):
@@ -112,9 +112,7 @@ def launch_seeds(
     """
     # Refuse wrong seeds and used folders before the first training.
     runs = [(Path(out) / f"seed-{seed}", experiment.with_seed(seed)) for seed in different_seeds(seeds)]
-    if not resume:
-        for place, _ in runs:
-            setup.by_first(RunFolder(place).refuse_used)
+    setup.by_first(lambda: _check_folders(runs, resume=resume))
     results: list[TrainingResult] = []
     for place, seeded in runs:
         begun = setup.agreed(resume and (place / EXPERIMENT).exists())
@@ -126,6 +124,16 @@ def launch_seeds(
     if setup.writes:
         write_json(Path(out) / SEEDS, seeds_to_json(results))
     return results
+
+
+def _check_folders(runs: Sequence[tuple[Path, Experiment]], *, resume: bool) -> None:
+    """Raise UsageError if a folder is used, or with `resume`, if it holds another training."""
+    for place, experiment in runs:
+        folder = RunFolder(place)
+        if not resume:
+            folder.refuse_used()
+        elif (place / EXPERIMENT).exists():
+            folder.check_same(experiment)
 
 
 def different_seeds(seeds: Sequence[int]) -> Sequence[int]:

@@ -26,7 +26,6 @@ from whenabouts_bench.relevance.cooccurrence import Cooccurrence, words_of
 from whenabouts_systems.models.staged import SYSTEM, stages_of
 from whenabouts_systems.models.trained import CONFIG, Trained
 from whenabouts_systems.ranking.candidates import RankedVideos, can_retrieve
-from whenabouts_systems.ranking.encoded_corpus import MemoryCorpus
 from whenabouts_systems.ranking.ranker import Ranker
 from whenabouts_systems.ranking.split import SplitRun, encode_split
 from whenabouts_systems.training.data import ExperimentData
@@ -251,24 +250,16 @@ def _ranked(
         labels=retriever.data.labels,
         positives="own",
     )
+    # The retriever may come from a stranger, so its experiment must not choose where a cache is made.
+    named = replace(retriever.features, cache="")
     trained.model.to(device)
     with (
-        ExperimentData.open(
-            settings, retriever.features, features, inputs=trained.inputs, splits=(split,)
-        ) as opened,
-        _encoded(trained, opened.split(split)) as corpus,
+        ExperimentData.open(settings, named, features, inputs=trained.inputs, splits=(split,)) as opened,
+        tempfile.TemporaryDirectory(prefix="whenabouts-lists-") as aside,
     ):
         examples = opened.split(split)
+        is_small = int(examples.clips.sum()) <= _CLIPS_IN_MEMORY
+        corpus = encode_split(trained, examples, folder=None if is_small else Path(aside) / "corpus")
         count = len(corpus) if depth is None else min(depth, len(corpus))
         decoding = replace(trained.decoding, top_videos=count, spans_per_query=1, nms=None)
         yield SplitRun(Ranker(trained, corpus, decoding=decoding), examples, ("VR",))
-
-
-@contextmanager
-def _encoded(trained: Trained, examples: Examples) -> Iterator[MemoryCorpus]:
-    """The encoded videos of a split, in memory or in a temporary folder."""
-    if int(examples.clips.sum()) <= _CLIPS_IN_MEMORY:
-        yield encode_split(trained, examples)
-        return
-    with tempfile.TemporaryDirectory(prefix="whenabouts-lists-") as aside:
-        yield encode_split(trained, examples, folder=Path(aside) / "corpus")

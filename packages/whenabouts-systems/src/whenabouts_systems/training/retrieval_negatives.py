@@ -113,7 +113,8 @@ class RetrievalNegatives:
         if not count:
             return drawn
         # Hash every candidate: those with the smallest hashes are a uniform draw without replacement.
-        keys = _keys(_base(self.seed, epoch), units, width)
+        digest = hashlib.blake2b(f"retrieved {self.seed} {epoch}".encode(), digest_size=8).digest()
+        keys = _keys(np.uint64(int.from_bytes(digest)), units, width)
         keys[np.arange(width) >= counts[:, None]] = np.iinfo(np.uint64).max
         smallest = np.argpartition(keys, count - 1, axis=1)[:, :count]
         order = np.argsort(np.take_along_axis(keys, smallest, 1), axis=1, kind="stable")
@@ -318,11 +319,6 @@ def drawn_candidates(
     }
     ranked = {query_id: (videos, np.zeros(len(videos))) for query_id, videos in lists.items()}
     return RankedVideos(source.name, ranked)
-
-
-def _base(seed: int, epoch: int) -> np.uint64:
-    digest = hashlib.blake2b(f"retrieved {seed} {epoch}".encode(), digest_size=8).digest()
-    return np.uint64(int.from_bytes(digest))
 
 
 def _keys(base: np.uint64, query: Indices, width: int) -> NDArray[np.uint64]:

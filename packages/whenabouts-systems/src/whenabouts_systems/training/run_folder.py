@@ -211,10 +211,6 @@ class RunFolder:
         """Draw the curves, if matplotlib is installed."""
         draw_curves(state.curves, self.path / PICTURE)
 
-    def write_about(self, about: Mapping[str, Any]) -> None:
-        """Write the facts about the run that a reader of its numbers needs."""
-        write_json(self.path / ABOUT, about)
-
     def _write_lines(self, name: str, lines: Iterable[Mapping[str, Any]]) -> None:
         self._write(name, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 

@@ -23,7 +23,14 @@ from whenabouts_systems.models.trained import Trained
 from whenabouts_systems.training.data import ExperimentData
 from whenabouts_systems.training.devices import DeviceSetup
 from whenabouts_systems.training.experiment import KEYS, STAGE, Experiment, has_stages, load_experiment
-from whenabouts_systems.training.launch import SEEDS, TrainingResult, different_seeds, launch, seeds_to_json
+from whenabouts_systems.training.launch import (
+    SEEDS,
+    TrainingResult,
+    check_measure,
+    different_seeds,
+    launch,
+    seeds_to_json,
+)
 from whenabouts_systems.training.loop import Show
 from whenabouts_systems.training.retrieval_lists import check_lists, folder_of
 from whenabouts_systems.training.run_folder import EXPERIMENT, RunFolder, write_json
@@ -155,6 +162,8 @@ def check_stages(runs: Sequence[StagedExperiment], features: str | Path) -> None
             experiment.data, experiment.features, features, splits=("train", "validation")
         )
         experiment.check_negatives(experiment.config(inputs))
+        if experiment.data.validation and not experiment.data.retrieved.validation:
+            check_measure(experiment, inputs)
     for experiment in (stage for run in runs for stage in run.stages.values()):
         check_lists(experiment, features)
         if (first_stage := experiment.data.first_stage) and not first_stage.startswith(STAGE):

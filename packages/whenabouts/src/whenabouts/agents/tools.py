@@ -35,7 +35,7 @@ from whenabouts.server.decoding import Decoders
 from whenabouts.server.errors import ServerError
 from whenabouts.server.paths import without_location
 from whenabouts.times import format_time
-from whenabouts.types import UsageError, WhenaboutsError
+from whenabouts.types import ScoredMoment, UsageError, WhenaboutsError
 from whenabouts.version import __version__
 from whenabouts.video.cut import cut_name, suffix_for
 from whenabouts.video.objects import source_path
@@ -315,33 +315,31 @@ class CorpusTools:
             "doubt": result.doubt,
             "searched": searched,
             "notes": [one_line(note, LONGEST_TEXT) for note in result.notes],
-            "moments": [
-                {
-                    "moment": scored.moment.name,
-                    "video_id": scored.moment.video_id,
-                    "title": one_line(result.videos[scored.moment.video_id].title, 200),
-                    "start": round(scored.moment.start, 3),
-                    "end": round(scored.moment.end, 3),
-                    "at": format_time(scored.moment.start),
-                    "verdict": result.word_of(scored),
-                    "probability": _share(percent_beside(result.word_of(scored), scored.confidence)),
-                    "found_in": sorted(scored.evidence),
-                    "said": one_line(scored.text, LONGEST_TEXT),
-                    **({} if scored.partner is None else {"other_event": scored.partner.name}),
-                    **self._link(v=scored.moment.video_id, s=scored.moment.start, e=scored.moment.end),
-                }
-                for _, scored in result.numbered
-            ],
+            "moments": [self._moment(result, scored) for _, scored in result.numbered],
+        }
+
+    def _moment(self, result: SearchResult, scored: ScoredMoment) -> dict[str, Any]:
+        moment, word = scored.moment, result.word_of(scored)
+        percent = percent_beside(word, scored.confidence)
+        return {
+            "moment": moment.name,
+            "video_id": moment.video_id,
+            "title": one_line(result.videos[moment.video_id].title, 200),
+            "start": round(moment.start, 3),
+            "end": round(moment.end, 3),
+            "at": format_time(moment.start),
+            "verdict": word,
+            "probability": None if percent is None else percent / 100,
+            "found_in": sorted(scored.evidence),
+            "said": one_line(scored.text, LONGEST_TEXT),
+            **({} if scored.partner is None else {"other_event": scored.partner.name}),
+            **self._link(v=moment.video_id, s=moment.start, e=moment.end),
         }
 
     def _collection(self, corpus: Corpus, name: str) -> dict[str, Any]:
         kept = corpus.collections.get(name)
         items = [
-            {
-                "moment": item.moment.name,
-                "note": one_line(item.note, LONGEST_TEXT),
-                "tags": list(item.tags),
-            }
+            {"moment": item.moment.name, "note": one_line(item.note, LONGEST_TEXT), "tags": [*item.tags]}
             for item in kept.items
         ]
         facts = {"name": kept.name, "seconds": round(kept.seconds, 3), "moments": items}
@@ -394,10 +392,6 @@ def agent_server(
         server.add_tool(tools.spoken(adding.add_videos), annotations=_WRITES)
         server.add_tool(tools.spoken(adding.job), annotations=_WRITES)
     return server
-
-
-def _share(percent: int | None) -> float | None:
-    return None if percent is None else percent / 100
 
 
 def _facts(corpus: Corpus, records: Sequence[VideoRecord]) -> list[dict[str, Any]]:

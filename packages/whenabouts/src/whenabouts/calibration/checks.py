@@ -44,12 +44,10 @@ _FEWEST_MOVED = 10
 
 @dataclass(slots=True)
 class _Looks:
-    """The checker's verdicts on right and wrong moments, with their videos."""
+    """Whether the checker called right and wrong moments a match, with the videos of the questions."""
 
-    right: list[bool] = field(default_factory=list)
-    wrong: list[bool] = field(default_factory=list)
-    right_groups: list[str] = field(default_factory=list)
-    wrong_groups: list[str] = field(default_factory=list)
+    right: list[tuple[bool, str]] = field(default_factory=list)
+    wrong: list[tuple[bool, str]] = field(default_factory=list)
     overlaps: list[tuple[float, float]] = field(default_factory=list)
     unread: int = 0
 
@@ -66,20 +64,21 @@ def calibrate_checker(
     """Measure how often a checker is wrong, and store it with the corpus; returns the rates and notes.
 
     `queries` is a file of questions as for `calibrate`; without one at most `count` are made from the words
-    of the corpus. Raises CheckerUnavailable if the checker stops answering (then nothing is stored), and
-    UsageError for a malformed file, without questions, or if no right or no wrong moment could be checked.
+    of the corpus. Raises CorpusBusy while another process writes to the corpus, unless `wait`; one that
+    begins later is waited for. Raises CheckerUnavailable if the checker stops answering (then nothing is
+    stored), and UsageError for several corpora, a malformed file, without questions, or if no right or no
+    wrong moment could be checked.
     """
     if count < 1:
         raise UsageError(f"{count} questions: give 1 or more")
-    corpus.refresh()
-    corpus.check_filled()
-    notes: list[str] = []
+    with corpus.writing(wait=wait):  # what cannot be stored is not measured
+        corpus.check_filled()
     if queries is None:
         questions = made_from(corpus.store, count)
-        notes.append(
+        notes = [
             "the questions are words of passages in another order, which measure how well the checker reads; "
             "give real questions with --queries to measure how well it sees"
-        )
+        ]
     else:
         questions, notes = read_questions(Path(queries), corpus.resolve)
     if not questions:
@@ -90,8 +89,8 @@ def calibrate_checker(
         _ask(corpus, checker, question, looks, is_made=queries is None)
     progress(1.0)
     rates = CheckRates(
-        rate_of(looks.right, looks.right_groups),
-        rate_of(looks.wrong, looks.wrong_groups),
+        rate_of([hit for hit, _ in looks.right], [video for _, video in looks.right]),
+        rate_of([hit for hit, _ in looks.wrong], [video for _, video in looks.wrong]),
         "made of the corpus" if queries is None else "given",
         looks.unread,
     )
@@ -102,7 +101,7 @@ def calibrate_checker(
             "no right or no wrong moment could be checked for these questions ("
             f"{number_of(looks.unread, 'answer')} could not be read); give others, or choose another checker"
         )
-    with corpus.writing(wait=wait):
+    with corpus.writing(wait=True):
         keep_rates(corpus.store, checker, rates)
     return rates, notes
 
@@ -116,17 +115,13 @@ def _ask(
     words = set(query_words(question.text)[0])
     if is_made and wrong is not None and says(wrong.text, words):
         wrong = None  # the words are said there too, so it may be right
-    for scored, hits, groups in (
-        (right, looks.right, looks.right_groups),
-        (wrong, looks.wrong, looks.wrong_groups),
-    ):
+    for scored, hits in ((right, looks.right), (wrong, looks.wrong)):
         if scored is None:
             continue
         verdict = _verdict(corpus, checker, question.text, scored.moment, looks)
         if verdict is None:
             continue
-        hits.append(verdict.matches)
-        groups.append(question.answer.video_id)
+        hits.append((verdict.matches, question.answer.video_id))
         if scored is right and verdict.matches and verdict.start is not None and verdict.end is not None:
             moved = Moment(scored.video_id, verdict.start, verdict.end)
             looks.overlaps.append((scored.moment.iou(question.answer), moved.iou(question.answer)))

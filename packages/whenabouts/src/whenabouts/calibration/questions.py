@@ -7,6 +7,7 @@ order. The true moment is the passage. Users ask in their own words, so made que
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from whenabouts.index.records import VideoRecord
 from whenabouts.index.store import Store
 from whenabouts.intake.files import loads
 from whenabouts.intake.opening import read_lines
+from whenabouts.search.understand import words_of_query
 from whenabouts.search.word_units import SPACELESS
 from whenabouts.streams import answering
 from whenabouts.types import Moment, UsageError, number_of
@@ -130,25 +132,22 @@ def read_questions(
         lines = read_lines(path, _MOST_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}; give a text file of JSON lines") from error
-    questions: list[CalibrationQuestion] = []
+    questions: dict[CalibrationQuestion, None] = {}
     cut, behind, again = [], [], []
-    seen: set[CalibrationQuestion] = set()
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         question, duration = _parsed(line, f"{path}, line {number}", resolve)
         answer = question.answer
-        if duration is not None and answer.start >= duration:
+        if answer.start >= duration:
             behind.append(number)
             continue
-        if duration is not None and answer.end > duration:
+        if answer.end > duration:
             cut += [number] if answer.end > duration + _PAST_END_SECONDS else []
             question = replace(question, answer=replace(answer, end=duration))
-        if question in seen:
+        if question in questions:
             again.append(number)
-            continue
-        seen.add(question)
-        questions.append(question)
+        questions[question] = None
     notes = [
         *_note(cut, "cut off at the end of the video"),
         *_note(behind, "left out: behind the end of the video"),
@@ -159,7 +158,7 @@ def read_questions(
         raise UsageError(
             f"{path} holds no questions{why}; write a JSON line of query, video, start, end for each"
         )
-    return questions, notes
+    return list(questions), notes
 
 
 def _note(lines: Sequence[int], done: str) -> list[str]:
@@ -172,8 +171,8 @@ def _note(lines: Sequence[int], done: str) -> list[str]:
 
 def _parsed(
     line: str, where: str, resolve: Callable[[str], VideoRecord]
-) -> tuple[CalibrationQuestion, float | None]:
-    """A question, and the duration of its video in seconds (None: unknown)."""
+) -> tuple[CalibrationQuestion, float]:
+    """A question, and the duration of its video in seconds (infinite: unknown)."""
     try:
         value: Any = loads(line)
     except ValueError as error:
@@ -198,4 +197,5 @@ def _parsed(
         answer = Moment(record.video_id, float(times[0]), float(times[1]))
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from error
-    return CalibrationQuestion(query, answer), record.duration
+    duration = math.inf if record.duration is None else record.duration
+    return CalibrationQuestion(words_of_query(query), answer), duration

@@ -36,7 +36,7 @@ def open_checker(name: str, *, send_frames: bool = False) -> Checker:
     UsageError with a remedy.
     """
     for kind in _kinds("open"):
-        if kind.recognises(name):
+        if name.strip() and kind.recognises(name):  # the path "" is the current folder
             checker: Checker = kind.open(name, send_frames=send_frames)
             return checker
     raise CheckerUnavailable(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -87,11 +87,8 @@ class SentenceModel:
         """The text, changed so that the library reads it as words and nothing else (`plain_texts`)."""
         return plain_texts([text], self._special)[0]
 
-    def inputs(self, documents: Sequence[Document]) -> list[Any]:
-        """Documents as the library takes them: texts, or frames with their words."""
-        return [self._input(document) for document in documents]
-
-    def _input(self, document: Document) -> Any:
+    def input_of(self, document: Document) -> Any:
+        """A document as the library takes it: a text, or a frame with its words."""
         words = self.plain(document.words)
         if document.picture is None or not self.sees:
             return words

@@ -49,7 +49,7 @@ class CrossEncoderReranker(SentenceModel):
 
     def score(self, query: str, documents: Sequence[Document]) -> list[float]:
         def predicted() -> Any:
-            pairs = [(self.plain(query), document) for document in self.inputs(documents)]
+            pairs = [(self.plain(query), self.input_of(document)) for document in documents]
             return self.model.predict(pairs, batch_size=_BATCH, show_progress_bar=False)
 
         return self.scores_from(predicted, len(documents))

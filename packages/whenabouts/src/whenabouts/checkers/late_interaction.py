@@ -52,7 +52,7 @@ class MultiVectorReranker(SentenceModel):
         def similarities() -> list[float]:
             options = {"batch_size": _BATCH, "show_progress_bar": False}
             queries = self.model.encode_query([self.plain(query)], **options)
-            moments = self.model.encode_document(self.inputs(documents), **options)
+            moments = self.model.encode_document([*map(self.input_of, documents)], **options)
             similarity = self.model.similarity(queries, moments)
             rows: list[float] = similarity[0].float().cpu().tolist()
             return rows

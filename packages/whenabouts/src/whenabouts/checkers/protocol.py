@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -56,19 +57,10 @@ SHORT = 200
 _WORDS_CHARACTERS = 2000
 _ANSWER_CHARACTERS = 4000
 _LEAST_SECONDS = 0.1
-_SPECIAL = frozenset("<>[]|&`")
-# Controls, zero-width characters, line separators, marks of writing direction and surrogates are escaped too.
-_CONTROL_RANGES = (
-    (0, 0x20),
-    (0x7F, 0xA0),
-    (0x61C, 0x61D),
-    (0x200B, 0x2010),
-    (0x2028, 0x2030),
-    (0x2060, 0x2070),
-    (0xD800, 0xE000),
-    (0xFEFF, 0xFF00),
+# Of chat templates; controls, zero-width characters, line separators, marks of writing direction, surrogates.
+_ESCAPED = re.compile(
+    r"[<>\[\]|&`\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202f\u2060-\u206f\ud800-\udfff\ufeff]"
 )
-_CONTROL = frozenset(chr(code) for low, high in _CONTROL_RANGES for code in range(low, high))
 _FENCE = "```"
 
 
@@ -185,7 +177,7 @@ def data_block(data: Mapping[str, Any]) -> str:
 
 def _escaped(text: str) -> str:
     """JSON with control characters and those of chat templates (<|im_end|>, [INST], <image>) escaped."""
-    return "".join(f"\\u{ord(sign):04x}" if sign in _SPECIAL or sign in _CONTROL else sign for sign in text)
+    return _ESCAPED.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
 
 class _Answer(msgspec.Struct, forbid_unknown_fields=True):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
 from whenabouts.cli.opened import opened_checker
 from whenabouts.cli.options import add_check, add_corpus, add_format, add_verb, add_wait, open_corpus
-from whenabouts.cli.terminal import print_either
+from whenabouts.cli.terminal import print_either, share_bar
 from whenabouts.intake.lacks import check_room
 from whenabouts.types import UsageError
 
@@ -67,7 +66,8 @@ def run(options: argparse.Namespace) -> int:
     from whenabouts.calibration.measuring import calibrate
 
     corpus = open_corpus(options)
-    report = calibrate(corpus, options.queries, wait=options.wait, progress=progress_shown())
+    with share_bar("asking") as show:
+        report = calibrate(corpus, options.queries, wait=options.wait, progress=show)
     written = report.write(Path(options.out)) if options.out else []
     print_either(
         options,
@@ -85,30 +85,18 @@ def _run_check(options: argparse.Namespace) -> int:
         raise UsageError("--out writes diagrams of answers, which --check does not measure; leave it out")
     corpus, checker = open_corpus(options), opened_checker(options)
     assert checker is not None  # it was named
-    rates, notes = calibrate_checker(
-        corpus,
-        checker,
-        options.queries,
-        count=options.check_questions,
-        wait=options.wait,
-        progress=progress_shown(),
-    )
+    with share_bar("asking") as show:
+        rates, notes = calibrate_checker(
+            corpus,
+            checker,
+            options.queries,
+            count=options.check_questions,
+            wait=options.wait,
+            progress=show,
+        )
     print_either(
         options,
         lambda: {"check": checker.name, **rates.to_json(), "notes": notes},
         lambda: [*lines_of(checker, rates), *(f"note: {note}" for note in notes)],
     )
     return 0
-
-
-def progress_shown() -> Any:
-    """A callback that prints progress to standard error; does nothing unless that is a terminal."""
-    if not sys.stderr.isatty():
-        return lambda share: None
-
-    def tell(share: float) -> None:
-        end = "\r\x1b[K" if share >= 1.0 else ""
-        sys.stderr.write(f"\rasking {share:4.0%}{end}")
-        sys.stderr.flush()
-
-    return tell

@@ -75,7 +75,15 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """List all collections, or do an action and print its collection (not for `delete`); 1 if empty."""
+    """List all collections, or do an action and print its collection (not for `delete`).
+
+    Returns 1 if the list, or the collection to show, is empty.
+    """
+    is_given = any(getattr(options, name) is not None for name in ("start", "end", "note", "tag"))
+    if is_given != (options.action == "change"):
+        raise UsageError(
+            "only `whenabouts collection change` takes --start, --end, --note or --tag, and it needs one"
+        )
     corpus = open_corpus(options)
     collections = corpus.collections
     if options.action is None:
@@ -92,9 +100,6 @@ def run(options: argparse.Namespace) -> int:
     least, most = _VALUES.get(options.action, (0, 0))
     if options.name is None or not least <= len(options.values) <= (most or len(options.values)):
         raise UsageError(f"whenabouts collection {options.action} {_ACTIONS[options.action]}")
-    of_change = [name for name in ("start", "end", "note", "tag") if getattr(options, name) is not None]
-    if of_change and options.action != "change":
-        raise UsageError(f"--{of_change[0]}: only `whenabouts collection change` takes this option")
     if options.action == "delete":
         collections.delete(options.name)
         return 0
@@ -106,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         collection = _changed(collections, options)
     print_either(options, lambda: _document(corpus, collection), lambda: _lines(corpus, collection))
-    return 0 if collection.items else 1
+    return 1 if options.action == "show" and not collection.items else 0
 
 
 def _changed(collections: Collections, options: argparse.Namespace) -> Collection:
@@ -128,8 +133,10 @@ def _changed(collections: Collections, options: argparse.Namespace) -> Collectio
         remaining = [item for item in ids if item != chosen[0]]
         return collections.move(collection.id, chosen[0], [*remaining, None][ids.index(chosen[1])])
     if options.action == "change":
-        times = {name: parse_seconds(text) for name in ("start", "end") if (text := getattr(options, name))}
-        return collections.change(collection.id, chosen[0], note=options.note, tags=options.tag, **times)
+        start, end = (None if at is None else parse_seconds(at) for at in (options.start, options.end))
+        return collections.change(
+            collection.id, chosen[0], start=start, end=end, note=options.note, tags=options.tag
+        )
     return collection
 
 

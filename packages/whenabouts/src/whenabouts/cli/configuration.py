@@ -86,15 +86,21 @@ def parse_with_files(
         return parser.parse_args(arguments)
     levels = {level.parser: level for level in _levels(verbs[verb], verb, files)}
     options = parser.parse_args(arguments)
-    called: list[argparse.ArgumentParser] = []
-    chosen: argparse.ArgumentParser | None = verbs[verb]
-    while chosen is not None:
-        called.append(chosen)
-        chosen = _chosen_under(chosen, options)
-    # Innermost verb first: it may share an option with its parent, whose table comes second.
-    for parser_called in reversed(called):
-        _fill(options, levels[parser_called])
+    _fill_called(options, verbs[verb], levels)
     return options
+
+
+def _fill_called(
+    options: argparse.Namespace,
+    parser: argparse.ArgumentParser,
+    levels: Mapping[argparse.ArgumentParser, _Level],
+) -> None:
+    """Set the missing options of a verb and of the inner verb that was called."""
+    # The inner verb first: it may share an option with its parent, whose table comes second.
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction) and (word := getattr(options, action.dest, None)):
+            _fill_called(options, action.choices[word], levels)
+    _fill(options, levels[parser])
 
 
 def _read(path: Path, verbs: Mapping[str, Any]) -> dict[str, Any]:
@@ -291,14 +297,3 @@ def _parsers_under(parser: argparse.ArgumentParser) -> dict[str, argparse.Argume
         if isinstance(action, argparse._SubParsersAction)
         for name, child in action.choices.items()
     }
-
-
-def _chosen_under(
-    parser: argparse.ArgumentParser, options: argparse.Namespace
-) -> argparse.ArgumentParser | None:
-    """The parser of the inner verb that was called, or None."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            chosen = getattr(options, action.dest, None)
-            return None if chosen is None else action.choices[chosen]
-    return None

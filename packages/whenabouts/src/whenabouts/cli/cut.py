@@ -9,7 +9,7 @@ from typing import Any
 
 from whenabouts.cli.moments import add_moments, chosen_moments
 from whenabouts.cli.options import add_force, add_format, add_verb
-from whenabouts.cli.terminal import counting_bar, print_either, print_notes
+from whenabouts.cli.terminal import print_either, print_notes, share_bar
 from whenabouts.export.moments import FileMoment
 from whenabouts.times import format_time
 from whenabouts.types import UsageError, number_of
@@ -19,7 +19,7 @@ from whenabouts.video.encoding import is_written
 from whenabouts.video.files import printable
 from whenabouts.video.objects import source_path
 
-Show = Callable[[int, int], None]
+Show = Callable[[float], None]
 
 _EPILOG = """\
 examples:
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     if not chosen.moments:
         print_notes(chosen.notes)
         return 1
-    with counting_bar("cutting, %") as show:
+    with share_bar("cutting") as show:
         cuts = (_joined if options.join else _each)(options, chosen.moments, show)
     print_either(
         options,
@@ -80,7 +80,7 @@ def _each(options: argparse.Namespace, moments: list[FileMoment], show: Show) ->
         check_free(target, force=options.force, sources=[moment.path for moment in moments])
 
     def progress_of(number: int) -> Callable[[float], None]:
-        return lambda share: show(int(100 * (number + share) / len(moments)), 100)
+        return lambda share: show((number + share) / len(moments))
 
     return [
         cut(
@@ -101,7 +101,7 @@ def _joined(options: argparse.Namespace, moments: list[FileMoment], show: Show) 
     if not _names_file(out):
         out = _folder(out) / f"joined{suffix_for(source_path(moments[0].path))}"
     parts = [(source_path(moment.path), moment.start, moment.end) for moment in moments]
-    return join(parts, out, force=options.force, progress=lambda share: show(int(100 * share), 100))
+    return join(parts, out, force=options.force, progress=show)
 
 
 def _targets(options: argparse.Namespace, moments: list[FileMoment]) -> list[Path]:

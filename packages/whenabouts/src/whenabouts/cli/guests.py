@@ -52,8 +52,8 @@ def add_parser(verbs: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Add or remove a guest; without an action, print all guests and return 1 if there are none."""
     guests = Guests(options.file)
-    if options.action and not options.name:
-        raise UsageError(f"whenabouts guests FILE {options.action} NAME: give a name")
+    if options.action and (not options.name or (options.action == "remove" and options.scopes)):
+        raise UsageError(f"whenabouts guests FILE {options.action} NAME: give a name, and one at a time")
     if options.action == "add":
         address = page_address("--address", options.address)
         token = guests.add(options.name, options.scopes)

@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import whenabouts
 from whenabouts.cli.encoder_offer import offer_encoder
@@ -26,7 +26,7 @@ from whenabouts.cli.options import (
     corpus_name,
     open_corpus,
 )
-from whenabouts.cli.terminal import console, for_terminal, print_json, wants_json
+from whenabouts.cli.terminal import console, for_terminal, print_json, print_lines, wants_json
 from whenabouts.index.lance import folder_of
 from whenabouts.index.records import NotACorpus
 from whenabouts.intake.lacks import check_room
@@ -230,7 +230,7 @@ def _encode(corpus: Corpus, options: argparse.Namespace) -> int:
         print_json({"model": options.model, "videos": videos, **by})
     else:
         how = "" if segments is None else f", by segments of {segments:g} s"
-        _say([f"{number_of(videos, 'video')} can be searched with {options.model}{how}"], sys.stdout)
+        print_lines([f"{number_of(videos, 'video')} can be searched with {options.model}{how}"])
     return 0
 
 
@@ -294,7 +294,7 @@ def _dry_run(corpus: Corpus, options: argparse.Namespace) -> int:
     if wants_json(options):
         print_json(plan.to_json())
     else:
-        _say(plan.lines(), sys.stdout)
+        print_lines(plan.lines())
     return _nothing(plan, options) or _unruled(plan)
 
 
@@ -307,7 +307,7 @@ def _run(corpus: Corpus, options: argparse.Namespace) -> int:
     with _Display("looking at the files"):
         plan = _plan(corpus, options)
     if not is_quiet:
-        _say(plan.lines(), sys.stderr)
+        print_lines(plan.lines(), sys.stderr)
     if code := _nothing(plan, options):
         return code
     with _Display() as display:
@@ -316,7 +316,7 @@ def _run(corpus: Corpus, options: argparse.Namespace) -> int:
         print_json(summary.to_json())
     else:
         shown = set(plan.lines())
-        _say([line for line in summary.lines() if line not in shown], sys.stdout)
+        print_lines(line for line in summary.lines() if line not in shown)
     if summary.interrupted:
         return 130
     if summary.lack:
@@ -359,12 +359,6 @@ def _say_holder(holder: Holder | None) -> None:
     print(for_terminal(line), file=sys.stderr)
 
 
-def _say(lines: list[str], stream: TextIO) -> None:
-    out = console(stream)
-    for line in lines:
-        out.print(for_terminal(line), soft_wrap=True)
-
-
 class _Display:
     """A progress bar with rate and time left on standard error, if that is a terminal."""
 
@@ -399,7 +393,6 @@ class _Display:
             self._bar.stop()
 
     def show(self, progress: Progress) -> None:
-        """Show progress."""
         if self._bar is None:
             return
         if progress.step != self._step:

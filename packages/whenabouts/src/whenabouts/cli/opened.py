@@ -6,17 +6,18 @@ import argparse
 from typing import TYPE_CHECKING
 
 from whenabouts.cli.options import add_where, open_corpus
-from whenabouts.cli.terminal import encoding_bar, print_notes
+from whenabouts.cli.terminal import counting_bar, for_terminal, print_notes
 from whenabouts.index.lock import CorpusBusy
 from whenabouts.search.options import SearchOptions
 from whenabouts.streams import all_streams
 
 if TYPE_CHECKING:
-    from whenabouts.checkers import Checker, Reranker, Rewriter
+    from whenabouts.checkers import Checker, Rewriter
     from whenabouts.corpus import Corpus
     from whenabouts.search.search_result import SearchResult
 
-
+# Options of models, which only `search` has.
+_OF_MODELS = ("model", "retriever", "segments", "check_best", "check_seconds", "rerank", "rerank_seconds")
 _TOGETHER = (
     "first it is measured how often answers from these corpora together are right, which takes a while; the "
     "next search is quicker"
@@ -31,33 +32,26 @@ def searched(options: argparse.Namespace) -> SearchResult:
 
 def corpus_and_search(options: argparse.Namespace) -> tuple[Corpus, SearchOptions]:
     """The corpus and search options of a command that searches; encodes new videos first for --model."""
-    corpus, model = open_corpus(options), getattr(options, "model", None)
-    retriever, segments = getattr(options, "retriever", None), getattr(options, "segments", None)
+    corpus = open_corpus(options)
     search_options = SearchOptions(
         k=options.k,
-        best=getattr(options, "best", 10),
+        best=options.best,
         within=options.within,
         streams=options.stream,
         min_confidence=options.min_confidence,
         after=options.after,
         before=options.before,
         where=options.where,
-        model=model,
-        retriever=retriever,
-        segments=segments,
         all=options.all,
         skip=options.skip,
         check=opened_checker(options),
-        check_best=getattr(options, "check_best", 5),
-        check_seconds=getattr(options, "check_seconds", 60.0),
-        rerank=opened_reranker(options),
-        rerank_seconds=getattr(options, "rerank_seconds", 10.0),
-        rewrite=opened_rewriter(options),
+        rewrite=_opened_rewriter(options),
         like=options.like,
         literal="all" if options.literal else (),
+        **{name: getattr(options, name) for name in _OF_MODELS if hasattr(options, name)},
     )
-    if model is not None:
-        encoded_with(corpus, model, retriever, segments)
+    if search_options.model is not None:
+        encoded_with(corpus, options.model, options.retriever, options.segments)
     elif len(corpus.places) > 1:
         from whenabouts.calibration.together import is_measured
 
@@ -75,24 +69,14 @@ def opened_checker(options: argparse.Namespace) -> Checker | None:
     return open_checker(options.check, send_frames=options.send_frames)
 
 
-def opened_reranker(options: argparse.Namespace) -> Reranker | None:
-    """Open the reranker that --rerank names; None if the option is not given."""
-    if getattr(options, "rerank", None) is None:
-        return None
-    from whenabouts.checkers import open_reranker
-
-    return open_reranker(options.rerank)
-
-
-def opened_rewriter(options: argparse.Namespace) -> Rewriter | str | None:
+def _opened_rewriter(options: argparse.Namespace) -> Rewriter | str | None:
     """Open the rewriter that --rewrite names; "sound" stays a name for the corpus. None: not given."""
-    if getattr(options, "rewrite", None) is None:
-        return None
-    from whenabouts.checkers import open_rewriter
     from whenabouts.search.sounds_alike import NAME as SOUND
 
-    if options.rewrite == SOUND:
-        return SOUND
+    if getattr(options, "rewrite", None) in (None, SOUND):
+        return getattr(options, "rewrite", None)
+    from whenabouts.checkers import open_rewriter
+
     return open_rewriter(options.rewrite, send_query=options.send_query)
 
 
@@ -142,7 +126,7 @@ def encoded_with(
 
     Returns how many videos are then encoded; 0 if another indexer runs and `wait` is None.
     """
-    with encoding_bar(model) as show:
+    with counting_bar(f"encoding videos with {for_terminal(model)}") as show:
         try:
             return corpus.encode(model, retriever, segments=segments, wait=bool(wait), progress=show)
         except CorpusBusy:

@@ -43,19 +43,18 @@ def add_verb(
 
 
 class _SingleCorpus(argparse.Action):
-    """Stores the corpus; refuses a second one, unless the verb takes several."""
+    """Stores the corpus; raises UsageError for a second one, unless the verb takes several."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: Any = None
     ) -> None:
-        """Store a value. Raises UsageError if another corpus was named before."""
         corpora = getattr(namespace, "corpora", None)
         if corpora is not None:
             corpora = namespace.corpora = [*corpora, values]
         elif getattr(namespace, "named_corpus", values) != values:
             raise UsageError(
                 f"--corpus {values}: this command works on one corpus, and {namespace.named_corpus} was "
-                "named before; call it once for each (`search` and `serve` take several side by side)"
+                "named before; call it once for each (`search`, `serve` and `mcp` take several side by side)"
             )
         namespace.named_corpus = values
         setattr(namespace, self.dest, values)

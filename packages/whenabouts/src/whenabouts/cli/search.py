@@ -141,10 +141,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_of_queries(options: argparse.Namespace) -> int:
     """Answer a file of queries and write the run. Returns 1 if no query has an answer."""
-    if options.query is not None:
-        raise UsageError("QUERY is one query and --queries is a file of them; give one of the two")
     if options.queries is None or options.out is None:
         raise UsageError("--queries FILE and --out FILE belong together: what to ask, where to write the run")
+    if options.query is not None:
+        raise UsageError("QUERY is one query and --queries is a file of them; give one of the two")
     files = plugins.only("query_files", "--queries", "bench")
     queries = files.read_queries(options.queries)
     refuse_overwriting(Path(options.out), *files.files_of(Path(options.queries)))

@@ -9,7 +9,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -17,11 +16,6 @@ from whenabouts.lines import is_unseen
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-
-def encoding_bar(model: str) -> AbstractContextManager[Callable[[int, int], None]]:
-    """A callback that shows how many videos are encoded; does nothing unless standard error is a terminal."""
-    return counting_bar(f"encoding videos with {for_terminal(model)}")
 
 
 @contextlib.contextmanager
@@ -32,11 +26,18 @@ def counting_bar(what: str) -> Iterator[Callable[[int, int], None]]:
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    text = TextColumn(what, markup=False)
+    text = TextColumn("{task.description}", markup=False)  # its own text would be a format string
     columns = (text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console(sys.stderr), transient=True) as bar:
-        job = bar.add_task("", total=None)
+        job = bar.add_task(what, total=None)
         yield lambda done, of: bar.update(job, completed=done, total=of)
+
+
+@contextlib.contextmanager
+def share_bar(what: str) -> Iterator[Callable[[float], None]]:
+    """A callback for a progress bar of a share in [0, 1], like `counting_bar`."""
+    with counting_bar(f"{what}, %") as show:
+        yield lambda share: show(int(100 * share), 100)
 
 
 def wants_json(options: argparse.Namespace) -> bool:
@@ -65,10 +66,10 @@ def print_json(value: Any) -> None:
     sys.stdout.write(text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n")
 
 
-def print_lines(lines: Iterable[str]) -> None:
-    """Print lines as `for_terminal` shows them."""
+def print_lines(lines: Iterable[str], stream: TextIO | None = None) -> None:
+    """Print lines as `for_terminal` shows them; None is standard output."""
     for line in lines:
-        print(for_terminal(line))
+        print(for_terminal(line), file=stream)
 
 
 def print_notes(notes: Iterable[str]) -> None:

@@ -49,7 +49,6 @@ class Missing(argparse.Action):
     """An option of a package that is not installed; using it raises UsageError."""
 
     def __call__(self, parser: Any, options: Any, values: Any, option_string: str | None = None) -> None:
-        """Raise UsageError with the command that installs the package."""
         raise UsageError(
             f"{option_string} is in a package that is not installed: pip install 'whenabouts[research]'"
         )

@@ -186,7 +186,6 @@ def _share(judged: Iterable[tuple[Outcome, Answer]], kind: Kind, answer: Answer)
 
 
 def _rate(outcomes: Sequence[Outcome], holds: Callable[[Outcome], bool]) -> Rate:
-    """How often `holds` is true."""
     return rate_of([holds(outcome) for outcome in outcomes], [outcome.group for outcome in outcomes])
 
 
@@ -238,10 +237,13 @@ def reliability_of(outcomes: Sequence[Outcome]) -> Reliability:
         return Reliability(None, None)
     error = sum(row.right.of * abs(row.stated - (row.right.share or 0.0)) for row in rows) / total
     answered = _stated(outcome for outcome in outcomes if outcome.kind == "known")
-    sure = np.array([outcome.sureness for outcome in answered])
-    right = np.array([outcome.right for outcome in answered])
-    higher = np.sign(sure[right][:, None] - sure[~right][None, :])
-    return Reliability(float(error), float((higher.mean() + 1) / 2) if higher.size else None)
+    right = [outcome.sureness for outcome in answered if outcome.right]
+    wrong = sorted(outcome.sureness for outcome in answered if not outcome.right)
+    if not (right and wrong):
+        return Reliability(error, None)
+    # The mean of both places counts ties by half.
+    below = sum(np.searchsorted(wrong, right, side).mean() for side in ("left", "right")) / 2
+    return Reliability(error, float(below / len(wrong)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import files
@@ -75,14 +75,6 @@ class Chance:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Chance:
         return cls(float(value["place"]), float(value["scale"]))
-
-
-def surprises(chances: Iterable[Chance | None], scores: Iterable[float]) -> list[float]:
-    """The `Chance.surprise` of each score; a score without a chance stays as it is."""
-    return [
-        score if chance is None else chance.surprise(score)
-        for chance, score in zip(chances, scores, strict=True)
-    ]
 
 
 def fit_chance(scores: Sequence[float]) -> Chance | None:

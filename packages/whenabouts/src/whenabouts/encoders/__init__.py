@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,8 +66,7 @@ def open_text_encoder(name: str | None = None, settings: EncoderSettings | None 
 
     Raises EncoderUnavailable with a remedy.
     """
-    encoder: TextEncoder = _open("open_text", DEFAULT_TEXT_ENCODER if name is None else name, settings)
-    return encoder
+    return cast("TextEncoder", _open("open_text", DEFAULT_TEXT_ENCODER if name is None else name, settings))
 
 
 def open_image_encoder(name: str, settings: EncoderSettings | None = None) -> ImageEncoder:
@@ -75,8 +74,7 @@ def open_image_encoder(name: str, settings: EncoderSettings | None = None) -> Im
 
     If it also reads video clips, it is a `ClipEncoder`. Raises EncoderUnavailable with a remedy.
     """
-    encoder: ImageEncoder = _open("open_images", name, settings)
-    return encoder
+    return cast("ImageEncoder", _open("open_images", name, settings))
 
 
 def open_sound_encoder(name: str, settings: EncoderSettings | None = None) -> SoundEncoder:
@@ -84,14 +82,12 @@ def open_sound_encoder(name: str, settings: EncoderSettings | None = None) -> So
 
     Raises EncoderUnavailable with a remedy.
     """
-    encoder: SoundEncoder = _open("open_sound", name, settings)
-    return encoder
+    return cast("SoundEncoder", _open("open_sound", name, settings))
 
 
 def open_picture_encoder(name: str, settings: EncoderSettings | None = None) -> PictureEncoder:
     """The encoder of that name, of pictures without text. Raises EncoderUnavailable with a remedy."""
-    encoder: PictureEncoder = _open("open_pictures", name, settings)
-    return encoder
+    return cast("PictureEncoder", _open("open_pictures", name, settings))
 
 
 def open_voice_encoder(name: str, settings: EncoderSettings | None = None) -> VoiceEncoder | Diarizer:
@@ -99,8 +95,7 @@ def open_voice_encoder(name: str, settings: EncoderSettings | None = None) -> Vo
 
     Raises EncoderUnavailable with a remedy.
     """
-    encoder: VoiceEncoder | Diarizer = _open("open_voices", name, settings)
-    return encoder
+    return cast("VoiceEncoder | Diarizer", _open("open_voices", name, settings))
 
 
 def encode_passages(encoder: TextEncoder, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -153,11 +148,8 @@ def _open(way: str, name: str, settings: EncoderSettings | None) -> Any:
     for family in able:
         if family.recognises(name):
             return getattr(family, way)(name, settings or EncoderSettings())
-    other = (
-        "the model in this folder is of another kind"
-        if weight_files.local_folder(name)
-        else "no such encoder"
-    )
+    is_folder = weight_files.local_folder(name) is not None
+    other = "the model in this folder is of another kind" if is_folder else "no such encoder"
     raise EncoderUnavailable(
         f"{name!r}: {other}. Give a hub name (owner/name), the path of a folder that holds "
         f"a model, or one of the prefixes {', '.join(f'{family.PREFIX}:' for family in able)}"

@@ -128,8 +128,6 @@ def _open(
     quantised: bool = False,
 ) -> tuple[Any, list[Any]]:
     """The session, and the weights, which must live as long as the session."""
-    # ONNX Runtime would contact its maker's host and keep a device id on disk.
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
 
     graph = bert_graph(shape, words_given=words_given, quantised=quantised)

@@ -131,10 +131,7 @@ class ClipEncoder(DualEncoder):
         import torch
 
         tokens = on_torch.tokenized(self._tokenizer, texts, self._padding, self._most_tokens)
-        lengths = [
-            len(ids)
-            for ids in self._tokenizer(texts, truncation=True, max_length=self._most_tokens)["input_ids"]
-        ]
+        lengths = [len(pieces) for pieces in self.word_pieces(texts)]
         with torch.inference_mode():
             hidden = self._model.text_model(**self._on_device(tokens)).last_hidden_state.float().cpu().numpy()
         return [row[:length].copy() for row, length in zip(hidden, lengths, strict=True)]

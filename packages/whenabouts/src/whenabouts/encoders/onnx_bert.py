@@ -195,7 +195,7 @@ def _recipe(folder: Path, config: dict[str, Any], pooling: str) -> _Recipe:
     if not all(isinstance(prompt, str) for prompt in prompts.values()):
         raise TypeError("a prompt is not text")
     default = prompts.get(sentences.get("default_prompt_name"), "")
-    is_bare_e5 = not prompts and weight_files.needs_e5_prompts(str(folder))
+    is_bare_e5 = not prompts and weight_files.needs_e5_prompts(folder)
     query_default, passage_default = weight_files.E5_PROMPTS if is_bare_e5 else (default, default)
     limits = [text.get("max_seq_length"), config["max_position_embeddings"]]
     if text.get("max_seq_length") is None:
@@ -284,11 +284,10 @@ class OnnxBertEncoder:
         recipe, shape = self._recipe, self._recipe.shape
         settings = (shape.heads, shape.epsilon, shape.activation, recipe.lower)
         usual = (_HEADS.get(shape.width, shape.width // 64), 1e-12, "none", False)
-        weights = weight_files.weights_hash(weight_files.safetensors_files(self._folder))
         return fingerprint(
             "onnx-bert",
             model=recipe.architecture,
-            weights=FULL_PRECISION if weights == HALF_PRECISION else weights,
+            weights=self._weights,
             inputs=weight_files.content_mark(
                 self._folder / file for file in ("tokenizer.json", "config_sentence_transformers.json")
             ),
@@ -303,17 +302,19 @@ class OnnxBertEncoder:
         )
 
     @cached_property
-    def _is_default(self) -> bool:
-        """Whether these are the weights for which the loss of 8-bit integers was measured."""
+    def _weights(self) -> str:
+        """SHA-256 of the weights; of the packaged ones, that of full precision."""
         weights = weight_files.weights_hash(weight_files.safetensors_files(self._folder))
-        return weights in (FULL_PRECISION, HALF_PRECISION)
+        return FULL_PRECISION if weights == HALF_PRECISION else weights
 
     def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
         return self._encode(texts, self._recipe.query_prompt)
 
     def encode_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """(N, D) unit vectors of passages; the default model computes them in 8-bit integers."""
-        return self._encode(texts, self._recipe.passage_prompt, quantised=self._is_default)
+        # For these weights the loss of 8-bit integers was measured.
+        is_default = self._weights == FULL_PRECISION
+        return self._encode(texts, self._recipe.passage_prompt, quantised=is_default)
 
     def encode_tokens(self, texts: Sequence[str]) -> list[NDArray[np.float32]]:
         """See `TokenEncoder`: for each query (L, D) with [CLS] and [SEP]."""

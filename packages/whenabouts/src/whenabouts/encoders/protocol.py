@@ -59,8 +59,8 @@ class EncoderStatus:
     detail: str
 
 
-class TextEncoder(Protocol):
-    """An encoder of sentences.
+class Encoder(Protocol):
+    """The facts of any encoder.
 
     Encoders with equal fingerprints make interchangeable vectors, as two copies of one model do.
     """
@@ -77,21 +77,16 @@ class TextEncoder(Protocol):
     def fingerprint(self) -> str:
         """Family, model, SHA-256 of the weights, dimension, pooling, normalisation and dtype."""
 
+
+class TextEncoder(Encoder, Protocol):
+    """An encoder of sentences."""
+
     def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """(N, D) unit vectors of queries, in the order of `texts`."""
 
 
-class PictureEncoder(Protocol):
-    """An encoder of pictures; `name` and `fingerprint` as for a text encoder."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def dimension(self) -> int: ...
-
-    @property
-    def fingerprint(self) -> str: ...
+class PictureEncoder(Encoder, Protocol):
+    """An encoder of pictures."""
 
     @property
     def image_size(self) -> int:

@@ -58,14 +58,14 @@ def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
     model = weight_files.locate(name)
     if weight_files.local_folder(name):  # another family may recognise the bare path
         model = replace(model, name=f"{PREFIX}:{model.name}")
-    known_as = _known_as(name, model.path)
+    known_as = weight_files.known_as(model.path)
     with weight_files.loading(name, "sentence-transformers"):
         device = on_torch.choose_device(settings)
         loaded = load(model.path, device, on_torch.choose_dtype(settings, device))
         if not (model.path / "modules.json").is_file() and "simcse" in known_as:
             loaded = _of_first_token(loaded, model.path, supervised="unsup" not in known_as)
     carried = [prompt for prompt in (loaded.prompts or {}).values() if prompt]
-    prompts = () if carried or not weight_files.needs_e5_prompts(known_as) else E5_PROMPTS
+    prompts = () if carried or not weight_files.needs_e5_prompts(model.path) else E5_PROMPTS
     if prompts:
         loaded.prompts = dict(zip(("query", "document"), prompts, strict=True))
     return SentenceTransformersEncoder(model, loaded, settings.batch_size or _BATCH, prompts)
@@ -85,13 +85,6 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
             trust_remote_code=False,
             model_kwargs={"use_safetensors": True, "dtype": dtype},
         )
-
-
-def _known_as(name: str, folder: Path) -> str:
-    """A model's names in lower case: its hub name or folder, and the name it was saved under."""
-    config = weight_files.model_config(folder) or {}
-    called = name.rpartition("/")[2] if weight_files.local_folder(name) is None else folder.name
-    return f"{called} {config.get('_name_or_path', '')}".lower()
 
 
 def _of_first_token(loaded: Any, folder: Path, *, supervised: bool) -> Any:
@@ -158,7 +151,7 @@ class SentenceTransformersEncoder:
             "sentence-transformers",
             model="+".join(type(module).__name__ for module in self._model),
             weights=weight_files.weights_hash(weights),
-            inputs=weight_files.content_mark([*(self._folder / Path(name) for name in settings), *modules]),
+            inputs=weight_files.content_mark([*(self._folder / name for name in settings), *modules]),
             dimension=self.dimension,
             pooling=next((str(mode) for mode in pooling if mode), "own"),
             normalisation="l2",

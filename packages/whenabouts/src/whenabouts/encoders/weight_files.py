@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import json
-import logging
 import os
 import re
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,12 +24,11 @@ from whenabouts.encoders.protocol import (
     fingerprint,
 )
 from whenabouts.intake import hub
-from whenabouts.intake.files import FormatError
+from whenabouts.intake.files import FormatError, write_atomically
 from whenabouts.intake.lacks import is_memory, lack_of
 from whenabouts.intake.opening import open_regular
 from whenabouts.lines import one_line
 
-_log = logging.getLogger(__name__)
 _INPUT_FILES = (
     "preprocessor_config.json",
     "processor_config.json",
@@ -130,12 +128,18 @@ def hub_file(repository: str, file: str, name: str) -> Path:
         ) from error
 
 
-def needs_e5_prompts(known_as: str) -> bool:
-    """Whether a model is an E5 by its name or folder, and so needs `E5_PROMPTS`, which files seldom contain.
+def needs_e5_prompts(folder: Path) -> bool:
+    """Whether a model is an E5 by its names, and so needs `E5_PROMPTS`, which files seldom contain.
 
     See https://arxiv.org/abs/2402.05672. False for instructed E5 models, whose files contain other prompts.
     """
-    return re.search(r"(?:^|[^a-z0-9])e5-(?:small|base|large)(?!.*instruct)", known_as.lower()) is not None
+    return re.search(r"(?:^|[^a-z0-9])e5-(?:small|base|large)(?!.*instruct)", known_as(folder)) is not None
+
+
+def known_as(folder: Path) -> str:
+    """A model's names in lower case: that of its folder or hub repository, and that it was saved under."""
+    held = folder.parents[1] if folder.parent.name == "snapshots" else folder
+    return f"{held.name} {(model_config(folder) or {}).get('_name_or_path', '')}".lower()
 
 
 def safetensors_files(folder: Path) -> list[Path]:
@@ -281,19 +285,10 @@ def _remembered_hash(file: Path) -> str:
         pass  # not cached, or damaged
     with open_regular(real) as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    _remember(note, digest)
+    # A cache that cannot be written keeps nothing.
+    with contextlib.suppress(FormatError), write_atomically(note) as stream:
+        stream.write(digest.encode())
     return digest
-
-
-def _remember(note: Path, digest: str) -> None:
-    """Write a cache entry atomically; an unwritable cache is ignored."""
-    try:
-        note.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=note.parent, delete=False, encoding="ascii") as draft:
-            draft.write(digest)
-        Path(draft.name).replace(note)
-    except OSError as error:
-        _log.debug("the hash of the weights is not remembered: %s", error)
 
 
 def require(name: str, modules: Sequence[str], extra: str) -> None:

@@ -116,6 +116,5 @@ def _load(folder: weight_files.ModelFolder, dtype: torch.dtype) -> Any:
         kind = ", ".join(kinds) or str(config.get("model_type", "unknown"))
         raise EncoderUnavailable(f"{folder.name}: a model of type {kind} cannot tell voices apart; {_GIVE}")
     model, lacking = weight_files.opened_model(AutoModelForAudioXVector, folder, dtype)
-    missing = [key for key in lacking if not key.startswith(_OF_TRAINING)]
-    weight_files.refuse_missing(folder, missing)
+    weight_files.refuse_missing(folder, [key for key in lacking if not key.startswith(_OF_TRAINING)])
     return model

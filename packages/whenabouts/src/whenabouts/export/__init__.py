@@ -31,12 +31,10 @@ class Format(Protocol):
 
     def write(self, moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
         """Write moments in their order; returns notes for the user. Raises WhenaboutsError."""
-        ...
 
 
 def _formats() -> tuple[Format, ...]:
-    modules: tuple[Format, ...] = modules_declaring(__name__, "NAME", "exports")
-    return modules
+    return modules_declaring(__name__, "NAME", "exports")
 
 
 def format_names() -> tuple[str, ...]:

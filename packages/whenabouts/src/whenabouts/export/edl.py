@@ -15,7 +15,7 @@ from typing import IO
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.source import Source, nearest, shown_path
-from whenabouts.export.text import number, share
+from whenabouts.export.text import scores
 from whenabouts.export.timeline import Event, Timeline, make_timeline
 from whenabouts.lines import one_line
 from whenabouts.times import frame_of, nominal
@@ -48,7 +48,9 @@ def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> li
     lines += [f"FCM: {'DROP FRAME' if timeline.drop else 'NON-DROP FRAME'}", ""]
     latest = 0
     for event_number, event in enumerate(timeline.events, 1):
-        places = _places(event, timeline)
+        # Start and end in the source and on the time line, as frame numbers at the rate of the time line.
+        first = event.first + _start_frame(event.source, timeline)
+        places = first, first + event.length, event.record, event.record + event.length
         latest = max(latest, *places)
         codes = " ".join(_code(place, timeline) for place in places)
         lines += _event(event_number, event, codes, reels[event.source.path])
@@ -62,12 +64,6 @@ def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> li
     if latest >= _number(f"{_HOURS}:00:00", 0, timeline):
         notes.append(f"time codes begin anew at 00:00:00:00 after {_HOURS} hours")
     return notes
-
-
-def _places(event: Event, timeline: Timeline) -> tuple[int, int, int, int]:
-    """Start and end in the source and on the time line, as frame numbers at the rate of the time line."""
-    first = event.first + _start_frame(event.source, timeline)
-    return first, first + event.length, event.record, event.record + event.length
 
 
 def _start_frame(source: Source, timeline: Timeline) -> int:
@@ -93,12 +89,8 @@ def _event(event_number: int, event: Event, codes: str, reel: str) -> list[str]:
     lines = [f"{event_number:03d}  {reel:<8} {_track(event.source):<5} C        {codes}"]
     lines.append(f"* FROM CLIP NAME: {one_line(moment.name)}")
     lines.append(f"* SOURCE FILE: {one_line(shown_path(moment.path))}")
-    facts = [
-        ("QUERY", one_line(moment.query)),
-        ("SCORE", number(moment.score)),
-        ("CONFIDENCE", share(moment.confidence)),
-    ]
-    lines += [f"* COMMENT: {name} {value}" for name, value in facts if value]
+    facts = [("query", one_line(moment.query)), *scores(moment)]
+    lines += [f"* COMMENT: {name.upper()} {value}" for name, value in facts if value]
     return [*lines, ""]
 
 

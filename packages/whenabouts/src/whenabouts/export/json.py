@@ -6,8 +6,8 @@ A format of `export`, chosen by name.
 from __future__ import annotations
 
 import json
-import math
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NoReturn, get_args
@@ -30,6 +30,7 @@ MEDIA_TYPE = "application/json"
 _MOST_BYTES = 64 << 20
 _MOST_MOMENTS = 10_000
 _LONGEST_TEXT = 100_000
+_MOST = sys.float_info.max
 
 
 class ResultsError(WhenaboutsError):
@@ -145,6 +146,9 @@ class _Reader:
         rank = value.get("rank", row)
         if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
             self.refuse(f"{where}.rank", rank, "a whole number from 1 on")
+        tags = value.get("tags", [])
+        if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+            self.refuse(f"{where}.tags", tags, "a list of texts")
         confidence = self.number(value, where, "confidence")
         if confidence is not None and not 0 <= confidence <= 1:
             self.refuse(f"{where}.confidence", confidence, "a number from 0 to 1, or null")
@@ -160,7 +164,7 @@ class _Reader:
             text=self.text(value, where, "text", default=""),
             query=self.text(value, where, "query", default=query),
             note=self.text(value, where, "note", default=""),
-            tags=self._tags(value, where),
+            tags=tuple(tags),
         )
 
     def number(self, holder: Mapping[str, Any], where: str, key: str) -> float | None:
@@ -168,7 +172,7 @@ class _Reader:
         value = holder.get(key)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _MOST:
             self.refuse(f"{where}.{key}", value, "a number")
         return float(value)
 
@@ -178,12 +182,6 @@ class _Reader:
         if not isinstance(value, str) or len(value) > _LONGEST_TEXT:
             self.refuse(f"{where}.{key}".lstrip("."), value, "text")
         return value
-
-    def _tags(self, holder: Mapping[str, Any], where: str) -> tuple[str, ...]:
-        tags = holder.get("tags", [])
-        if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-            self.refuse(f"{where}.tags", tags, "a list of texts")
-        return tuple(tags)
 
     def _path(self, holder: Mapping[str, Any], where: str) -> str:
         """The file's path: absolute, and existing. A name that is not Unicode is taken from the link."""
@@ -208,10 +206,3 @@ class _Reader:
         if not address.startswith("file:///") or "\0" in path or shown_path(path) != shown:
             self.refuse(f"{where}.link", link, f"the file:// link of {shown}")
         return path
-
-
-def _is_finite(value: float) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False

@@ -9,22 +9,13 @@ _LONGEST_NAME = 100
 _LONGEST_NOTE = 1000
 
 
-def escaped(text: str) -> str:
-    """Text escaped for a WebVTT cue, so that it contains neither tags nor arrows.
-
-    >>> escaped("<b>a --> b</b>")
-    '&lt;b&gt;a --&gt; b&lt;/b&gt;'
-    """
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
 def number(value: float | None, digits: int = 4) -> str:
     """A number rounded to `digits` (1 or more) decimals, without zeros at the end; "" for None.
 
-    >>> number(0.5), number(None)
-    ('0.5', '')
+    >>> number(0.5), number(-0.00001), number(None)
+    ('0.5', '0', '')
     """
-    return "" if value is None else f"{value:.{digits}f}".rstrip("0").rstrip(".")
+    return "" if value is None else f"{value:z.{digits}f}".rstrip("0").rstrip(".")
 
 
 def share(value: float | None, digits: int = 4) -> str:
@@ -47,6 +38,12 @@ def clock(seconds: float) -> str:
     return f"{minutes // 60:02d}:{minutes % 60:02d}:{milliseconds / 1000:06.3f}"
 
 
+def scores(moment: FileMoment) -> list[tuple[str, str]]:
+    """The names and values of a moment's score and confidence, without unknown ones."""
+    facts = [("score", number(moment.score)), ("confidence", share(moment.confidence))]
+    return [(name, value) for name, value in facts if value]
+
+
 def marker_name(moment: FileMoment) -> str:
     """A marker's name: the note of a collection, else the query, the words or the file name; never empty."""
     for text in (moment.note, moment.query, moment.text, moment.name):
@@ -60,8 +57,7 @@ def marker_note(moment: FileMoment) -> str:
 
     For example `somebody greets | Hello there. | score 1.25 confidence 0.97 | #opening`.
     """
-    facts = [("score", number(moment.score)), ("confidence", share(moment.confidence))]
-    scores = " ".join(f"{name} {value}" for name, value in facts if value)
+    values = " ".join(f"{name} {value}" for name, value in scores(moment))
     tags = " ".join(f"#{one_line(tag)}" for tag in moment.tags)
-    texts = [one_line(moment.query), one_line(moment.text), scores, tags]
+    texts = [one_line(moment.query), one_line(moment.text), values, tags]
     return one_line(" | ".join(filter(None, texts)), _LONGEST_NOTE)

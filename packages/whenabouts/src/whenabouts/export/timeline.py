@@ -100,11 +100,11 @@ def frame_numbers(moment: FileMoment, options: Options, notes: list[str]) -> Fra
             return None
         rate = options.rate or source.rate
         first, end, moved = frames_of(moment, source, rate)
+        numbers = FrameNumbers(first, end, rate, source.is_constant and rate == source.rate)
     except WhenaboutsError as error:
-        notes.append(f"no frame numbers: {error}")
-        return None
+        numbers, moved = None, [f"no frame numbers: {error}"]
     notes += [note for note in moved if note not in notes]
-    return FrameNumbers(first, end, rate, source.is_constant and rate == source.rate)
+    return numbers
 
 
 def _shares(frame: int, times: FrameTimes, zero: Fraction, rate: Fraction) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from whenabouts.export.text import clock, escaped
+from whenabouts.export.text import clock
 from whenabouts.lines import one_line
 
 TranscriptFormat = Literal["srt", "vtt", "txt"]
@@ -38,7 +39,8 @@ def transcript(lines: Sequence[Line], form: TranscriptFormat) -> bytes:
     # A cue must not be empty.
     times = [f"{clock(line.start)} --> {clock(max(line.end, line.start + 0.001))}" for line in lines]
     if form == "vtt":
-        cues = (f"{time}\n{escaped(text)}\n\n" for time, text in zip(times, texts, strict=True))
+        escaped = (html.escape(text, quote=False) for text in texts)
+        cues = (f"{time}\n{text}\n\n" for time, text in zip(times, escaped, strict=True))
         return f"WEBVTT\n\n{''.join(cues)}".encode()
     # SubRip has no escapes for an arrow.
     cues = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import IO
@@ -9,7 +10,7 @@ from typing import IO
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.source import shown_path
-from whenabouts.export.text import clock, escaped, number, share
+from whenabouts.export.text import clock, scores
 from whenabouts.lines import one_line
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.spans import cut_borders
@@ -64,15 +65,11 @@ def _note(text: str) -> list[str]:
 
 
 def _facts(moment: FileMoment) -> str:
-    facts = [
-        ("rank", str(moment.rank)),
-        ("score", number(moment.score)),
-        ("confidence", share(moment.confidence)),
-    ]
-    shown = " ".join(f"{name}={value}" for name, value in facts if value)
+    facts = [("rank", str(moment.rank)), *scores(moment)]
+    shown = " ".join(f"{name}={value}" for name, value in facts)
     return f"{shown} source={shown_path(moment.path)}#t={moment.start:.3f},{moment.end:.3f}"
 
 
 def _title(moment: FileMoment) -> str:
     text = one_line(moment.text or moment.query or moment.name, _LONGEST_TITLE) or f"moment {moment.rank}"
-    return escaped(text)
+    return html.escape(text, quote=False)  # WebVTT has HTML's escapes

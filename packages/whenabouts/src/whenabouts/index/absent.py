@@ -213,9 +213,8 @@ def relocated(ledger: Ledger, record: VideoRecord, path: str | os.PathLike[str])
         raise UsageError(
             f"{name} has other content than {record.video_id}; `whenabouts index` takes it as new"
         )
-    return replace(
-        record, path=str(place), size=status.st_size, modified_ns=modified_ns(status), state="done"
-    )
+    moved = record.moved_to(place)
+    return replace(moved, size=status.st_size, modified_ns=modified_ns(status), state="done")
 
 
 def found_again(ledger: Ledger, files: Iterable[SourceFile]) -> list[VideoRecord]:
@@ -242,5 +241,6 @@ def found_again(ledger: Ledger, files: Iterable[SourceFile]) -> list[VideoRecord
         same = next((each for each in alike if each.content_hash == content), None)
         if same is not None:
             missing[file.size].remove(same)
-            relocated_records.append(replace(same, path=path, modified_ns=file.modified_ns, state="done"))
+            moved = same.moved_to(file.path)
+            relocated_records.append(replace(moved, modified_ns=file.modified_ns, state="done"))
     return relocated_records

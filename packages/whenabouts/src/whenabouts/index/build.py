@@ -196,7 +196,9 @@ class _Writer:
         again = self._read.pop(work.task.number, None)
         if again is not None and again.earlier is None:  # the worker that had it is gone
             self._taken.discard(again.record.video_id)
-        earlier = None if work.record is None or _was_never_read(work.record) else work.record
+        # A row that only records a failure has no id of a video; one that a crash left is not "failed".
+        was_read = work.record and (work.record.state != "failed" or work.record.content_hash)
+        earlier = work.record if was_read else None
         video_id = earlier.video_id if earlier else work.video_id
         if not earlier and (not video_id or video_id in self._taken):
             video_id = video_id_for(work.task.path, read.content_hash, self._taken)
@@ -333,27 +335,16 @@ def _chosen_track(work: Work, read: FileRead) -> str:
     return work.task.sound_track if read.probe and len(read.probe.sound_tracks) > 1 else ""
 
 
-def _was_never_read(record: VideoRecord) -> bool:
-    """Whether a ledger row only records a failure: its id is not yet that of a video.
-
-    After a crash during a write, a row may lack a content hash too, but its state is not "failed".
-    """
-    return record.state == "failed" and not record.content_hash
-
-
 def _record(work: Work, read: FileRead, video_id: str, earlier: VideoRecord | None) -> VideoRecord:
     """The ledger row from reading the file; fields that were not read again come from `earlier`."""
     before = dict(earlier.metadata) if earlier else {}
     tags: dict[str, Any] = dict(read.probe.metadata) if read.probe else {}
-    sounds: dict[str, Any] = {}
-    if read.probe and len(read.probe.sound_tracks) > 1:
-        sounds = {
-            SOUND_TRACKS: list(read.probe.sound_tracks),
-            SOUND_TRACK: _chosen_sound(work, read.probe)[0],
-        }
     # Earlier metadata override the tags of an unchanged file; the tags of a changed file override them.
     metadata = {**before, **tags, **work.metadata} if work.is_whole else {**tags, **before, **work.metadata}
-    metadata |= sounds
+    if read.probe:
+        metadata = {key: metadata[key] for key in metadata if key not in (SOUND_TRACKS, SOUND_TRACK)}
+        if len(tracks := read.probe.sound_tracks) > 1:
+            metadata |= {SOUND_TRACKS: list(tracks), SOUND_TRACK: _chosen_sound(work, read.probe)[0]}
     if read.shots is not None:
         metadata.pop(SHOTS_BY, None)
         metadata |= {SHOTS_BY: work.task.shots} if work.task.shots != BUILT_IN else {}

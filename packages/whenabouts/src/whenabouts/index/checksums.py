@@ -67,14 +67,14 @@ def finish(folder: Path, before: Checksums) -> None:
             stream.write(json.dumps(sums).encode())
 
 
-def verify(place: str, folder: Path, *, whole: bool = False) -> None:
-    """Raise StoreError for a listed file that is missing or changed; without a list, do nothing.
+def verify(place: str, folder: Path, *, whole: bool = False) -> bool:
+    """Raise StoreError for a listed file that is missing or changed; without a list, return false.
 
     All bytes are compared if the corpus is small (`READ_AT_OPENING`) or `whole` is true, else only sizes.
     """
     listed = _listed(folder)
     if listed is None:
-        return
+        return False
     is_read = whole or sum(entry.size for entry in listed.values()) <= READ_AT_OPENING
     problem = next(_problems(folder, listed, is_read), None)
     # A writer may have begun meanwhile: it deletes the list first, then files.
@@ -82,11 +82,7 @@ def verify(place: str, folder: Path, *, whole: bool = False) -> None:
         raise StoreError(
             f"{place} is damaged: {problem}; restore the corpus from a copy, or index into a new folder"
         )
-
-
-def has_list(folder: Path) -> bool:
-    """Whether the list exists, so that the corpus is at rest."""
-    return _listed(folder) is not None
+    return True
 
 
 def _problems(folder: Path, listed: Checksums, is_read: bool) -> Iterator[str]:

@@ -69,10 +69,6 @@ class Contents(NamedTuple):
     sound: float = 0.0
     wordless: float = 0.0
 
-    def times(self, factor: float) -> Contents:
-        """All amounts, multiplied by `factor`."""
-        return Contents(*(amount * factor for amount in self))
-
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
@@ -223,9 +219,11 @@ def _contents(work: Sequence[Work]) -> list[Contents]:
     for of_kind, sample in ((transcripts, dated), (media, probed)):
         size = sum(each.file.size for each in sample)
         contents = [by_file.setdefault(each.task.number, Contents()) for each in sample]
-        mean = Contents(*(sum(amounts) / max(1, size) for amounts in zip(*contents, strict=True)))
+        a_byte = [sum(amounts) / max(1, size) for amounts in zip(*contents, strict=True)]
         others = [each for each in of_kind if each.task.number not in by_file]
-        by_file |= {each.task.number: mean.times(each.file.size) for each in others}
+        by_file |= {
+            each.task.number: Contents(*(amount * each.file.size for amount in a_byte)) for each in others
+        }
     return [by_file[each.task.number] for each in work]
 
 

@@ -109,8 +109,7 @@ def _compare(fact: Any, operator: str, value: str) -> bool:
     """Compare texts without case, dates as texts, and finite numbers with finite numbers only."""
     left: Any = _number(fact)
     right: Any = _number(value)
-    is_number = _is_finite(left) or isinstance(fact, int | float)
-    are_texts = right is None and not is_number
+    are_texts = right is None and not _is_finite(left) and not isinstance(fact, int | float)
     are_dates = None in (left, right) and date_of(fact) and date_of(value)
     if are_texts or are_dates:
         left, right = folded_name(str(fact)), _pattern(value)[0]
@@ -195,7 +194,7 @@ def date_of(value: Any) -> datetime | None:
     if isinstance(value, int) and 1000 <= value <= 9999:
         value = str(value)
     try:
-        return parse_date(value.replace("Z", "+00:00")) if isinstance(value, str) else None
+        return parse_date(value) if isinstance(value, str) else None
     except UsageError:
         return None
 

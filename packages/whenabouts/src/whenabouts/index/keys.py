@@ -172,10 +172,14 @@ def _system_keys(fact: Mapping[str, Any]) -> SystemKeys:
 
 def add_keys(store: Store, info: SystemKeys) -> Keys:
     """Create the tables of a system's keys, or open existing ones."""
+    tables = [
+        (SideTable(info.table(stream), info.distance), _keys_schema(width))
+        for stream, width in info.streams.items()
+    ]
     with store.writing():
-        for stream, width in info.streams.items():
-            _add_table(store, SideTable(info.table(stream), info.distance), _keys_schema(width))
-        _add_table(store, SideTable(info.encodings), _encodings_schema())
+        for side, schema in [*tables, (SideTable(info.encodings), _encodings_schema())]:
+            if side.name not in store.sides:
+                store.add_side(side, schema)
         keys = open_keys(store, info.system)
         if keys is None:
             keys = Keys(store, info)
@@ -200,7 +204,9 @@ class Keys:
 
     def __init__(self, store: Store, info: SystemKeys, *, cache_bytes: int = CACHE_BYTES) -> None:
         self._store = store
-        self._cache: ByteCache[tuple[str, bool], KeptVideo] = ByteCache(cache_bytes, _bytes_of)
+        self._cache: ByteCache[tuple[str, bool], KeptVideo] = ByteCache(
+            cache_bytes, lambda video: len(video.encoding) + len(video.packed)
+        )
         self._kinds: tuple[tuple[str, ...], ...] | None = None
         self.info = info
 
@@ -225,6 +231,8 @@ class Keys:
 
     def put(self, videos: Sequence[EncodedVideo]) -> None:
         """Write videos in place of their earlier rows."""
+        import pyarrow as pa
+
         if not videos:
             return
         ids = [video.video_id for video in videos]
@@ -232,9 +240,14 @@ class Keys:
         with self._store.writing():
             self._store.replace_in_side(self.info.encodings, ids, None)
             for stream, width in self.info.streams.items():
-                rows = _key_rows(self.info, videos, stream, width)
+                schema = _keys_schema(width)
+                parts = [_rows_of(self.info, video, stream, schema) for video in videos]
+                rows = pa.Table.from_batches(parts, schema=schema)
                 self._store.replace_in_side(self.info.table(stream), ids, rows)
-            self._store.replace_in_side(self.info.encodings, ids, _encoding_rows(videos))
+            schema = _encodings_schema()
+            encodings = [{name: getattr(video, name) for name in schema.names} for video in videos]
+            rows = pa.Table.from_pylist(encodings, schema=schema)
+            self._store.replace_in_side(self.info.encodings, ids, rows)
 
     def forget(self, video_ids: Sequence[str]) -> None:
         """Drop videos that are no longer in the corpus."""
@@ -306,15 +319,6 @@ class Keys:
         return {row[0]: KeptVideo(*row) for row in zip(*values, strict=True)}
 
 
-def _bytes_of(video: KeptVideo) -> int:
-    return len(video.encoding) + len(video.packed)
-
-
-def _add_table(store: Store, side: SideTable, schema: Any) -> None:
-    if side.name not in store.sides:
-        store.add_side(side, schema)
-
-
 def _keys_schema(width: int) -> Any:
     import pyarrow as pa
 
@@ -341,13 +345,6 @@ def _encodings_schema() -> Any:
             pa.field("packed", pa.large_binary(), metadata=_AS_IT_IS),
         ]
     )
-
-
-def _key_rows(info: SystemKeys, videos: Iterable[EncodedVideo], stream: str, width: int) -> Any:
-    import pyarrow as pa
-
-    schema = _keys_schema(width)
-    return pa.Table.from_batches([_rows_of(info, video, stream, schema) for video in videos], schema=schema)
 
 
 def _rows_of(info: SystemKeys, video: EncodedVideo, stream: str, schema: Any) -> Any:
@@ -378,15 +375,6 @@ def _kinds_of(info: SystemKeys, video: EncodedVideo, stream: str) -> NDArray[np.
     number = video.index[stream]
     kinds = (info.kind([name]) * np.isin(number, of) for name, of in video.index.items())
     return np.asarray(sum(kinds, np.zeros(count, np.int64)), np.int32)
-
-
-def _encoding_rows(videos: Iterable[EncodedVideo]) -> Any:
-    import pyarrow as pa
-
-    names = _encodings_schema().names
-    return pa.Table.from_pylist(
-        [{name: getattr(video, name) for name in names} for video in videos], schema=_encodings_schema()
-    )
 
 
 Key = TypeVar("Key")

@@ -376,10 +376,9 @@ def clips_at(table: Any, seconds: Sequence[float], video_ids: Sequence[str], dim
     columns = [*CLIP_COLUMNS, "text", *(["vector"] if dimension else [])]
     rows = table.search().where(f"{few}({times})").limit(None).select(columns).to_arrow()
     if not few:
-        import pyarrow as pa
         import pyarrow.compute as pc
 
-        rows = rows.filter(pc.is_in(rows["video_id"], pa.array(video_ids, pa.string())))
+        rows = rows.filter(pc.field("video_id").isin(list(video_ids)))
     return block_of(rows, video_ids, dimension)
 
 
@@ -452,17 +451,11 @@ def says(text: str, words: Collection[str]) -> bool:
     return all(word in spoken or DENSE_SCRIPT.search(word) for word in words)
 
 
-# Arrow tables as values ------------------------------------------------------------------------------
-
-
 def hits_of(table: Any, score: NDArray[np.float32], limit: int) -> ClipHits:
     """Rows with their scores as hits, in total order: score, video id, index."""
-    ids = np.asarray(table["video_id"].to_pylist(), dtype=np.str_)
     index, start, end = _places(table)
-    order = np.lexsort((index, ids, -score))[:limit]
-    return ClipHits(
-        ids[order].tolist(), index[order].astype(np.int32), start[order], end[order], score[order]
-    )
+    hits = ClipHits(table["video_id"].to_pylist(), index.astype(np.int32), start, end, score)
+    return best_hits([hits], limit)
 
 
 def no_hits() -> ClipHits:

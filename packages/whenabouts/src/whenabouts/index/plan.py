@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unicodedata import normalize
 
 from whenabouts.index.absent import AbsentFiles, RemovedFile, safely_pruned
 from whenabouts.index.estimate import Estimate, estimated
@@ -44,7 +45,8 @@ class Settings:
     the likeliest. `sound_track` (number from 1, or language) chooses among several sound tracks, "": the
     first.
 
-    `metadata` is for all files, `metadata_of` for single ones by stem, name, end of the path, or path.
+    `metadata` is for all files, `metadata_of` for single ones by stem, name, end of the path, or path, as
+    `read_metadata_file` writes them: by `pathlib.Path`, in Unicode's form NFC.
     """
 
     shots: bool = False
@@ -64,13 +66,10 @@ class Settings:
         >>> Settings(metadata_of={"a/b.mp4": {"year": 2020}}).metadata_for(Path("/videos/a/b.mp4"))
         {'year': 2020}
         """
-        metadata: dict[str, Any] = dict(self.metadata)
-        if not self.metadata_of:
-            return with_source_of_language(metadata)
-        parts = path.parts
+        metadata, parts = dict(self.metadata), path.parts
         ends = [str(Path(*parts[start:])) for start in range(len(parts) - 1, -1, -1)]
         for key in (path.stem, *ends):
-            metadata.update(self.metadata_of.get(key, {}))
+            metadata.update(self.metadata_of.get(normalize("NFC", key), {}))
         return with_source_of_language(metadata)
 
 
@@ -360,14 +359,14 @@ class _Planner:
     def _place_same(self, file: SourceFile, record: VideoRecord) -> None:
         """Place a file with unchanged content; its path, metadata, cues or streams may have changed."""
         metadata = self._settings.metadata_for(file.path)
+        moved = record.moved_to(file.path)
         now = replace(
-            record,
-            path=str(file.path),
+            moved,
             size=file.size,
             modified_ns=file.modified_ns,
             state="done",
             metadata={**record.metadata, **metadata},
-            title=str(metadata.get("title") or record.title),
+            title=str(metadata.get("title") or moved.title),
         )
         has_new_metadata = dict(now.metadata) != dict(record.metadata)
         if now != record:
@@ -468,12 +467,8 @@ class _Planner:
 
     def _has_other_sound_track(self, record: VideoRecord) -> bool:
         """Whether the settings choose another sound track than the indexed one."""
-        tracks = record.metadata.get(SOUND_TRACKS)
-        if not isinstance(tracks, list):
-            return False
-        return bool(
-            chosen_sound(tracks, self._settings.sound_track) + 1 != record.metadata.get(SOUND_TRACK, 1)
-        )
+        tracks, indexed = record.metadata.get(SOUND_TRACKS), record.metadata.get(SOUND_TRACK, 1)
+        return isinstance(tracks, list) and chosen_sound(tracks, self._settings.sound_track) + 1 != indexed
 
     def _lacks_speech(self, record: VideoRecord) -> bool:
         """Whether to recognise speech: a model is chosen, and words are missing or from another model."""
@@ -641,4 +636,4 @@ def _read_line(line: str, where: str) -> tuple[str, dict[str, Any]]:
             f'{where}: each line needs "path" (or "video_id") with a file name; all other keys are metadata'
         )
     check_dates(facts, f"{where}: ")
-    return name, facts
+    return normalize("NFC", str(Path(name))), facts

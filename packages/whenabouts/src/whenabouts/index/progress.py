@@ -119,21 +119,19 @@ class Meter:
             # A file that is read still has to be encoded.
             of_reading = message.content.fraction * (1 - self._speech[message.number])
             self._under_way[message.number] = min(of_reading, _MOST_READ)
-        if self._show is not None:
-            is_done = not isinstance(message, Part)
-            self._show(self._progress(printable(Path(file.path.name)), file.path, is_done=is_done))
+        self._tell(file.path, is_done=not isinstance(message, Part))
 
     def recognise(self, number: int, duration: float, seconds: float) -> None:
         """Count speech: `seconds` of a file of length `duration` are recognised."""
         share = min(seconds / duration, 1.0) if duration else 0.0
         self._under_way[number] = min(1 - self._speech[number] * (1 - share), _MOST_READ)
-        if self._show is not None:
-            path = self._work[number].file.path
-            name = printable(Path(path.name))
-            of = f"{seconds / 3600:.2f} of {duration / 3600:.2f} h" if duration else f"{seconds / 3600:.2f} h"
-            self._show(self._progress(f"speech {of}: {name}", path, is_done=False))
+        whole = f" of {duration / 3600:.2f}" if duration else ""
+        self._tell(self._work[number].file.path, f"speech {seconds / 3600:.2f}{whole} h: ")
 
-    def _progress(self, name: str, path: Path, *, is_done: bool) -> Progress:
+    def _tell(self, path: Path, prefix: str = "", *, is_done: bool = False) -> None:
+        """Show the progress with a file's name, if anybody wants to see it."""
+        if self._show is None:
+            return
         under_way = self._under_way.items()
         done = self._done + sum(share * self._weights[number] for number, share in under_way)
         read = self._done_bytes + sum(share * self._work[number].file.size for number, share in under_way)
@@ -143,18 +141,19 @@ class Meter:
             share = min(share, _MOST_BEFORE_THE_END)
         is_known = share >= _LEAST_SHARE and passed >= _LEAST_SECONDS
         reach = self._done + _MOST_READ * sum(self._weights[number] for number in self._under_way)
-        return Progress(
+        progress = Progress(
             files_done=self._done_files,
             files_total=len(self._work),
             fraction=min(1.0, share),
             bytes_per_second=read / passed if passed > 0 else 0.0,
             seconds_left=max(0.0, passed * (1 - share) / share) if is_known else None,
-            name=name,
+            name=prefix + printable(Path(path.name)),
             reach=min(_MOST_BEFORE_THE_END, reach / self._total) if self._total else 0.0,
             pace=1 / self._total if self._total else 0.0,
             path=path,
             is_done=is_done,
         )
+        self._show(progress)
 
 
 class Heartbeat:

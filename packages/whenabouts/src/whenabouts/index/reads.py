@@ -6,9 +6,6 @@ searched exactly. Larger ones have an index: IVF with 8-bit scalar quantisation 
 If a filter by videos leaves at most `EXACT_ROWS` clips, these are searched exactly. If it leaves more, the
 index probes more partitions; for a time range it probes all. With 10 % of 1 M clips allowed, 20 % of the
 partitions held 80 % of the true neighbours, and all partitions 100 % (36 ms).
-
-Clips are read by the B-tree on video ids: at 1 M clips, those of 22 videos take 4 ms. With row numbers kept
-in memory they took 3 ms, too small a gain for the bookkeeping.
 """
 
 from __future__ import annotations
@@ -80,15 +77,7 @@ class Reads(Handle):
 
     def ledger_columns(self, names: Sequence[str]) -> list[tuple[str, Any]]:
         """One pair: the place, and these columns of the ledger (Arrow). `SideBySide`: one per corpus."""
-        return [
-            (
-                self.place,
-                self._read(
-                    "read the ledger",
-                    lambda: self._table("videos").search().limit(None).select(list(names)).to_arrow(),
-                ),
-            )
-        ]
+        return [(self.place, self.read_side("videos", names))]
 
     def video(self, video_id: str) -> VideoRecord | None:
         """The ledger row of a video, or None."""
@@ -292,10 +281,8 @@ class Reads(Handle):
 
     def labels(self, stream: str) -> Any:
         """An Arrow table of video_id, start, end and text of a stream's clips, without those being erased."""
-        columns = ["video_id", "start", "end", "text"]
-        rows = self._read(
-            "read clips", lambda: self._clips(stream).search().limit(None).select(columns).to_arrow()
-        )
+        self.stream(stream)
+        rows = self.read_side(f"clips_{stream}", ["video_id", "start", "end", "text"])
         erased = set(() if self.erasing is None else self.erasing.labels.get(stream, ()))
         return rows.filter([text not in erased for text in rows["text"].to_pylist()]) if erased else rows
 
@@ -326,12 +313,9 @@ class Reads(Handle):
 
     def clip_counts(self, stream: str) -> dict[str, int]:
         """How many clips each video has in a stream; reads one column of all rows."""
-
-        def read() -> dict[str, int]:
-            column = self._clips(stream).search().limit(None).select(["video_id"]).to_arrow()["video_id"]
-            return {row["values"]: row["counts"] for row in column.value_counts().to_pylist()}
-
-        return self._read("count clips", read)
+        self.stream(stream)
+        column = self.read_side(f"clips_{stream}", ["video_id"])["video_id"]
+        return {row["values"]: row["counts"] for row in column.value_counts().to_pylist()}
 
     def doubled(self) -> set[str]:
         """Ids of videos with a duplicate clip or ledger row, which two simultaneous writers leave behind.
@@ -346,7 +330,7 @@ class Reads(Handle):
         return self._read("count clips", read)
 
     def read_side(self, name: str, columns: Sequence[str], video_ids: Sequence[str] | None = None) -> Any:
-        """Columns of a table beside the clips, for some videos or all, as an Arrow table."""
+        """Columns of a table, such as one beside the clips, for some videos or all, as an Arrow table."""
 
         def read() -> Any:
             query = self._table(name).search().limit(None)
@@ -424,12 +408,10 @@ class Reads(Handle):
         Without checksums (an object store, or a copy made during a write) all rows are read and counted, and
         in a folder the sizes of index files compared; changed values may go unnoticed.
         """
-        has_list = not is_remote(self.place) and checksums.has_list(folder_of(self.place))
         with speaking(self.place, "read the corpus"):
-            if has_list:
-                checksums.verify(self.place, folder_of(self.place), whole=True)
+            is_verified = self._folder is not None and checksums.verify(self.place, self._folder, whole=True)
         clips = (f"clips_{stream}" for stream in self._streams)
-        for name in () if has_list else ("videos", *clips, *self._sides):
+        for name in () if is_verified else ("videos", *clips, *self._sides):
             self._read(f"read all of its table {name}", partial(self._read_whole, name))
 
     def _read_whole(self, name: str) -> None:

@@ -126,6 +126,11 @@ class VideoRecord:
                 f"{seconds:g} s is after the end of {self.video_id}, which lasts {self.duration:.3f} s"
             )
 
+    def moved_to(self, path: Path) -> VideoRecord:
+        """The row with another path, and with the new name as its title if the old one was the title."""
+        was_name = self.title == spoken_name(Path(self.path))
+        return replace(self, path=str(path), title=spoken_name(path) if was_name else self.title)
+
     @property
     def file_name(self) -> str:
         """The name of the file, as valid Unicode; the id where the path is unknown."""
@@ -186,11 +191,6 @@ class ClipColumns:
             raise UsageError("a clip is empty, reversed or negative; clips need 0 <= start < end")
         if self.vectors is not None and self.vectors.ndim != 2:
             raise UsageError(f"clip vectors have shape {self.vectors.shape}; (clips, dimension) is needed")
-
-    @property
-    def given_extra(self) -> list[str]:
-        """The EXTRA_COLUMNS that are given."""
-        return [name for name in EXTRA_COLUMNS if getattr(self, name) is not None]
 
     def __len__(self) -> int:
         return len(self.start)
@@ -420,9 +420,6 @@ def unambiguous(path: Path | str) -> str:
     return str(path).encode("utf-8", "backslashreplace").decode()
 
 
-# Arrow tables ---------------------------------------------------------------------------------------
-
-
 def description_schema() -> Any:
     """Schema of table `corpus`: facts by key (JSON), and the writer's lease (`owner`, `expires`)."""
     import pyarrow as pa
@@ -441,17 +438,8 @@ def ledger_schema() -> Any:
     """Schema of table `videos`: one row per video. Paths are bytes, because file names are bytes."""
     import pyarrow as pa
 
-    text = (
-        "content_hash",
-        "kind",
-        "state",
-        "error",
-        "streams",
-        "words",
-        "words_signature",
-        "title",
-        "metadata",
-    )
+    text = ["content_hash", "kind", "state", "error", "streams", "words", "words_signature"]
+    text += ["title", "metadata"]
     return pa.schema(
         [("video_id", pa.string()), ("path", pa.binary()), ("size", pa.int64()), ("modified_ns", pa.int64())]
         + [(name, pa.string()) for name in text]

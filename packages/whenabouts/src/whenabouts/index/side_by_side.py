@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from whenabouts.index.lock import Holder
 from whenabouts.index.lookup import (
     JOINED_WEIGHT,
     Narrowing,
+    among,
     best_hits,
     no_hits,
     summed_hits,
@@ -112,8 +114,6 @@ class SideBySide(Store):
         states = [store.state_of(stream) for store in self._having(stream)]
         return sum(first for first, _ in states), sum(second for _, second in states)
 
-    # Facts and streams -----------------------------------------------------------------------------
-
     @property
     def streams(self) -> Mapping[str, StreamInfo]:
         return {name: info for store in reversed(self.stores) for name, info in store.streams.items()}
@@ -133,11 +133,7 @@ class SideBySide(Store):
         """The fact about all corpora together, else the facts of each, merged."""
         if key in self._kept or key.startswith("calibration:"):
             return self._kept.get(key)
-        facts = [fact for store in self.stores if (fact := store.fact(key)) is not None]
-        merged: Any = None
-        for fact in facts:
-            merged = _merged(merged, fact)
-        return None if merged is None else dict(merged)
+        return reduce(_merged, (store.fact(key) for store in self.stores))
 
     def facts(self, prefix: str) -> dict[str, Mapping[str, Any]]:
         keys = dict.fromkeys(key for store in self.stores for key in store.facts(prefix))
@@ -157,8 +153,6 @@ class SideBySide(Store):
     ) -> AbstractContextManager[None]:
         """Raise UsageError: corpora are written one by one."""
         raise UsageError(f"{self.place} are searched side by side; change each of them by itself")
-
-    # The ledger ------------------------------------------------------------------------------------
 
     def ledger(self) -> Ledger:
         """The rows of all corpora, in order of their id, each video once."""
@@ -220,12 +214,9 @@ class SideBySide(Store):
 
     def _shown(self, store: Store, table: Any) -> Any:
         """The rows of an Arrow table of one store that do not belong to hidden videos."""
-        import pyarrow as pa
-
-        if not (hidden := self._hidden(store)):
-            return table
-        shown = [name not in hidden for name in table["video_id"].to_pylist()]
-        return table.filter(pa.array(shown, pa.bool_()))
+        hidden = self._hidden(store)
+        shown = (name not in hidden for name in table["video_id"].to_pylist())
+        return table.filter(list(shown)) if hidden else table
 
     def _stream_stats(self, stream: str) -> StreamStats:
         stores = self._having(stream)
@@ -244,9 +235,7 @@ class SideBySide(Store):
 
     def _hidden_clips(self, store: Store, stream: str) -> int:
         hidden = self._hidden(store)
-        return sum(store.clip_counts(stream).get(name, 0) for name in hidden) if hidden else 0
-
-    # Searching -------------------------------------------------------------------------------------
+        return int(store._clips(stream).count_rows(among("video_id", hidden))) if hidden else 0
 
     def nearest(
         self,
@@ -353,7 +342,6 @@ class SideBySide(Store):
     def clips_at(
         self, stream: str, seconds: Sequence[float], video_ids: Sequence[str], *, vectors: bool = False
     ) -> ClipBlock:
-        """The clips of some videos at some seconds, as `Store.clips_at`."""
         return self._gathered(
             stream, video_ids, lambda store, ids: store.clips_at(stream, seconds, ids, vectors=vectors)
         )

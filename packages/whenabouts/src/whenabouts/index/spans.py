@@ -45,15 +45,8 @@ class Spans:
 
     def outside(self, video_ids: Iterable[str]) -> Spans:
         """The complement of these ranges in some videos."""
-        without = {video_id: self._outside(video_id) for video_id in video_ids}
+        without = {video_id: _gaps(self.by_video.get(video_id, np.zeros((0, 2)))) for video_id in video_ids}
         return Spans({video_id: spans for video_id, spans in without.items() if len(spans)})
-
-    def _outside(self, video_id: str) -> Floats:
-        spans = self.by_video.get(video_id)
-        if spans is None:
-            return WHOLE
-        gaps = np.stack([np.append(0.0, spans[:, 1]), np.append(spans[:, 0], np.inf)], axis=1)
-        return gaps[gaps[:, 1] > gaps[:, 0]]
 
     def __and__(self, other: Spans) -> Spans:
         """The intersection."""
@@ -108,15 +101,12 @@ def _joined(start: Floats, end: Floats) -> Floats:
 
 def _common(left: Floats, right: Floats) -> Floats:
     """The intersection of two lists of ranges."""
-    borders = np.unique(np.concatenate([left.ravel(), right.ravel()]))
-    if len(borders) < 2:
-        return np.zeros((0, 2))
-    start, end = borders[:-1], borders[1:]
-    inside = _covers(left, start) & _covers(right, start)
-    return _joined(start[inside], end[inside])
+    start, end = np.concatenate([_gaps(left), _gaps(right)]).T
+    order = np.argsort(start)
+    return _gaps(_joined(start[order], end[order]))
 
 
-def _covers(spans: Floats, at: Floats) -> NDArray[np.bool_]:
-    place = np.searchsorted(spans[:, 0], at, side="right") - 1
-    covered: NDArray[np.bool_] = (place >= 0) & (spans[np.maximum(place, 0), 1] > at)
-    return covered
+def _gaps(spans: Floats) -> Floats:
+    """The ranges from 0 on that a list of ranges leaves out."""
+    gaps = np.stack([np.append(0.0, spans[:, 1]), np.append(spans[:, 0], np.inf)], axis=1)
+    return gaps[gaps[:, 1] > gaps[:, 0]]

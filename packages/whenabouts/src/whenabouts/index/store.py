@@ -68,6 +68,7 @@ from whenabouts.intake.own_files import own_file
 # Prefix of facts that name streams to rewrite.
 _REWRITING = f"{ERASING}:"
 
+_Batch = Mapping[str, tuple[VideoRecord, Mapping[str, ClipColumns]]]
 _log = logging.getLogger(__name__)
 
 
@@ -334,16 +335,18 @@ class Store(Reads):
         for name, columns in clips.items():
             clip_rows(self.stream(name), {record.video_id: columns})
 
-    def _new_rows(self, name: str, batch: Mapping[str, tuple[VideoRecord, Mapping[str, ClipColumns]]]) -> Any:
+    def _new_rows(self, name: str, batch: _Batch) -> Any:
         clips = {video_id: clips[name] for video_id, (_, clips) in batch.items() if name in clips}
         info = self.stream(name)
-        given = {column for columns in clips.values() for column in columns.given_extra}
-        given.update(extra_columns(self._clips(name)))
-        return clip_rows(info, clips, [column for column in EXTRA_COLUMNS if column in given])
+        own, every = extra_columns(self._clips(name)), clips.values()
+        extra = [
+            column
+            for column in EXTRA_COLUMNS
+            if column in own or any(getattr(columns, column) is not None for columns in every)
+        ]
+        return clip_rows(info, clips, extra)
 
-    def _stale(
-        self, name: str, batch: Mapping[str, tuple[VideoRecord, Mapping[str, ClipColumns]]]
-    ) -> list[str]:
+    def _stale(self, name: str, batch: _Batch) -> list[str]:
         """The videos whose clips in a stream must be deleted; empty if the stream has no clips of them."""
         replaced = [
             video_id

@@ -185,8 +185,6 @@ class Stream:
         """Whether a video surely has content for the stream, so that a search without it is incomplete."""
         return "picture" in self.meets and record.has_picture
 
-    # Into the corpus -----------------------------------------------------------------------------
-
     def setup(self, setup: Setup) -> StreamRun | None:
         """The stream's settings for an index run, with its encoder open; None if the run leaves it out.
 
@@ -209,8 +207,6 @@ class Stream:
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
         """The clips of one video; `batches` are the results of `encode`, in order of time."""
         raise NotImplementedError(f"stream {self.name} has no clips()")
-
-    # Out of the corpus ---------------------------------------------------------------------------
 
     def open_encoder(self, name: str) -> Any:
         """The encoder of that name or folder. Raises EncoderUnavailable."""
@@ -251,9 +247,7 @@ class Stream:
 
     def evidence_text(self, piece: Evidence) -> str:
         """The evidence to show: the text of the clip, or else its time."""
-        return piece.text or " ".join(
-            [*([self.evidence_label] if self.evidence_label else []), "at", format_time(piece.start)]
-        )
+        return piece.text or f"{self.evidence_label} at {format_time(piece.start)}".lstrip()
 
 
 def label_in(label: str, video_id: str) -> str:

@@ -10,12 +10,14 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 from whenabouts.index.lance import connect, open_table, speaking
 from whenabouts.index.lock import uninterrupted
 from whenabouts.index.lookup import among, literal
+from whenabouts.index.records import natural_key
 from whenabouts.index.upkeep import tidy
 from whenabouts.video.cue import Cue, Word
 from whenabouts.video.cues import CueTrack
@@ -41,7 +43,6 @@ class Transcripts:
     def __init__(self, place: str, storage_options: Mapping[str, str] | None = None) -> None:
         self._place = place
         self._options = storage_options
-        self._db: Any = None
         self._opened: Any = None
 
     def find(self, content_hash: str, model: str = "", sound_track: str = "") -> CueTrack | None:
@@ -54,13 +55,13 @@ class Transcripts:
     def tracks(self, content_hash: str) -> list[CueTrack]:
         """The subtitle tracks of a video that has several, in the order of their files and streams."""
         rows = [row for row in self._rows_of(content_hash) if row["model"].startswith(_TRACK)]
-        return [_track_of(row) for row in sorted(rows, key=lambda row: str(row["source"]))]
+        return [_track_of(row) for row in sorted(rows, key=_place)]
 
     def languages_of_tracks(self) -> dict[str, dict[str, str]]:
         """For each content with several subtitle tracks, their languages by source ("": unnamed)."""
         kept = self._rows(_IS_TRACK, ["content_hash", "source", "language"])
         tracks: dict[str, dict[str, str]] = {}
-        for row in sorted(kept, key=lambda row: str(row["source"])):
+        for row in sorted(kept, key=_place):
             tracks.setdefault(row["content_hash"], {})[row["source"]] = row["language"] or ""
         return tracks
 
@@ -111,7 +112,7 @@ class Transcripts:
 
         with speaking(self._place, "write transcripts"), uninterrupted():
             if self._table() is None:
-                self._opened = self._database().create_table(_TABLE, schema=_schema(), exist_ok=True)
+                self._opened = self._db.create_table(_TABLE, schema=_schema(), exist_ok=True)
             rows = pa.Table.from_pylist(values, schema=_schema())
             merge = self._opened.merge_insert("id")
             merge.when_matched_update_all().when_not_matched_insert_all().execute(rows)
@@ -133,16 +134,15 @@ class Transcripts:
             if table.stats()["fragment_stats"]["num_fragments"] >= _MOST_FRAGMENTS:
                 tidy(table, self._place)
 
-    def _database(self) -> Any:
-        if self._db is None:
-            self._db = connect(self._place, self._options)
-        return self._db
+    @cached_property
+    def _db(self) -> Any:
+        return connect(self._place, self._options)
 
     def _table(self) -> Any:
         """The table in its newest version, because other processes write too; None if there is none yet."""
         with speaking(self._place, "read transcripts"):
             if self._opened is None:
-                self._opened = open_table(self._database(), _TABLE)
+                self._opened = open_table(self._db, _TABLE)
             else:
                 self._opened.checkout_latest()
         return self._opened
@@ -183,6 +183,11 @@ def _schema() -> Any:
 
     text = [(name, pa.string()) for name in ("id", "content_hash", "model", "language", "source", "track")]
     return pa.schema([*text, ("made_at", pa.float64())])
+
+
+def _place(row: Mapping[str, Any]) -> str:
+    """The key by which rows of tracks are in order: "embedded:2" comes before "embedded:10"."""
+    return natural_key(str(row["source"]))
 
 
 def _row(content_hash: str, model: str, track: CueTrack) -> dict[str, Any]:

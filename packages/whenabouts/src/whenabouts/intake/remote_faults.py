@@ -38,6 +38,7 @@ _REASONS = {
         f"try again later; {_KEPT}",
     ),
 }
+_BY_CODE = {code.lower(): (reason, remedy) for reason, (codes, remedy) in _REASONS.items() for code in codes}
 # An answer without a body (to HEAD) has only a status.
 _CODE = re.compile(r"(?:<Code>|AWS Error |ExceptionName: )(\w{3,60})")
 _STATUS = re.compile(r"\bstatus(?: code)?:? (\d{3})\b", re.IGNORECASE)
@@ -57,10 +58,9 @@ def why_refused(text: str) -> str | None:
     >>> why_refused("Server returned status code: 503 Service Unavailable: ").partition(";")[0]
     'a store that is overloaded or away (503): try again later'
     """
-    for match in (*_CODE.finditer(text), _STATUS.search(text)):
-        for reason, (codes, remedy) in _REASONS.items() if match else ():
-            if match and match[1].replace("_", "").lower() in {code.lower() for code in codes}:
-                return f"{reason} ({match[1]}): {remedy}"
+    for match in (*_CODE.finditer(text), *_STATUS.finditer(text)):
+        if answer := _BY_CODE.get(match[1].replace("_", "").lower()):
+            return f"{answer[0]} ({match[1]}): {answer[1]}"
     if "HTTP status 400" in text and "No response body" in text:
         return "a refusal without a reason (400), as for credentials that have expired: get new ones"
     if _UNSAFE_HTTP.search(text):

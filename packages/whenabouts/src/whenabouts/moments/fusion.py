@@ -26,12 +26,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from whenabouts.moments.zero_shot import finite_row
+from whenabouts.overlap import Floats
 from whenabouts.types import UsageError
-
-Floats = NDArray[np.float64]
 
 COSINE_WEIGHT = 1.9
 """BM25 points (log odds) per standard deviation of the cosine."""

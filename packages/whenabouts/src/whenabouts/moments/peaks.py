@@ -11,13 +11,11 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from whenabouts.moments.zero_shot import checked_offsets
+from whenabouts.overlap import Indices
 from whenabouts.types import UsageError
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -73,12 +71,10 @@ def find_peaks(
     start; video v has the clips `offsets[v]` to `offsets[v + 1]` (V + 1,). Moments of a video share no clip.
     Raises UsageError for arrays that do not fit together or are not finite.
     """
-    line = _Line.of(score, start, end, offsets, config or Config())
+    line = _Line(score, start, end, offsets, config or Config())
     moments: list[tuple[int, int, int]] = []
-    while len(moments) < line.config.count and len(line.left):
+    while len(moments) < line.config.count and line.left.max(initial=-np.inf) > -np.inf:
         peak = int(np.argmax(line.left))
-        if line.left[peak] == -np.inf:
-            break
         first, last = line.stretch(peak)
         moments.append((peak, first, last))
         line.take(peak, first, last)
@@ -86,7 +82,6 @@ def find_peaks(
     return Peaks(rows[:, 0], rows[:, 1], rows[:, 2])
 
 
-@dataclass(frozen=True, eq=False)
 class _Line:
     """The state of a search for peaks.
 
@@ -94,27 +89,17 @@ class _Line:
     `middle` (N,): middles of the clips. `least_distance`: first row of a video -> seconds between two peaks.
     """
 
-    score: Floats
-    start: Floats
-    end: Floats
-    offsets: list[int]
-    config: Config
-    left: Floats
-    free: NDArray[np.bool_]
-    middle: Floats
-    least_distance: dict[int, float]
-
-    @classmethod
-    def of(
-        cls, score: ArrayLike, start: ArrayLike, end: ArrayLike, offsets: ArrayLike, config: Config
-    ) -> _Line:
+    def __init__(
+        self, score: ArrayLike, start: ArrayLike, end: ArrayLike, offsets: ArrayLike, config: Config
+    ) -> None:
         columns = [np.asarray(column, np.float64) for column in (score, start, end)]
         count = len(columns[0])
         if {column.shape for column in columns} != {(count,)} or not np.isfinite(columns).all():
             raise UsageError("scores, starts and ends: give one finite number of each per clip")
-        borders: list[int] = checked_offsets(offsets, count, "clips").tolist()
-        free, middle = np.ones(count, np.bool_), (columns[1] + columns[2]) / 2
-        return cls(columns[0], columns[1], columns[2], borders, config, columns[0].copy(), free, middle, {})
+        self.score, self.start, self.end = columns
+        self.offsets: list[int] = checked_offsets(offsets, count, "clips").tolist()
+        self.config, self.left, self.free = config, self.score.copy(), np.ones(count, np.bool_)
+        self.middle, self.least_distance = (self.start + self.end) / 2, dict[int, float]()
 
     def video_of(self, row: int) -> tuple[int, int]:
         """First row of a row's video, and one past its last row."""

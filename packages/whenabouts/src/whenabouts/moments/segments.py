@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
+from whenabouts.overlap import Floats, Indices
+
 Flags = NDArray[np.bool_]
 
 
@@ -63,7 +63,6 @@ def maximal_segments(values: Floats, opens: Flags) -> Segments:
 
 
 def _runs_of(values: Floats, opens: Flags) -> _Runs:
-    """The runs of some sequences."""
     positive = values > 0
     starts = opens.copy()
     starts[0] = True
@@ -82,8 +81,6 @@ def _removable(runs: _Runs) -> Flags:
     """
     size = np.abs(runs.total)
     removable = np.zeros(len(size), dtype=bool)
-    if len(size) < 3:
-        return removable
     smaller = np.minimum(size[:-2], size[2:])
     middle = size[1:-1]
     inside = ~(runs.opens[1:-1] | runs.opens[2:])

@@ -25,15 +25,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from whenabouts.moments.segments import maximal_segments
-from whenabouts.overlap import suppress, total_order
+from whenabouts.moments.segments import Flags, maximal_segments
+from whenabouts.overlap import Floats, Indices, suppress, total_order
 from whenabouts.types import UsageError
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 _MICROSECONDS = 1_000_000
 # Clips handled together: enough to make array steps pay, few enough to stay in the processor's cache.
@@ -403,9 +399,8 @@ def _lined_up(curves: Curves, low: int, high: int, max_gap_seconds: float) -> _L
     count, begin, names = count[filled], offsets[filled] - offsets[0], filled + low
     video = np.repeat(np.arange(len(names)), count)
     opens = np.zeros(len(video), dtype=bool)
-    if len(video):
-        opens[1:] = start[1:] - end[:-1] > max_gap_seconds
-        opens[begin] = True
+    opens[1:] = start[1:] - end[:-1] > max_gap_seconds
+    opens[begin] = True
     level, spread = np.asarray(curves.level)[names], np.asarray(curves.spread)[names]
     height = (curves.score[clips] - level[video]) / spread[video]
     return _Line(start, end, begin, count, names, video, opens, height)
@@ -443,8 +438,6 @@ def _drift(line: _Line, curve: Floats, usual: Flags, window_seconds: float) -> F
     seconds = _video_mean(line, line.end - line.start)
     reach = np.maximum(window_seconds / 2 / seconds, 1.0).astype(np.int64)
     long = (line.end[last] - line.start[line.begin] > window_seconds) & (line.count > 2 * reach)
-    if not long.any():
-        return drift
     for row in np.flatnonzero(long):  # once per long video, not per clip
         begin, stop, half = line.begin[row], last[row] + 1, reach[row]
         sums = np.zeros(stop - begin + 1)

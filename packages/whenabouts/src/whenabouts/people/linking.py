@@ -72,25 +72,29 @@ class _People:
     def __init__(self, vectors: Mapping[str, LabelVectors]) -> None:
         self._vectors = vectors
         self._rows: dict[str, int] = {}
-        self._videos: list[set[str]] = []
+        self._names: list[str] = []
+        self._rows_in = defaultdict[str, set[int]](set)
         width = len(next(iter(vectors.values())).total) if vectors else 0
-        self._sums = np.zeros((len(vectors), width))
+        self._sums, self._lengths = np.zeros((len(vectors), width)), np.zeros(len(vectors))
 
     def add(self, label: str, person: str) -> None:
         """Add a label to a person."""
         row = self._rows.setdefault(person, len(self._rows))
-        if row == len(self._videos):
-            self._videos.append(set())
+        if row == len(self._names):
+            self._names.append(person)
         self._sums[row] += self._vectors[label].total
-        self._videos[row] |= self._vectors[label].videos
+        # Kept, because measuring them all anew for each label would take hours for thousands of videos.
+        self._lengths[row] = np.linalg.norm(self._sums[row])
+        for video_id in self._vectors[label].videos:
+            self._rows_in[video_id].add(row)
 
     def nearest(self, label: str, least: float) -> str | None:
         """The person with the largest cosine of at least `least` who is in none of the label's videos."""
-        sought = self._vectors[label]
-        sums = self._sums[: len(self._rows)]
-        lengths = np.linalg.norm(sums, axis=1) * np.linalg.norm(sought.total)
-        cosine = np.where(lengths > 0, sums @ sought.total / np.where(lengths > 0, lengths, 1), -1.0)
+        sought, count = self._vectors[label], len(self._names)
+        lengths = self._lengths[:count] * np.linalg.norm(sought.total)
+        cosine = np.full(count, -1.0)
+        np.divide(self._sums[:count] @ sought.total, lengths, out=cosine, where=lengths > 0)
         # Two labels of one video are different people.
-        cosine[[not videos.isdisjoint(sought.videos) for videos in self._videos]] = -1.0
-        best = int(np.argmax(cosine)) if len(cosine) else -1
-        return list(self._rows)[best] if best >= 0 and cosine[best] >= least else None
+        cosine[[row for video_id in sought.videos for row in self._rows_in[video_id]]] = -1.0
+        best = int(np.argmax(cosine)) if count else -1
+        return self._names[best] if best >= 0 and cosine[best] >= least else None

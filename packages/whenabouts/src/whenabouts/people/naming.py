@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from whenabouts.index.filters import Condition
 from whenabouts.index.records import VideoRecord, natural_key, printable
@@ -50,14 +48,7 @@ class Person:
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "stream": self.stream,
-            "labels": list(self.labels),
-            "videos": list(self.videos),
-            "clips": self.clips,
-            "seconds": round(self.seconds, 3),
-        }
+        return asdict(self) | {"seconds": round(self.seconds, 3)}
 
 
 class NoSuchPerson(UsageError):
@@ -91,49 +82,48 @@ class People:
         return [person for name in chosen for person in self._of(name, names.get(name, {}))]
 
     def _of(self, stream: str, names: Mapping[str, str]) -> list[Person]:
+        import pyarrow.compute as pc
+
         rows = self._labelled(stream)
-        labels = rows["text"].to_pylist()
-        people = [names.get(label, label) for label in labels]
-        seconds = rows["end"].to_numpy() - rows["start"].to_numpy()
-        unique, owner = np.unique(np.array(people, object).astype(str), return_inverse=True)
-        clips = np.bincount(owner, minlength=len(unique))
-        lengths = np.bincount(owner, weights=seconds, minlength=len(unique))
-        videos, labels_of = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
-        for person, label, video_id in zip(people, labels, rows["video_id"].to_pylist(), strict=True):
-            videos[person].add(video_id)
-            labels_of[person].add(label)
+        timed = rows.append_column("seconds", pc.subtract(rows["end"], rows["start"]))
+        grouped = timed.group_by(["text", "video_id"], use_threads=False)
+        parts = defaultdict[str, list[dict[str, Any]]](list)
+        for part in grouped.aggregate([("seconds", "count"), ("seconds", "sum")]).to_pylist():
+            parts[names.get(part["text"], part["text"])].append(part)
         persons = [
             Person(
                 name,
                 stream,
-                tuple(sorted(labels_of[name], key=natural_key)),
-                tuple(sorted(videos[name], key=natural_key)),
-                int(clips[place]),
-                float(lengths[place]),
+                tuple(sorted({part["text"] for part in of_person}, key=natural_key)),
+                tuple(sorted({part["video_id"] for part in of_person}, key=natural_key)),
+                sum(part["seconds_count"] for part in of_person),
+                sum(part["seconds_sum"] for part in of_person),
             )
-            for place, name in enumerate(unique.tolist())
+            for name, of_person in sorted(parts.items())
         ]
         return sorted(persons, key=lambda person: (-person.seconds, natural_key(person.name)))
 
     def turns(self, stream: str, video_id: str) -> list[tuple[float, float, str]]:
         """Start, end and name of each turn or sighting in a video, by start."""
+        import pyarrow.compute as pc
+
         names = self._names().get(stream, {})
-        rows = self._labelled(stream).to_pylist()
+        rows = self._labelled(stream)
+        rows = rows.filter(pc.equal(rows["video_id"], video_id))
         return sorted(
-            (row["start"], row["end"], names.get(row["text"], row["text"]))
-            for row in rows
-            if row["video_id"] == video_id
+            (row["start"], row["end"], names.get(row["text"], row["text"])) for row in rows.to_pylist()
         )
 
     def spans(self, stream: str, condition: Condition) -> Spans:
         """The time ranges of people whose name matches a condition, whatever its operator."""
+        import pyarrow.compute as pc
+
         names = self._names().get(stream, {})
         rows = self._labelled(stream)
-        labels = rows["text"].to_pylist()
-        fits = {label: condition.names(names.get(label, label)) for label in set(labels)}
-        kept = np.array([fits[label] for label in labels], np.bool_)
-        ids = [video_id for video_id, keep in zip(rows["video_id"].to_pylist(), kept, strict=True) if keep]
-        return Spans.of(ids, rows["start"].to_numpy()[kept], rows["end"].to_numpy()[kept])
+        labels = rows["text"].unique()
+        fits = [condition.names(names.get(label, label)) for label in labels.to_pylist()]
+        kept = rows.filter(pc.is_in(rows["text"], labels.filter(fits)))
+        return Spans.of(kept["video_id"].to_pylist(), kept["start"].to_numpy(), kept["end"].to_numpy())
 
     def allowed(self, condition: Condition, records: Iterable[VideoRecord]) -> tuple[Spans, str]:
         """The ranges of some videos that a condition on people allows, and a note if it matches nobody.
@@ -262,7 +252,9 @@ class People:
             folded = [each for each in people if each.name.casefold() == person.casefold()]
             if len({each.name for each in folded}) == 1:
                 return folded
-            names = ", ".join(each.name for each in people[:_SHOWN_NAMES]) or f"nobody: {_how_to_know()}"
+            remedies = (stream.remedy for stream in all_streams().values() if stream.filter_key)
+            shown = ", ".join(each.name for each in people[:_SHOWN_NAMES])
+            names = shown or f"nobody: {' or '.join(remedies)}"
             raise NoSuchPerson(
                 f"nobody is called {person!r}; there is {names} (`whenabouts people` lists all)"
             )
@@ -315,11 +307,6 @@ class People:
             return 0
         least = float(self._store.stream(stream).settings.get("same_person", 1.0))
         return join_labels(label_vectors(self._store, stream), names, least)
-
-
-def _how_to_know() -> str:
-    """How to index people, for all streams that label them."""
-    return " or ".join(stream.remedy for stream in all_streams().values() if stream.filter_key)
 
 
 def _rename(names: Names, people: Sequence[Person], name: str) -> int:

@@ -16,7 +16,7 @@ from whenabouts.index.spans import Spans
 from whenabouts.index.store import Store
 from whenabouts.index.stream import Stream
 from whenabouts.people.naming import People
-from whenabouts.search.understand import NEAREST_CLIPS, EncodedQuery, Understanding
+from whenabouts.search.understand import NEAREST_CLIPS, EncodedQuery, Understanding, clips_inside
 from whenabouts.types import Moment, ScoredMoment, number_of
 
 # Most clips with matching words that a stream retrieves.
@@ -119,15 +119,9 @@ class Retrieval:
 
     def videos(self, text: str, streams: Iterable[str], allowed: Sequence[str] | None = None) -> list[str]:
         """The videos of the streams' nearest clips, best first."""
-        query, hits = self._understanding.encode(text, streams), list[ClipHits]()
-        for name in streams:
-            stream = self._understanding.streams[name]
-            if (vector := query.streams[name].vector) is not None:
-                hits.append(self._store.nearest(name, vector, NEAREST_CLIPS, video_ids=allowed))
-            if stream.has_words is not False:
-                parts = stream.parts_of_words
-                hits.append(self._store.match_text(name, text, MATCHED_CLIPS, video_ids=allowed, parts=parts))
-        return _videos_of(*hits)
+        query = self._understanding.encode(text, streams)
+        each = [self.of_stream(name, query, Allowed(allowed)) for name in query.streams]
+        return _videos_of(*(hits for of_stream in each for hits in (of_stream.nearest, of_stream.matched)))
 
     def video_scores(
         self, text: str, streams: Iterable[str], video_ids: Sequence[str]
@@ -154,7 +148,7 @@ class Retrieval:
     def clips_in(self, stream: str, moment: Moment) -> int:
         """The number of a stream's clips that overlap a moment."""
         block = self._store.clips_of(stream, [moment.video_id], vectors=False)
-        return int(np.count_nonzero((block.start < moment.end) & (block.end > moment.start)))
+        return int(np.count_nonzero(clips_inside(block, moment)))
 
 
 def _videos_of(*hits: ClipHits | None) -> list[str]:

@@ -91,7 +91,6 @@ class Coverage:
         return f"{which} {has} {both or 'no stream'}: {lost} cannot be found"
 
     def to_json(self) -> dict[str, Any]:
-        """The coverage as JSON values."""
         return {
             "videos": self.videos,
             "streams": dict(self.streams),

@@ -48,25 +48,20 @@ class Finder(Protocol):
     @property
     def name(self) -> str:
         """The finder's name in messages."""
-        ...
 
     @property
     def streams(self) -> Sequence[str]:
         """The streams that the finder reads."""
-        ...
 
     @property
     def is_kept(self) -> bool:
         """Whether the index has the finder's encodings of some or all videos."""
-        ...
 
     def prepare(self, *, wait: float = ..., progress: Callable[[int, int], None] | None = None) -> int:
         """Encode new and changed videos; return how many are encoded then. Raises CorpusBusy, UsageError."""
-        ...
 
     def find(self, text: str, k: int, allowed: Sequence[str] | None) -> RankedMoments:
         """At most `k` moments, best first, for a query in the videos with the `allowed` ids (None: all)."""
-        ...
 
 
 class Finders(Protocol):
@@ -74,7 +69,6 @@ class Finders(Protocol):
 
     def search(self, model: System, retriever: System | None = None, segments: float | None = None) -> Finder:
         """Open the finder of a model; nothing is searched yet. Parameters as in `ModelChoice`."""
-        ...
 
 
 class FinderKind(Protocol):
@@ -85,8 +79,6 @@ class FinderKind(Protocol):
 
     def recognises(self, model: System) -> bool:
         """Whether a model is of this kind."""
-        ...
 
     def on(self, store: Store, encoders: EncoderRegistry, shared: MutableMapping[str, Any]) -> Finders:
         """The finders of this kind on one corpus; objects in `shared` serve all handles of that corpus."""
-        ...

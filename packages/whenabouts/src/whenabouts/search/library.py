@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -252,8 +252,7 @@ class Library:
     def _is(self, column: str, text: str) -> NDArray[np.bool_]:
         import pyarrow.compute as pc
 
-        values: NDArray[np.bool_] = pc.equal(self._table[column], text).to_numpy(zero_copy_only=False)
-        return values.astype(np.bool_)
+        return np.asarray(pc.equal(self._table[column], text), np.bool_)
 
     @cached_property
     def _streams(self) -> _Coded:
@@ -348,16 +347,14 @@ class Library:
             case "date":
                 return self._dates
             case "length":
-                return self._numbers("duration")
+                return np.asarray(self._table["duration"], np.float64)
             case "added":
-                return self._numbers("indexed_at")
-        folded = [folded_name(name) for name in self._names]
-        ranks = {name: rank for rank, name in enumerate(sorted(set(folded), key=natural_key))}
-        return np.array([ranks[name] for name in folded], np.float64)
-
-    def _numbers(self, column: str) -> NDArray[np.float64]:
-        numbers: NDArray[np.float64] = self._table[column].to_numpy().astype(np.float64)
-        return numbers
+                return np.asarray(self._table["indexed_at"], np.float64)
+            case "name":
+                folded = [folded_name(name) for name in self._names]
+                ranks = {name: rank for rank, name in enumerate(sorted(set(folded), key=natural_key))}
+                return np.array([ranks[name] for name in folded], np.float64)
+        raise UsageError(f"sort is {sort!r}; sort by {', '.join(get_args(Sort))}")
 
     # Folders ---------------------------------------------------------------------------------------
 

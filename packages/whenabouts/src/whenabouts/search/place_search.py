@@ -114,10 +114,7 @@ def _with_words(searcher: Searcher, streams: Sequence[str]) -> list[str]:
 
 def _listed(request: _Request, options: SearchOptions) -> SearchResult:
     """Every place, by video and time, and how many there are."""
-    in_order = heapq.merge(
-        *request.places(request.query),
-        key=lambda place: (natural_key(place.moment.video_id), place.moment.start, place.moment.end),
-    )
+    in_order = heapq.merge(*request.places(request.query), key=_by_time)
     skipped = sum(1 for _ in itertools.islice(in_order, options.skip))
     weights = request.weights()
     moments = [
@@ -134,6 +131,10 @@ def _listed(request: _Request, options: SearchOptions) -> SearchResult:
         notes = [f"{total:,} places in all; {total - seen:,} more follow (continue with skip {seen:,})"]
     result = request.result("match" if total else "no_match", moments, *notes)
     return replace(result, places=Places(total, skipped))
+
+
+def _by_time(place: Place | ScoredMoment) -> tuple[str, float, float]:
+    return natural_key(place.moment.video_id), place.moment.start, place.moment.end
 
 
 def _ranked(request: _Request, options: SearchOptions) -> SearchResult:
@@ -161,6 +162,7 @@ def _ranked(request: _Request, options: SearchOptions) -> SearchResult:
     # Places in videos that were not scored come last, by time.
     least = in_order[-1] if in_order else None
     score, confidence = (min(0.0, least.score), least.confidence) if least else (0.0, None)
+    unscored.sort(key=_by_time)
     in_order += [replace(other, score=score, confidence=confidence) for other in unscored]
     if not query.other_words:  # the phrases are said, which is all that was asked
         in_order = [replace(moment, confidence=MOST) for moment in in_order]

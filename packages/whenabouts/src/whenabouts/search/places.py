@@ -11,14 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from whenabouts.budget import check_budget
 from whenabouts.index.records import ClipBlock, VideoRecord, natural_key
 from whenabouts.index.spans import Spans
 from whenabouts.index.stemming import has_stems
 from whenabouts.index.store import Store
+from whenabouts.overlap import Floats
 from whenabouts.search.phrases import ParsedQuery, mentions_of
 from whenabouts.search.word_units import folded, units_of
 from whenabouts.types import Moment
@@ -28,8 +26,6 @@ TOGETHER_SECONDS = 60.0
 
 # Videos whose words are read at a time.
 _BATCH = 200
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

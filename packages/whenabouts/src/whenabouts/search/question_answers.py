@@ -7,6 +7,7 @@ is the first; the answer is then "unsure".
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -14,6 +15,7 @@ from typing import Protocol
 from whenabouts.confidence.probability import PROBABLE, answer_for
 from whenabouts.index.filters import Filter, recorded
 from whenabouts.index.records import VideoRecord, natural_key
+from whenabouts.moments import peaks
 from whenabouts.search.candidates import CANDIDATE_VIDEOS
 from whenabouts.search.options import MOST_K, MOST_PLACES, SearchOptions
 from whenabouts.search.phrases import parsed_query
@@ -32,17 +34,19 @@ class Ask(Protocol):
 
     def __call__(self, text: str, options: SearchOptions, videos: Sequence[str] | None) -> SearchResult:
         """The answer to a text; `videos` limits it to these ids (None: all that the options allow)."""
-        ...
 
 
 def narrowed(
     scopes: Sequence[Scope], given: Filter | None, records: Sequence[VideoRecord]
 ) -> list[str] | None:
-    """Ids of the videos that all scopes of a question and the given filter allow; None without scopes."""
+    """Ids of the videos that all scopes of a question allow, among `given.within`; None without scopes.
+
+    The other conditions of the filter, such as a speaker, are for the search in these videos.
+    """
     if not scopes:
         return None
-    allowed = [record.video_id for record in records] if given is None else given.choose(records)
-    return [video_id for video_id in allowed if all(scope.allows(video_id) for scope in scopes)]
+    ids = (given.within if given else ()) or [record.video_id for record in records]
+    return [video_id for video_id in ids if all(scope.allows(video_id) for scope in scopes)]
 
 
 def answered(
@@ -119,9 +123,11 @@ def _in_order(result: SearchResult, question: Question) -> SearchResult:
         if nearer:
             where = "later" if is_last else "earlier"
             notes.append(f"{number_of(nearer, f'{where} moment')} may be one, but not surely")
-    looked_into = {scored.video_id for scored in result}
-    if result.coverage is not None and result.coverage.videos > CANDIDATE_VIDEOS <= len(looked_into):
-        notes.append(f"the order is that of the {len(looked_into)} videos that fit best")
+    looked_into = len({scored.video_id for scored in result})
+    is_cut = looked_into >= CANDIDATE_VIDEOS or len(result) >= peaks.Config().count
+    is_cut = is_cut and not parsed_query(question.text).phrases  # all places of a quotation are known
+    if is_cut and result.coverage is not None and result.coverage.videos > CANDIDATE_VIDEOS:
+        notes.append(f"the order is that of the {looked_into} videos that fit best")
     return _with(result, sure, *notes)
 
 
@@ -224,7 +230,7 @@ def _joint(event: _Event, partner: _Event, question: Question) -> ScoredMoment:
     score = scored.score + other.score
     if scored.confidence is not None and other.confidence is not None:
         confidence = scored.confidence * other.confidence
-        score = math.log(confidence)
+        score = math.log(max(confidence, sys.float_info.min))  # a trained system may be sure of "no"
     return replace(
         scored,
         moment=moment,

@@ -9,7 +9,6 @@ A name counts only if a video of the corpus has exactly this name. Dates are tho
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -19,6 +18,7 @@ from typing import Literal
 
 from whenabouts.index.filters import recorded_at
 from whenabouts.index.records import VideoRecord, unambiguous
+from whenabouts.video.files import folded_name
 
 # Words for a recording, in English and German.
 _RECORDING = (
@@ -137,7 +137,7 @@ class Names:
 
     def files(self, name: str) -> frozenset[str]:
         """Ids of videos whose file has this name, with or without suffix."""
-        return self._by_file.get(_folded(name), frozenset())
+        return self._by_file.get(folded_name(name), frozenset())
 
     @cached_property
     def _by_key(self) -> Mapping[str, frozenset[str]]:
@@ -151,7 +151,7 @@ class Names:
     @cached_property
     def _by_file(self) -> Mapping[str, frozenset[str]]:
         return _index(
-            (_folded(name), record.video_id) for record in self.records for name in _file_names(record)
+            (folded_name(name), record.video_id) for record in self.records for name in _file_names(record)
         )
 
     def label(self, video_ids: frozenset[str]) -> str:
@@ -292,17 +292,13 @@ def _index(pairs: Iterable[tuple[str, str]]) -> Mapping[str, frozenset[str]]:
     return {name: frozenset(ids) for name, ids in ids_of.items()}
 
 
-def _folded(name: str) -> str:
-    return unicodedata.normalize("NFC", name).casefold()
-
-
 def _key(name: str) -> str:
     """The words and numbers of a name, for comparison.
 
     >>> _key("Lecture_03"), _key("lecture 3")
     ('lecture 3', 'lecture 3')
     """
-    pieces = re.findall(r"[^\W\d_]+|[0-9]{1,9}", _folded(name))
+    pieces = re.findall(r"[^\W\d_]+|[0-9]{1,9}", folded_name(name))
     return " ".join(str(int(piece)) if piece.isdecimal() else piece for piece in pieces)
 
 

@@ -17,7 +17,6 @@ from whenabouts.confidence.probability import (
     answer_for,
     general,
     stands_out,
-    surprises,
 )
 from whenabouts.index.lookup import query_words
 from whenabouts.index.records import unambiguous
@@ -148,10 +147,13 @@ def ranked(
     fallbacks = {name: chance for (name, _), chance in chances.items() if chance is not None}
     without = {id for id, chance in chances.items() if chance is None}
     used = [chances[name, moment.moment.video_id] or fallbacks.get(name) for name, moment in scored]
-    each_surprise = surprises(used, [moment.score for _, moment in scored])
+    surprises = [
+        moment.score if chance is None else chance.surprise(moment.score)
+        for chance, (_, moment) in zip(used, scored, strict=True)
+    ]
     entries = [
         _Entry.of(surprise, moment, name, unsaid)
-        for surprise, (name, moment) in zip(each_surprise, scored, strict=True)
+        for surprise, (name, moment) in zip(surprises, scored, strict=True)
     ]
     entries.sort(key=_Entry.sort_key)
     merged = _merged(entries) if streams > 1 else entries

@@ -23,17 +23,14 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from whenabouts.index.lookup import DENSE_SCRIPT, spaced, words_of
 from whenabouts.index.records import ClipBlock
+from whenabouts.moments.segments import Flags
 from whenabouts.moments.zero_shot import Moments
+from whenabouts.overlap import Floats, Indices
 from whenabouts.search.word_units import Rarity, compounded_in, folded, stand_in_order, units_of
 from whenabouts.types import WhenaboutsError
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 FEATURES = ("near", "around", "phrase", "topic")
 """Features of a moment besides its score.
@@ -83,11 +80,7 @@ class Reranking:
             if not isinstance(numbers, dict) or set(numbers) != set(FEATURES):
                 raise BrokenWeights(f"{_FILE}: {part} must have a number for each of {', '.join(FEATURES)}")
             for name, number in numbers.items():
-                if (
-                    isinstance(number, bool)
-                    or not isinstance(number, (int, float))
-                    or not math.isfinite(number)
-                ):
+                if type(number) not in (int, float) or not math.isfinite(number):  # True is no number
                     raise BrokenWeights(
                         f"{_FILE}: {part} of {name} is {number!r}; give a finite number, or install again"
                     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -63,7 +63,7 @@ class SoundsAlike:
         Raises CheckerError if there is none, or if the corpus has all words of the query.
         """
         words, spoken = words_of(query), self._words()
-        sounds = _numbers("".join(map(_sound, words)))[:_MOST_SOUNDS]
+        sounds = _numbers(map(_sound, words))[:_MOST_SOUNDS]
         if all(term_of(word) in spoken.terms for word in words):
             raise CheckerError("the corpus has all of its words")
         alike = _alike(sounds, " ".join(words), spoken) if len(sounds) >= _FEWEST_SOUNDS else []
@@ -87,17 +87,10 @@ class SoundsAlike:
                     words.append("")  # the end of a video, which no stretch may include
                 if len(words) > _MOST_WORDS:
                     raise CheckerError(f"the corpus has more than {_MOST_WORDS:,} spoken words")
-            sounds = [_numbers(_sound(word)) if word else np.zeros(1, np.uint8) for word in words]
-            owner = np.repeat(np.arange(len(words), dtype=np.int32), [len(each) for each in sounds])
-            self._spoken = (
-                state,
-                _Spoken(
-                    words,
-                    frozenset(map(term_of, words)),
-                    np.concatenate([np.zeros(0, np.uint8), *sounds]),
-                    owner,
-                ),
-            )
+            sounds = [_sound(word) if word else b"\0" for word in words]
+            owner = np.repeat(np.arange(len(words), dtype=np.int32), [*map(len, sounds)])
+            terms = frozenset(map(term_of, words))
+            self._spoken = state, _Spoken(words, terms, _numbers(sounds), owner)
         return self._spoken[1]
 
 
@@ -113,7 +106,7 @@ def _alike(query: NDArray[np.uint8], spelt: str, spoken: _Spoken) -> list[str]:
         backwards = edits_to_ends(query[::-1], before[::-1], anywhere=False)
         first, last = spoken.word[end - max(1, int(np.argmin(backwards)))], spoken.word[end - 1]
         words = spoken.words[first : last + 1]
-        sounds = _numbers("".join(map(_sound, words)))
+        sounds = _numbers(map(_sound, words))
         different = int(edits_to_ends(query, sounds, anywhere=False)[-1])
         if different <= most and "" not in words:
             text = " ".join(words)
@@ -143,11 +136,11 @@ def edits_to_ends(
 
 
 @lru_cache(maxsize=1 << 16)
-def _sound(word: str) -> str:
+def _sound(word: str) -> bytes:
     from jellyfish import metaphone
 
-    return str(metaphone(word)).replace(" ", "")
+    return str(metaphone(word)).replace(" ", "").encode("ascii", "ignore")
 
 
-def _numbers(sounds: str) -> NDArray[np.uint8]:
-    return np.frombuffer(sounds.encode("ascii", "ignore"), np.uint8)
+def _numbers(sounds: Iterable[bytes]) -> NDArray[np.uint8]:
+    return np.frombuffer(b"".join(sounds), np.uint8)

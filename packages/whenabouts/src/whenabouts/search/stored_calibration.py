@@ -31,7 +31,6 @@ class GroupMeasures:
     foreign: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values to store with the corpus."""
         measured = {"scale": self.scale, "chance": self.chance}
         value: dict[str, Any] = {name: each.to_json() for name, each in measured.items() if each is not None}
         value |= {"withheld": self.withheld} if self.withheld else {}
@@ -39,7 +38,6 @@ class GroupMeasures:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> GroupMeasures:
-        """The measurements from stored JSON values."""
         return cls(
             Scale.from_json(value["scale"]) if "scale" in value else None,
             Chance.from_json(value["chance"]) if "chance" in value else None,
@@ -66,7 +64,6 @@ class StreamMeasures:
         return self.of_language.get(language, self.main)
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values to store with the corpus."""
         groups = {name: group.to_json() for name, group in self.groups.items()}
         languages = dict(self.of_language)
         return {"clips": self.clips, "groups": groups, "of_language": languages, "main": self.main}

@@ -237,12 +237,11 @@ class Understanding:
     def _is_understood(self, language: Language) -> bool:
         """Whether a sentence encoder knows a language; measured once, in some tenths of a second."""
         if language.code not in self._understood:
-            encoders = [
-                encoder
+            self._understood[language.code] = any(
+                understands(encoder, language)
                 for name, encoder in self._encoders.items()
                 if self.streams[name].has_words is not False
-            ]
-            self._understood[language.code] = any(understands(encoder, language) for encoder in encoders)
+            )
         return self._understood[language.code]
 
 
@@ -299,7 +298,6 @@ def _cannot_meet(streams: Sequence[str], kinds: frozenset[QueryKind]) -> str:
     """Why some streams cannot answer a query of some kinds, with the remedy."""
     given = " or ".join(_MADE_OF[kind] for kind in sorted(kinds))
     meets = sorted(set[QueryKind]().union(*(stream_named(name).meets for name in streams)))
-    named = " and ".join(stream_named(name).name for name in streams)
     remedies = "; or ".join(
         dict.fromkeys(
             stream.remedy
@@ -310,4 +308,4 @@ def _cannot_meet(streams: Sequence[str], kinds: frozenset[QueryKind]) -> str:
     takes = [f"by {_MADE_OF[kind]}" for kind in meets]
     keys = sorted({key for name in streams if (key := stream_named(name).filter_key)})
     takes += [f"to narrow a search (--where {key}=NAME, where=)" for key in keys]
-    return f"{named} cannot be searched by {given}, but {' or '.join(takes)}; {remedies}"
+    return f"{' and '.join(streams)} cannot be searched by {given}, but {' or '.join(takes)}; {remedies}"

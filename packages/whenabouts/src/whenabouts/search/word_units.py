@@ -175,13 +175,12 @@ class Rarity:
         return math.log((self.passages + 1) / 2.5)
 
     @classmethod
-    def in_texts(cls, texts: Sequence[str], spoken: Sequence[str] = ()) -> Rarity:
-        """Counted in some passages, sampled evenly if there are many; `spoken` are their languages."""
+    def in_texts(cls, texts: Sequence[str], language: str = "") -> Rarity:
+        """Counted in some passages of a language, sampled evenly if there are many."""
         rows = np.unique(np.linspace(0, len(texts) - 1, min(_PASSAGES, len(texts))).astype(int)).tolist()
         counts: Counter[str] = Counter()
         for row in rows:
-            units = set(units_of(texts[row]))
-            counts.update(units | set(units_of(texts[row], spoken[row])) if spoken else units)
+            counts.update({*units_of(texts[row]), *units_of(texts[row], language)})
         return cls(len(rows), counts)
 
     @classmethod
@@ -199,8 +198,7 @@ class Rarity:
     def _in_videos(cls, store: Store, stream: str, language: str, video_ids: Sequence[str]) -> Rarity:
         """Counted in a sample of the videos of one language."""
         chosen = video_ids[:: max(1, math.ceil(len(video_ids) / _VIDEOS))]
-        texts = store.clips_of(stream, chosen, vectors=False).text
-        return cls.in_texts(texts, [language] * len(texts) if has_stems(language) else ())
+        return cls.in_texts(store.clips_of(stream, chosen, vectors=False).text, language)
 
     @classmethod
     def _together(cls, samples: Sequence[Rarity]) -> Rarity:

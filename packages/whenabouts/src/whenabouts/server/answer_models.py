@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whenabouts.checkers import CheckerError, Reranker, Rewriter, open_reranker, open_rewriter
+from whenabouts.checkers import Checker, CheckerError, Reranker, Rewriter, open_reranker, open_rewriter
 from whenabouts.checkers.reranker import Document
 from whenabouts.server.errors import ServerError
 from whenabouts.server.paths import Paths
@@ -14,6 +14,11 @@ from whenabouts.server.schemas import SearchRequest
 from whenabouts.server.settings import Settings
 
 _HIDDEN = "the model gave no usable answer"
+_ROLES = {
+    "check": ("checker", "check moments", "a check needs"),
+    "rerank": ("reranker", "rerank moments", "reranking and rewriting need"),
+    "rewrite": ("rewriter", "rewrite queries", "reranking and rewriting need"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +44,21 @@ class AnswerModels:
             None if rewriter is None else _QuietRewriter(rewriter, hidden),
         )
 
-    def options_for(self, search: SearchRequest) -> dict[str, Any]:
-        """The models that a search asks for, as its options. Raises ServerError without model or words."""
-        if search.rerank and self.reranker is None:
-            problem = "this server does not rerank moments; start it with --rerank to allow that"
-            raise ServerError(404, "no_reranker", problem, field="rerank")
-        if search.rewrite and self.rewriter is None:
-            problem = "this server does not rewrite queries; start it with --rewrite to allow that"
-            raise ServerError(404, "no_rewriter", problem, field="rewrite")
-        for name in ("rerank", "rewrite"):
-            if getattr(search, name) and (search.query is None or search.all):
-                problem = "reranking and rewriting need a query and cannot be combined with `all`"
+    def asked_by(self, search: SearchRequest, checker: Checker | None) -> dict[str, Any]:
+        """The models that a search asks for, by parameter; else None.
+
+        Raises ServerError without the model, and without words.
+        """
+        models = {"check": checker, "rerank": self.reranker, "rewrite": self.rewriter}
+        chosen = {name: model if getattr(search, name) else None for name, model in models.items()}
+        for name, (role, does, needs) in _ROLES.items():
+            if getattr(search, name) and chosen[name] is None:
+                problem = f"this server does not {does}; start it with --{name} to allow that"
+                raise ServerError(404, f"no_{role}", problem, field=name)
+            if chosen[name] is not None and (search.query is None or search.all):
+                problem = f"{needs} a query and cannot be combined with `all`"
                 raise ServerError(400, "invalid", problem, field=name)
-        return {
-            "rerank": self.reranker if search.rerank else None,
-            "rewrite": self.rewriter if search.rewrite else None,
-        }
+        return chosen
 
 
 class _QuietReranker:

@@ -65,7 +65,8 @@ class Cache:
         try:
             opened = open_regular(self._path(name))
         except OSError:
-            self._drop(name)
+            with self._lock:
+                self.bytes -= self._sizes.pop(name, 0)
             return None
         with contextlib.suppress(OSError):
             os.utime(opened.descriptor)
@@ -120,10 +121,6 @@ class Cache:
                 self.bytes -= freed
                 with contextlib.suppress(OSError):
                     self._path(oldest).unlink()
-
-    def _drop(self, name: str) -> None:
-        with self._lock:
-            self.bytes -= self._sizes.pop(name, 0)
 
     def _read_folder(self) -> None:
         """Count the files of earlier servers, in order of use; delete unfinished ones of killed servers."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import compress
 from pathlib import Path as FilePath
 from typing import Annotated, TypeVar
 from urllib.parse import quote
@@ -19,13 +21,14 @@ from whenabouts.export.options import Options
 from whenabouts.index.records import VideoRecord
 from whenabouts.server.cache import Cache
 from whenabouts.server.errors import ServerError, printable, problems, safe_errors
-from whenabouts.server.export_routes import check_format, listed_as_shown
+from whenabouts.server.export_routes import DOWNLOAD, check_format, listed_as_shown
 from whenabouts.server.files import respond
 from whenabouts.server.proxied import Address
-from whenabouts.server.schemas import MOST_MOMENTS, MomentName, NoParameters, Seconds, Strict
+from whenabouts.server.schemas import MOST_MOMENTS, MomentName, NoQuery, Seconds, Strict
 from whenabouts.server.search_routes import moment_of
-from whenabouts.server.service import Service, record_of, service_of
-from whenabouts.server.video_routes import content_of, title_of, urls_of
+from whenabouts.server.service import Service, read_corpus, record_of, service_of
+from whenabouts.server.video_routes import binary, content_of, title_of, urls_of
+from whenabouts.streams import stream as stream_named
 from whenabouts.types import Moment
 from whenabouts.workplace.collections import (
     LONGEST_NAME,
@@ -37,17 +40,22 @@ from whenabouts.workplace.collections import (
     NameTaken,
     NoSuchCollection,
 )
-from whenabouts.workplace.searches import NoSuchSearch
+from whenabouts.workplace.searches import LONGEST_QUESTION, NoSuchSearch
 
 router = APIRouter(prefix="/api")
 MOST_FILM_SECONDS = 3600.0
 _WORDS = 500
+_VIDEOS_A_QUERY = 100
 Answer = TypeVar("Answer")
+Changed = TypeVar("Changed")
 CollectionId = Annotated[str, Path(max_length=LONGEST_NAME)]
+SearchName = CollectionId
 ItemId = Annotated[str, Path(max_length=40)]
 # A blank name is refused where collections and searches are stored, in words for users.
 _Name = Annotated[str, Field(max_length=LONGEST_NAME)]
 _Note = Annotated[str, Field(max_length=LONGEST_NOTE)]
+# The bound lets pydantic read the text, and so refuse half of a character, which no answer can hold.
+_Text = Annotated[str, Field(max_length=LONGEST_QUESTION)]
 
 
 class NewCollection(Strict):
@@ -143,8 +151,8 @@ class NewSearch(Strict):
     """A search to save: the page's parameters, and the names of the moments that the user has seen."""
 
     name: _Name
-    question: dict[str, str] = Field(max_length=40)
-    moments: list[str] = Field(default_factory=list, max_length=MOST_MOMENTS)
+    question: dict[_Text, _Text] = Field(max_length=40)
+    moments: list[_Text] = Field(default_factory=list, max_length=MOST_MOMENTS)
 
 
 class SavedSearchBody(BaseModel):
@@ -178,42 +186,56 @@ def _refusals() -> Iterator[None]:
         raise ServerError(409, "name_taken", str(error), field="name") from None
 
 
-async def _done(request: Request, change: Callable[[Corpus], Collection]) -> CollectionBody:
-    """The collection returned by `change`, as the page shows it."""
-    service = service_of(request)
-
-    def job(corpus: Corpus) -> CollectionBody:
-        with _refusals():
-            collection = change(corpus)
-        facts = collection.to_json() | {"count": len(collection.items)}
-        return CollectionBody(**facts | {"items": [_item(corpus, item) for item in collection.items]})
-
-    return await service.read(service.reads, request, job)
-
-
 async def _after(
-    request: Request, change: Callable[[Corpus], object], shown: Callable[[Corpus], Answer]
+    request: Request, change: Callable[[Corpus], Changed], shown: Callable[[Corpus, Changed], Answer]
 ) -> Answer:
-    """What `shown` gives after `change`."""
-    service = service_of(request)
+    """What `shown` gives after `change`, for its result."""
 
     def job(corpus: Corpus) -> Answer:
         with _refusals():
-            change(corpus)
-        return shown(corpus)
+            changed = change(corpus)
+        return shown(corpus, changed)
 
-    return await service.read(service.reads, request, job)
+    return await read_corpus(request, job)
 
 
-def _item(corpus: Corpus, item: Item) -> ItemBody:
-    record = corpus.record(item.video_id)
-    words = corpus.words(record, item.moment) if record else ()
+def _shown(corpus: Corpus, collection: Collection) -> CollectionBody:
+    records = _records(corpus, collection.items)
+    words = _words(corpus, collection.items, records)
+    items = [_item(item, records.get(item.video_id), words[item.id]) for item in collection.items]
+    return CollectionBody(**collection.to_json() | {"count": len(items), "items": items})
+
+
+def _records(corpus: Corpus, items: Sequence[Item]) -> dict[str, VideoRecord]:
+    """The ledger rows of the items' videos by id, without those that are no longer in the corpus."""
+    ids = {item.video_id for item in items}
+    return {record.video_id: record for record in corpus.records() if record.video_id in ids}
+
+
+def _words(
+    corpus: Corpus, items: Sequence[Item], records: Mapping[str, VideoRecord]
+) -> Mapping[str, list[str]]:
+    """Item id -> its spoken passages. Each query reads those of many videos, so a long list takes few."""
+    words = defaultdict[str, list[str]](list)
+    for name in (name for name in corpus.streams if stream_named(name).transcript):
+        ids = [video_id for video_id, record in records.items() if name in record.streams]
+        for first in range(0, len(ids), _VIDEOS_A_QUERY):
+            block = corpus.store.clips_of(name, ids[first : first + _VIDEOS_A_QUERY], vectors=False)
+            rows_of = {video_id: block.rows(place) for place, video_id in enumerate(block.video_ids)}
+            for item in items:
+                if (rows := rows_of.get(item.video_id)) is not None:
+                    inside = (block.start[rows] < item.end) & (block.end[rows] > item.start)
+                    words[item.id] += compress(block.text[rows], inside)
+    return words
+
+
+def _item(item: Item, record: VideoRecord | None, words: Sequence[str]) -> ItemBody:
     video_url, thumbnail_url = urls_of(record, item.moment.middle) if record else (None, None)
     base = f"/api/videos/{quote(item.video_id, safe='')}"
     return ItemBody(
         **item.to_json(),
         title=title_of(record) if record else printable(item.video_id),
-        text=printable(" ".join(line.text for line in words))[:_WORDS],
+        text=printable(" ".join(words))[:_WORDS],
         gone=record is None,
         thumbnail_url=thumbnail_url,
         video_url=video_url,
@@ -222,54 +244,47 @@ def _item(corpus: Corpus, item: Item) -> ItemBody:
 
 
 @router.get("/collections", responses=problems(), summary="All collections")
-async def collections(request: Request, _: Annotated[NoParameters, Query()]) -> CollectionsBody:
+async def collections(request: Request, _: NoQuery) -> CollectionsBody:
     """Lists all collections, most recently changed first."""
-    service = service_of(request)
-    return await service.read(service.reads, request, _listed)
+    return await _after(request, lambda _: None, _listed)
 
 
-def _listed(corpus: Corpus) -> CollectionsBody:
+def _listed(corpus: Corpus, _: None) -> CollectionsBody:
     return CollectionsBody(data=[CollectionLine(**each.to_json()) for each in corpus.collections.listed()])
 
 
 @router.post("/collections", responses=problems(409, 507), summary="Create a collection")
-async def create(
-    request: Request, body: NewCollection, _: Annotated[NoParameters, Query()]
-) -> CollectionBody:
+async def create(request: Request, body: NewCollection, _: NoQuery) -> CollectionBody:
     """Creates an empty collection."""
-    return await _done(request, lambda corpus: corpus.collections.create(body.name, body.note))
+    return await _after(request, lambda corpus: corpus.collections.create(body.name, body.note), _shown)
 
 
 @router.get("/collections/{collection}", responses=problems(404), summary="A collection")
-async def collection(
-    request: Request, collection: CollectionId, _: Annotated[NoParameters, Query()]
-) -> CollectionBody:
+async def collection(request: Request, collection: CollectionId, _: NoQuery) -> CollectionBody:
     """Returns a collection, by id or name, with its moments in order."""
-    return await _done(request, lambda corpus: corpus.collections.get(collection))
+    return await _after(request, lambda corpus: corpus.collections.get(collection), _shown)
 
 
 @router.patch("/collections/{collection}", responses=problems(404, 409, 507), summary="Rename a collection")
 async def describe(
-    request: Request, collection: CollectionId, body: CollectionChange, _: Annotated[NoParameters, Query()]
+    request: Request, collection: CollectionId, body: CollectionChange, _: NoQuery
 ) -> CollectionBody:
     """Changes a collection's name, its note, or both."""
-    return await _done(
-        request, lambda corpus: corpus.collections.describe(collection, new_name=body.name, note=body.note)
-    )
+
+    def change(corpus: Corpus) -> Collection:
+        return corpus.collections.describe(collection, new_name=body.name, note=body.note)
+
+    return await _after(request, change, _shown)
 
 
 @router.delete("/collections/{collection}", responses=problems(404, 507), summary="Delete a collection")
-async def delete(
-    request: Request, collection: CollectionId, _: Annotated[NoParameters, Query()]
-) -> CollectionsBody:
+async def delete(request: Request, collection: CollectionId, _: NoQuery) -> CollectionsBody:
     """Deletes a collection; the videos stay. Returns the remaining collections."""
     return await _after(request, lambda corpus: corpus.collections.delete(collection), _listed)
 
 
 @router.post("/collections/{collection}/items", responses=problems(404, 507), summary="Add moments to it")
-async def add(
-    request: Request, collection: CollectionId, body: NewItems, _: Annotated[NoParameters, Query()]
-) -> CollectionBody:
+async def add(request: Request, collection: CollectionId, body: NewItems, _: NoQuery) -> CollectionBody:
     """Appends moments to a collection, in the given order."""
 
     def change(corpus: Corpus) -> Collection:
@@ -278,52 +293,42 @@ async def add(
             record_of(corpus, moment.video_id)
         return corpus.collections.add(collection, moments, query=body.query)
 
-    return await _done(request, change)
+    return await _after(request, change, _shown)
 
 
 @router.patch(
     "/collections/{collection}/items/{item}", responses=problems(404, 507), summary="Change a moment"
 )
 async def change(
-    request: Request,
-    collection: CollectionId,
-    item: ItemId,
-    body: ItemChange,
-    _: Annotated[NoParameters, Query()],
+    request: Request, collection: CollectionId, item: ItemId, body: ItemChange, _: NoQuery
 ) -> CollectionBody:
     """Changes a moment's times, note or tags."""
     new = body.model_dump()
-    return await _done(request, lambda corpus: corpus.collections.change(collection, item, **new))
+    return await _after(request, lambda corpus: corpus.collections.change(collection, item, **new), _shown)
 
 
 @router.post(
     "/collections/{collection}/items/{item}/move", responses=problems(404, 507), summary="Move a moment"
 )
 async def move(
-    request: Request,
-    collection: CollectionId,
-    item: ItemId,
-    body: ItemMove,
-    _: Annotated[NoParameters, Query()],
+    request: Request, collection: CollectionId, item: ItemId, body: ItemMove, _: NoQuery
 ) -> CollectionBody:
     """Moves a moment before another one, or to the end."""
-    return await _done(request, lambda corpus: corpus.collections.move(collection, item, body.before))
+    before = body.before
+    return await _after(request, lambda corpus: corpus.collections.move(collection, item, before), _shown)
 
 
 @router.delete(
     "/collections/{collection}/items/{item}", responses=problems(404, 507), summary="Remove a moment"
 )
-async def remove(
-    request: Request, collection: CollectionId, item: ItemId, _: Annotated[NoParameters, Query()]
-) -> CollectionBody:
+async def remove(request: Request, collection: CollectionId, item: ItemId, _: NoQuery) -> CollectionBody:
     """Removes a moment; later ones move up."""
-    return await _done(request, lambda corpus: corpus.collections.remove(collection, [item]))
+    return await _after(request, lambda corpus: corpus.collections.remove(collection, [item]), _shown)
 
 
 @router.get(
     "/collections/{collection}/export",
-    responses=problems(404, 409, 410)
-    | {200: {"description": "The list, in the format asked for", "content": {"*/*": {}}}},
+    responses=problems(404, 409, 410) | DOWNLOAD,
     response_class=Response,
     summary="A collection as a list for editors and players",
 )
@@ -349,24 +354,18 @@ async def export_collection(
 
 @router.get(
     "/collections/{collection}/film",
-    responses=problems(404, 409, 410, 507)
-    | {
-        200: {
-            "description": "The film",
-            "content": {"video/mp4": {"schema": {"type": "string", "format": "binary"}}},
-        }
-    },
+    responses=problems(404, 409, 410, 416, 507) | binary("video/mp4"),
     response_class=Response,
     summary="A collection as one film",
 )
-async def film(request: Request, collection: CollectionId, _: Annotated[NoParameters, Query()]) -> Response:
+async def film(request: Request, collection: CollectionId, _: NoQuery) -> Response:
     """Joins the moments of a collection in one MP4 file, re-encoded; at most an hour."""
     service = service_of(request)
 
     def read(corpus: Corpus) -> tuple[str, list[tuple[VideoRecord, Moment]]]:
         kept = _filled(corpus, collection)
-        moments = ((corpus.record(item.video_id), item.moment) for item in kept.items)
-        parts = [(record, moment) for record, moment in moments if record is not None]
+        records = _records(corpus, kept.items)
+        parts = [(records[item.video_id], item.moment) for item in kept.items if item.video_id in records]
         for record, _moment in parts:
             service.folders.open(record).close()
         return kept.name, parts
@@ -391,7 +390,7 @@ def _filled(corpus: Corpus, name: str) -> Collection:
     """A collection with moments whose videos are here. Raises ServerError if it has none or too many."""
     with _refusals():
         kept = corpus.collections.get(name)
-    if not any(corpus.record(item.video_id) for item in kept.items):
+    if not _records(corpus, kept.items):
         raise ServerError(404, "empty_collection", f"no moment in {kept.name!r} has a video here")
     if len(kept.items) > MOST_MOMENTS:
         too_many = f"{len(kept.items)} moments, but the server takes at most {MOST_MOMENTS}"
@@ -412,22 +411,19 @@ def _join(service: Service, parts: Sequence[tuple[VideoRecord, Moment]], out: Fi
 
 
 @router.get("/saved-searches", responses=problems(), summary="Saved searches")
-async def saved_searches(request: Request, _: Annotated[NoParameters, Query()]) -> SavedSearchesBody:
+async def saved_searches(request: Request, _: NoQuery) -> SavedSearchesBody:
     """Lists all saved searches, by name."""
-    service = service_of(request)
-    return await service.read(service.reads, request, _saved)
+    return await _after(request, lambda _: None, _saved)
 
 
-def _saved(corpus: Corpus) -> SavedSearchesBody:
+def _saved(corpus: Corpus, _: None) -> SavedSearchesBody:
     listed = corpus.saved_searches.listed()
     bodies = (SavedSearchBody(**asdict(each) | {"moments": sorted(each.moments)}) for each in listed)
     return SavedSearchesBody(data=list(bodies))
 
 
 @router.post("/saved-searches", responses=problems(507), summary="Save a search")
-async def save_search(
-    request: Request, body: NewSearch, _: Annotated[NoParameters, Query()]
-) -> SavedSearchesBody:
+async def save_search(request: Request, body: NewSearch, _: NoQuery) -> SavedSearchesBody:
     """Saves a search, in place of one with the same name. Returns all saved searches."""
     return await _after(
         request, lambda corpus: corpus.saved_searches.save(body.name, body.question, body.moments), _saved
@@ -435,10 +431,6 @@ async def save_search(
 
 
 @router.delete("/saved-searches/{name:path}", responses=problems(404, 507), summary="Delete a saved search")
-async def delete_search(
-    request: Request,
-    name: Annotated[str, Path(max_length=LONGEST_NAME)],
-    _: Annotated[NoParameters, Query()],
-) -> SavedSearchesBody:
+async def delete_search(request: Request, name: SearchName, _: NoQuery) -> SavedSearchesBody:
     """Deletes a saved search. Returns the remaining ones."""
     return await _after(request, lambda corpus: corpus.saved_searches.delete(name), _saved)

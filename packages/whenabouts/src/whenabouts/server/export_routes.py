@@ -23,14 +23,14 @@ from whenabouts.types import WhenaboutsError
 router = APIRouter(prefix="/api")
 # The number of moments exported for a query if neither `k` nor `all` is given.
 _BEST = 5
-_DOWNLOAD: dict[int | str, dict[str, Any]] = {
+DOWNLOAD: dict[int | str, dict[str, Any]] = {
     200: {"description": "The list, in the format asked for", "content": {"*/*": {}}}
 }
 
 
 @router.get(
     "/export",
-    responses=problems(404, 409, 410) | _DOWNLOAD,
+    responses=problems(404, 409, 410) | DOWNLOAD,
     response_class=Response,
     summary="Moments as a list for editors and players",
 )
@@ -115,12 +115,8 @@ def _matching_moments(service: Service, corpus: Corpus, parameters: ExportParame
 def _named_moments(service: Service, corpus: Corpus, names: str) -> Sequence[FileMoment]:
     named = [moment_of(name.strip(), "moments") for name in names.split(",")]
     if len(named) > MOST_MOMENTS:
-        raise ServerError(
-            400,
-            "too_many_moments",
-            f"{len(named)} moments, but at most {MOST_MOMENTS} are allowed",
-            field="moments",
-        )
+        problem = f"{len(named)} moments, but at most {MOST_MOMENTS} are allowed"
+        raise ServerError(400, "too_many_moments", problem, field="moments")
     moments = []
     for rank, moment in enumerate(named, 1):
         record = record_of(corpus, moment.video_id)

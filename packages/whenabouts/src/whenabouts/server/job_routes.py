@@ -5,9 +5,9 @@ A server without `serve --allow` answers 404 to all of them and names that optio
 
 from __future__ import annotations
 
-import contextlib
+import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path as FilePath
 from typing import Annotated, Any, TypeVar
@@ -18,11 +18,12 @@ from pydantic import BaseModel, Field
 from whenabouts.corpus import Corpus
 from whenabouts.extras import lacking
 from whenabouts.index.lance import folder_of
+from whenabouts.index.records import VideoRecord
 from whenabouts.server.allowed import Allowed
 from whenabouts.server.errors import ServerError, printable, problems
 from whenabouts.server.jobs_runner import MOST_PLACES, Runner
-from whenabouts.server.offered_models import offered
-from whenabouts.server.schemas import NoParameters, Strict
+from whenabouts.server.offered_models import name_of, offered
+from whenabouts.server.schemas import NoQuery, Strict
 from whenabouts.server.service import Service, record_of, service_of
 from whenabouts.workplace.jobs import Job, Kind, NoSuchJob, NotPossible, State, Watched, Wish
 
@@ -165,35 +166,24 @@ class FailuresBody(BaseModel):
     total: int
 
 
-@contextlib.contextmanager
-def _refusals() -> Iterator[None]:
-    try:
-        yield
-    except NoSuchJob as error:
-        raise ServerError(404, "no_such_job", str(error)) from None
-    except NotPossible as error:
-        raise ServerError(409, "not_possible", str(error), field="do") from None
-
-
-def _runner(service: Service) -> Runner:
-    """The runner of the queue. Raises ServerError 404 without `--allow`."""
-    if service.runner is None:
-        raise ServerError(
-            404,
-            "not_allowed",
-            "this server does not add videos; start it with `whenabouts serve --allow FOLDER` to allow that",
-        )
-    return service.runner
-
-
 async def _done(request: Request, work: Callable[[Corpus, Runner], Answer]) -> Answer:
-    """The result of `work`, run in a thread. A request that changes something then wakes the queue."""
+    """The result of `work`, run in a thread. A request that changes something then wakes the queue.
+
+    Raises ServerError, 404 for a server without `--allow`.
+    """
     service = service_of(request)
-    runner = _runner(service)
+    runner = service.runner
+    if runner is None:
+        remedy = "start it with `whenabouts serve --allow FOLDER` to allow that"
+        raise ServerError(404, "not_allowed", f"this server does not add videos; {remedy}")
 
     def job(corpus: Corpus) -> Answer:
-        with _refusals():
+        try:
             return work(corpus, runner)
+        except NoSuchJob as error:
+            raise ServerError(404, "no_such_job", str(error)) from None
+        except NotPossible as error:
+            raise ServerError(409, "not_possible", str(error), field="do") from None
 
     answer = await service.read(service.reads, request, job)
     if request.method != "GET":
@@ -233,21 +223,18 @@ async def folders(request: Request, parameters: Annotated[FolderParameters, Quer
 
 
 @router.get("/jobs", responses=problems(404), summary="The queue")
-async def queue(request: Request, _: Annotated[NoParameters, Query()]) -> QueueBody:
+async def queue(request: Request, _: NoQuery) -> QueueBody:
     """Lists all jobs and the watched folders."""
     return await _queue_after(request)
 
 
 @router.get("/jobs/offer", responses=problems(404), summary="What a job may use")
-async def offer(request: Request, _: Annotated[NoParameters, Query()]) -> OfferBody:
+async def offer(request: Request, _: NoQuery) -> OfferBody:
     """Lists models on the server's machine, for a new job. No request downloads a model."""
 
     def read(corpus: Corpus, _: Runner) -> OfferBody:
         models = {
-            kind: [
-                ModelBody(name=each.model.alias or each.model.name, purpose=each.model.purpose)
-                for each in listed
-            ]
+            kind: [ModelBody(name=name_of(each), purpose=each.model.purpose) for each in listed]
             for kind, listed in offered().items()
         }
         return OfferBody(**models, free_bytes=shutil.disk_usage(folder_of(corpus.places[0])).free)
@@ -256,14 +243,14 @@ async def offer(request: Request, _: Annotated[NoParameters, Query()]) -> OfferB
 
 
 @router.post("/jobs", responses=problems(404), summary="Plan to index folders and files")
-async def plan(request: Request, body: NewJob, _: Annotated[NoParameters, Query()]) -> JobBody:
+async def plan(request: Request, body: NewJob, _: NoQuery) -> JobBody:
     """Creates a job and plans it. Once it is `planned`, `start` puts it into the queue."""
     models = {"transcribe": body.transcribe, "pictures": body.pictures}
     return await _job_after(request, lambda _, runner: runner.plan(body.places, models))
 
 
 @router.post("/jobs/retry", responses=problems(404), summary="Retry failed files")
-async def retry(request: Request, _: Annotated[NoParameters, Query()]) -> JobBody:
+async def retry(request: Request, _: NoQuery) -> JobBody:
     """Queues a job that reads all failed files in allowed folders again."""
     return await _job_after(
         request, lambda _, runner: runner.jobs.queue("retry", {"paths": [*runner.allowed.roots.values()]})
@@ -271,7 +258,7 @@ async def retry(request: Request, _: Annotated[NoParameters, Query()]) -> JobBod
 
 
 @router.post("/jobs/remove", responses=problems(404), summary="Remove videos from the corpus")
-async def remove(request: Request, body: Removal, _: Annotated[NoParameters, Query()]) -> JobBody:
+async def remove(request: Request, body: Removal, _: NoQuery) -> JobBody:
     """Queues a job that removes videos. Their files stay, and are indexed again only with `--again`."""
 
     def write(corpus: Corpus, runner: Runner) -> Job:
@@ -282,7 +269,7 @@ async def remove(request: Request, body: Removal, _: Annotated[NoParameters, Que
 
 
 @router.get("/jobs/failed", responses=problems(404), summary="Files that could not be indexed")
-async def failed(request: Request, _: Annotated[NoParameters, Query()]) -> FailuresBody:
+async def failed(request: Request, _: NoQuery) -> FailuresBody:
     """Lists the files that failed when they were last read, with reason and remedy."""
     service = service_of(request)
 
@@ -295,25 +282,25 @@ async def failed(request: Request, _: Annotated[NoParameters, Query()]) -> Failu
 
 
 @router.get("/jobs/{job}", responses=problems(404), summary="A job")
-async def job_by_id(request: Request, job: JobId, _: Annotated[NoParameters, Query()]) -> JobBody:
+async def job_by_id(request: Request, job: JobId, _: NoQuery) -> JobBody:
     """Returns a job with its plan, progress and result."""
     return await _job_after(request, lambda _, runner: runner.get(job))
 
 
 @router.post("/jobs/{job}", responses=problems(404, 409), summary="Start, pause, continue or stop a job")
-async def ask(request: Request, job: JobId, body: WishBody, _: Annotated[NoParameters, Query()]) -> JobBody:
+async def ask(request: Request, job: JobId, body: WishBody, _: NoQuery) -> JobBody:
     """A paused or stopped job keeps finished files, and begins unfinished ones anew if it continues."""
     return await _job_after(request, lambda _, runner: runner.jobs.ask(job, body.do))
 
 
 @router.delete("/jobs/{job}", responses=problems(404, 409), summary="Remove a job from the list")
-async def forget(request: Request, job: JobId, _: Annotated[NoParameters, Query()]) -> QueueBody:
+async def forget(request: Request, job: JobId, _: NoQuery) -> QueueBody:
     """Removes a job that neither waits nor runs. The videos that it indexed stay."""
     return await _queue_after(request, lambda runner: runner.jobs.forget(job))
 
 
 @router.post("/watched", responses=problems(404), summary="Watch a folder, or stop watching it")
-async def watch(request: Request, body: WatchBody, _: Annotated[NoParameters, Query()]) -> QueueBody:
+async def watch(request: Request, body: WatchBody, _: NoQuery) -> QueueBody:
     """Starts or stops indexing files that appear, change, move or go, like `whenabouts watch`."""
 
     def write(runner: Runner) -> None:
@@ -336,34 +323,31 @@ async def watch(request: Request, body: WatchBody, _: Annotated[NoParameters, Qu
 
 
 def _queue(service: Service, corpus: Corpus, runner: Runner) -> QueueBody:
-    watched = [
-        body
-        for each in runner.jobs.watched()
-        if (body := _watched(service, corpus, runner, each)) is not None
-    ]
+    failed = corpus.store.ledger().failed
+    watched = (_watched(service, runner, each, failed) for each in runner.jobs.watched())
     return QueueBody(
         data=[_job(service, runner, job) for job in runner.listed()],
-        watched=watched,
+        watched=[body for body in watched if body is not None],
         trouble=service.paths.without_folders(runner.trouble),
     )
 
 
-def _watched(service: Service, corpus: Corpus, runner: Runner, watched: Watched) -> WatchedBody | None:
+def _watched(
+    service: Service, runner: Runner, watched: Watched, failed: Sequence[VideoRecord]
+) -> WatchedBody | None:
     """A watched folder for clients; None if it is outside this server's allowed folders."""
     place = runner.allowed.place(watched.path)
     if place is None or not runner.allowed.hold(watched.path):
         return None
     hidden = ("failed", "progress")
-    folder = FilePath(watched.path)
+    is_there = os.path.isdir(watched.path)  # noqa: PTH112, because pathlib raises for a lost network folder
     # The process that followed the folder may have died before it cleared its progress.
-    progress = watched.last.get("progress") if folder.is_dir() else None
-    failures = [
-        record for record in corpus.store.ledger().failed if FilePath(record.path).is_relative_to(folder)
-    ]
+    progress = watched.last.get("progress") if is_there else None
+    failures = [record for record in failed if FilePath(record.path).is_relative_to(watched.path)]
     return WatchedBody(
         place=place,
         since=watched.since,
-        there=folder.is_dir(),
+        there=is_there,
         last=_shown(service, {name: fact for name, fact in watched.last.items() if name not in hidden}),
         progress=_shown(service, progress) if isinstance(progress, dict) else {},
         failed=[_failed(service, runner.allowed, each.path, each.error) for each in failures[:_MOST_WATCHED]],
@@ -377,7 +361,7 @@ def _job(service: Service, runner: Runner, job: Job) -> JobBody:
         **{name: getattr(job, name) for name in ("id", "kind", "state", "wish", "made")},
         places=runner.places(job),
         videos=[printable(str(video)) for video in _list(job.task.get("videos"))],
-        message=_text(service, str(job.outcome.get("message", ""))),
+        message=_shown(service, str(job.outcome.get("message", ""))),
         plan=_shown(service, job.plan),
         progress=_shown(service, job.progress),
         outcome=_shown(service, {name: fact for name, fact in job.outcome.items() if name != "failed"}),
@@ -390,18 +374,14 @@ def _job(service: Service, runner: Runner, job: Job) -> JobBody:
 
 def _failed(service: Service, allowed: Allowed, path: str, why: str) -> FailedBody:
     return FailedBody(
-        name=printable(FilePath(path).name), why=_text(service, why), again=bool(path) and allowed.hold(path)
+        name=printable(FilePath(path).name), why=_shown(service, why), again=bool(path) and allowed.hold(path)
     )
-
-
-def _text(service: Service, text: str) -> str:
-    return printable(service.paths.without_folders(text))
 
 
 def _shown(service: Service, facts: Any) -> Any:
     """Facts with folder names removed from their texts."""
     if isinstance(facts, str):
-        return _text(service, facts)
+        return printable(service.paths.without_folders(facts))
     if isinstance(facts, list):
         return [_shown(service, each) for each in facts]
     if isinstance(facts, dict) or hasattr(facts, "items"):

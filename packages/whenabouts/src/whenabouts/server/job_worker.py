@@ -121,7 +121,7 @@ class _Job:
                     f"{Path(path).name} is not in a folder of --allow; `serve` and `mcp` share a "
                     "corpus's queue: give both the same --allow"
                 )
-            if not Path(path).exists():
+            if not os.path.exists(path):  # noqa: PTH110, because pathlib raises for a lost network folder
                 raise UsageError(f"{Path(path).name} is gone; connect its disk, or choose another folder")
         return paths
 
@@ -216,13 +216,6 @@ def _done(spec: Mapping[str, Any], say: Say, over: threading.Event) -> dict[str,
     return {"end": "done", "outcome": outcome}
 
 
-def _first_line(descriptor: int) -> bytes:
-    line = b""
-    while not line.endswith(b"\n") and (block := os.read(descriptor, 1 << 16)):
-        line += block
-    return line
-
-
 def main() -> int:
     """Do the job given on standard input; returns 0."""
     # A server started in the background may have left SIGINT ignored.
@@ -233,7 +226,8 @@ def main() -> int:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     # Not through sys.stdin: a thread still reading from it would keep Python from ending.
-    spec = json.loads(_first_line(0))
+    with open(0, "rb", closefd=False) as given:
+        spec = json.loads(given.readline())
     over, speaking = threading.Event(), threading.Lock()
 
     def say(line: Mapping[str, Any]) -> None:

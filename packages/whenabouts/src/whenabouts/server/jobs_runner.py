@@ -11,12 +11,13 @@ import contextlib
 import io
 import json
 import logging
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ _KILLED = (
 
 
 class Worker:
-    """A worker process (`job_worker`) and its reports so far."""
+    """A worker process (`job_worker`), its reports so far, and the progress last written to the queue."""
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
         # -P: do not import modules from the current folder, which may be someone else's.
@@ -56,6 +57,7 @@ class Worker:
             command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
         self.progress: Mapping[str, Any] = {}
+        self.noted: Mapping[str, Any] | None = None
         self.plan: Mapping[str, Any] | None = None
         self.changes: list[Mapping[str, Any]] = []
         self.is_stopping = False
@@ -108,24 +110,6 @@ class Worker:
         self._end = line if "end" in line else self._end
 
 
-@dataclass(slots=True)
-class _Running:
-    """A job and its worker. `noted` is the progress last written to the queue."""
-
-    job: Job
-    worker: Worker
-    noted: Mapping[str, Any]
-
-
-@dataclass(slots=True)
-class _Watching:
-    """Folders that a worker follows. `noted` is the progress last written to the queue."""
-
-    paths: list[str]
-    worker: Worker
-    noted: Mapping[str, Any] | None
-
-
 class Runner:
     """The queue of a corpus and the folders of `--allow`.
 
@@ -144,9 +128,9 @@ class Runner:
         self.trouble = ""
         """Why the queue cannot be written at the moment, such as a full disk; "" if it can."""
         self._place = folder_of(place)
-        self._work: _Running | None = None
-        self._plan: _Running | None = None
-        self._watch: _Watching | None = None
+        self._work: tuple[Job, Worker] | None = None
+        self._plan: tuple[Job, Worker] | None = None
+        self._watch: tuple[list[str], Worker] | None = None
         self._watch_after = 0.0
         self._over, self._wake = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._lead, name="whenabouts-jobs", daemon=True)
@@ -170,9 +154,9 @@ class Runner:
         """All jobs, newest first, with current states even while the queue cannot be written."""
         jobs = self.jobs.listed()
         running = self._work
-        if running is not None and running.worker.is_over and self.trouble:
-            state, outcome = running.worker.end
-            now = replace(running.job, state=state, outcome=outcome)
+        if running is not None and running[1].is_over and self.trouble:
+            state, outcome = running[1].end
+            now = replace(running[0], state=state, outcome=outcome)
             jobs = [now if job.id == now.id else job for job in jobs]
         return jobs[::-1]
 
@@ -237,24 +221,24 @@ class Runner:
             is_busy = self._work or self._plan
             self._wake.wait(_POLL_SECONDS if is_busy else _IDLE_SECONDS)
             self._wake.clear()
-        workers = [each.worker for each in (self._work, self._plan, self._watch) if each is not None]
+        workers = [each[1] for each in (self._work, self._plan, self._watch) if each is not None]
         for worker in workers:
             worker.stop()
         for worker in workers:
             worker.close(_END_SECONDS)
-        if self._work is not None and self._work.worker.end[0] != "interrupted":
+        if self._work is not None and self._work[1].end[0] != "interrupted":
             with contextlib.suppress(StoreError):
-                self.jobs.end(self._work.job.id, *self._work.worker.end)
+                self.jobs.end(self._work[0].id, *self._work[1].end)
 
     def _step(self) -> None:
         if self._work is None and (job := self.jobs.take()) is not None:
-            self._work = _Running(job, self._worker(job.kind, job.task), {})
+            self._work = job, self._worker(job.kind, job.task)
         if self._plan is None and (job := self.jobs.next_plan()) is not None:
-            self._plan = _Running(job, self._worker("plan", job.task), {})
-        if self._work is not None and self._is_ended(self._work):
+            self._plan = job, self._worker("plan", job.task)
+        if self._work is not None and self._is_ended(*self._work):
             self._work = None
             self._wake.set()
-        if self._plan is not None and self._is_planned(self._plan):
+        if self._plan is not None and self._is_planned(*self._plan):
             self._plan = None
             self._wake.set()
         self._follow()
@@ -263,23 +247,21 @@ class Runner:
         allowed = list(self.allowed.roots.values())
         return Worker({"do": do, "corpus": str(self._place), "allowed": allowed, "task": dict(task)})
 
-    def _is_ended(self, running: _Running) -> bool:
+    def _is_ended(self, job: Job, worker: Worker) -> bool:
         """Record a job's progress and act on requests; returns whether it is over and recorded."""
-        job, worker = running.job, running.worker
         if worker.is_over:
             self.jobs.end(job.id, *worker.end)
             return True
         if not worker.is_stopping and self._now(job).wish in ("pause", "stop"):
             worker.stop()
-        if worker.progress is not running.noted:
-            running.noted = worker.progress
+        if worker.progress is not worker.noted:
+            worker.noted = worker.progress
             # If the disk is full the worker goes on, or reports it itself.
             with contextlib.suppress(StoreError):
-                self.jobs.note(job.id, running.noted)
+                self.jobs.note(job.id, worker.noted)
         return False
 
-    def _is_planned(self, running: _Running) -> bool:
-        job, worker = running.job, running.worker
+    def _is_planned(self, job: Job, worker: Worker) -> bool:
         if not worker.is_over:
             if not worker.is_stopping and self._now(job).state != "planning":
                 worker.stop()
@@ -299,31 +281,31 @@ class Runner:
 
     def _follow(self) -> None:
         """Keep a worker following the watched folders that exist."""
-        watching = self._watch
-        if watching is not None:
-            while watching.worker.changes:
-                self._note(watching.paths, watching.worker.changes[0])
-                watching.worker.changes.pop(0)
-                watching.noted = None
-            if watching.worker.progress is not watching.noted:
-                watching.noted = watching.worker.progress
+        if self._watch is not None:
+            paths, worker = self._watch
+            while worker.changes:
+                self._note(paths, worker.changes[0])
+                worker.changes.pop(0)
+                worker.noted = None
+            if worker.progress is not worker.noted:
+                worker.noted = worker.progress
                 with contextlib.suppress(StoreError):
-                    self.jobs.note_reading({path: watching.noted.get(path) for path in watching.paths})
-            if watching.worker.is_over:
-                state, outcome = watching.worker.end
-                if not watching.worker.is_stopping:
-                    self._note(watching.paths, outcome or {"message": f"watching ended ({state})"})
+                    self.jobs.note_reading({path: worker.noted.get(path) for path in paths})
+            if worker.is_over:
+                state, outcome = worker.end
+                if not worker.is_stopping:
+                    self._note(paths, outcome or {"message": f"watching ended ({state})"})
                     self._watch_after = time.monotonic() + _WATCH_AGAIN_SECONDS
                 self._watch = None
-        folders = [each.path for each in self.jobs.watched() if self._may_watch(each.path)]
+        # Not pathlib, which raises for the folder of a server that does not answer.
+        there = (each.path for each in self.jobs.watched() if os.path.isdir(each.path))  # noqa: PTH112
+        folders = [path for path in there if self.allowed.hold(path)]
         if self._watch is not None:
-            if self._watch.paths != folders and not self._watch.worker.is_stopping:
-                self._watch.worker.stop()
+            paths, worker = self._watch
+            if paths != folders and not worker.is_stopping:
+                worker.stop()
         elif folders and time.monotonic() >= self._watch_after:
-            self._watch = _Watching(folders, self._worker("watch", {"paths": folders}), None)
+            self._watch = folders, self._worker("watch", {"paths": folders})
 
     def _note(self, paths: Sequence[str], last: Mapping[str, Any]) -> None:
         self.jobs.note_watched(list(paths), {**last, "at": time.time()})
-
-    def _may_watch(self, path: str) -> bool:
-        return Path(path).is_dir() and self.allowed.hold(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Query, Request
 
 from whenabouts.corpus import Corpus
 from whenabouts.index.filters import make_filter
@@ -14,9 +14,10 @@ from whenabouts.server.schemas import (
     FacetBody,
     FacetsBody,
     LibraryParameters,
-    NoParameters,
+    NoQuery,
     RelocationRequest,
     VideoBody,
+    VideoId,
 )
 from whenabouts.server.service import record_of, service_of
 from whenabouts.server.video_routes import facts_of
@@ -50,12 +51,7 @@ async def facets(request: Request, parameters: Annotated[LibraryParameters, Quer
     responses=problems(404, 409, 507),
     summary="Set the new place of a moved file",
 )
-async def relocate(
-    request: Request,
-    video_id: Annotated[str, Path(max_length=300)],
-    body: RelocationRequest,
-    _: Annotated[NoParameters, Query()],
-) -> VideoBody:
+async def relocate(request: Request, video_id: VideoId, body: RelocationRequest, _: NoQuery) -> VideoBody:
     """The file must be in a served folder and have the indexed content. Refused if paths are hidden."""
     service = service_of(request)
     if not service.paths.are_shown:
@@ -66,10 +62,8 @@ async def relocate(
         record_of(corpus, video_id)
         place = source_path(body.path)
         if not service.folders.hold(real_place(place)):
-            problem = f"{body.path[:200]!r} is outside the folders served here; "
-            remedy = (
-                "name every folder with `whenabouts serve --files`; `whenabouts index` finds files anywhere"
-            )
+            problem = f"{body.path[:200]!r} is outside the folders served here; name every folder with "
+            remedy = "`whenabouts serve --files`; `whenabouts index` finds files anywhere"
             raise ServerError(403, "not_served", problem + remedy, field="path")
         with corpus.store.holding(video_id).writing(wait=_WAIT_SECONDS):
             corpus.relocate(video_id, place)

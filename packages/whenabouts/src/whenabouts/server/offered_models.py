@@ -34,7 +34,7 @@ def offered() -> dict[str, list[ListedModel]]:
         "transcribe": [
             listed
             for listed in here
-            if listed.model.name in speech and why_unavailable(_named(listed)) is None
+            if listed.model.name in speech and why_unavailable(name_of(listed)) is None
         ],
         "pictures": [
             listed
@@ -55,7 +55,7 @@ def check_offered(task: Mapping[str, object]) -> dict[str, str]:
         return options
     for kind, listed in offered().items():
         name = chosen[kind]
-        names = [_named(each) for each in listed]
+        names = [name_of(each) for each in listed]
         if name and name not in names:
             raise UsageError(
                 f"{kind}: {name[:100]!r} is not on this machine, which has {', '.join(names) or 'none'}; "
@@ -80,6 +80,6 @@ def missing(streams: Collection[str], *, is_heard: bool, has_wordless_sound: boo
     return lacks
 
 
-def _named(listed: ListedModel) -> str:
+def name_of(listed: ListedModel) -> str:
     """The name to pass to an index run."""
     return listed.model.name if listed.model.name == PACKAGED else listed.model.alias or listed.model.name

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Annotated
+from typing import TypeVar
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Request
 
 from whenabouts.budget import Budget
 from whenabouts.corpus import Corpus
@@ -20,27 +20,28 @@ from whenabouts.server.schemas import (
     ForgetRequest,
     MergeRequest,
     NameRequest,
-    NoParameters,
+    NoQuery,
     PeopleBody,
     PersonBody,
     TurnBody,
     TurnsBody,
     TurnsOfStream,
+    VideoId,
 )
-from whenabouts.server.service import record_of, service_of
+from whenabouts.server.service import read_corpus, record_of, service_of
 from whenabouts.streams import stream as stream_named
 from whenabouts.workplace.guests import INDEX
 
 router = APIRouter(prefix="/api")
 MOST_PEOPLE = 1000
+Answer = TypeVar("Answer")
 # Other changes end soon; an index run does not.
 _WAIT_SECONDS = 2.0
 
 
 @router.get("/people", responses=problems(), summary="Who speaks and who is seen")
-async def people(request: Request, _: Annotated[NoParameters, Query()]) -> PeopleBody:
+async def people(request: Request, _: NoQuery) -> PeopleBody:
     """Lists at most 1,000 people, by stream, the longest present first. `where` filters a search by one."""
-    service = service_of(request)
 
     def read(corpus: Corpus) -> PeopleBody:
         listed = corpus.people.listed()
@@ -60,46 +61,35 @@ async def people(request: Request, _: Annotated[NoParameters, Query()]) -> Peopl
             may_change=_may_change(request),
         )
 
-    return await service.read(service.reads, request, read)
+    return await read_corpus(request, read)
 
 
 @router.post("/people/name", responses=problems(404, 409, 507), summary="Rename a person")
-async def name(request: Request, body: NameRequest, _: Annotated[NoParameters, Query()]) -> ChangeBody:
+async def name(request: Request, body: NameRequest, _: NoQuery) -> ChangeBody:
     """`person` is the present name. A name in use is refused (409 `name_taken`); merge the two instead."""
-
-    def change(people: People) -> ChangeBody:
-        people.name(body.person, body.name)
-        return ChangeBody(done=printable(f"{body.person} is {body.name}"))
-
-    return await _changed(request, change)
+    await _changed(request, lambda people: people.name(body.person, body.name))
+    return ChangeBody(done=printable(f"{body.person} is {body.name}"))
 
 
 @router.post("/people/merge", responses=problems(404, 409, 507), summary="Merge two people")
-async def merge(request: Request, body: MergeRequest, _: Annotated[NoParameters, Query()]) -> ChangeBody:
+async def merge(request: Request, body: MergeRequest, _: NoQuery) -> ChangeBody:
     """The clips of `other` become clips of `person`."""
-
-    def change(people: People) -> ChangeBody:
-        people.merge(body.person, body.other)
-        return ChangeBody(done=printable(f"{body.other} is {body.person}"))
-
-    return await _changed(request, change)
+    await _changed(request, lambda people: people.merge(body.person, body.other))
+    return ChangeBody(done=printable(f"{body.other} is {body.person}"))
 
 
 @router.post("/people/undo", responses=problems(409, 507), summary="Undo the last change of names")
-async def undo(request: Request, _: Annotated[NoParameters, Query()]) -> ChangeBody:
+async def undo(request: Request, _: NoQuery) -> ChangeBody:
     """Undoes up to twenty changes, one per call. Forgetting someone clears the list."""
-    return await _changed(request, lambda people: ChangeBody(done=printable(f"undone: {people.undo()}")))
+    undone = await _changed(request, lambda people: people.undo())
+    return ChangeBody(done=printable(f"undone: {undone}"))
 
 
 @router.post("/people/forget", responses=problems(404, 409, 507), summary="Forget a person for good")
-async def forget(request: Request, body: ForgetRequest, _: Annotated[NoParameters, Query()]) -> ChangeBody:
+async def forget(request: Request, body: ForgetRequest, _: NoQuery) -> ChangeBody:
     """Erases all clips and vectors of a person from disk at once. This cannot be undone."""
-
-    def change(people: People) -> ChangeBody:
-        erased = people.forget(body.person)
-        return ChangeBody(done=printable(f"forgot {body.person}"), erased=erased)
-
-    return await _changed(request, change)
+    erased = await _changed(request, lambda people: people.forget(body.person))
+    return ChangeBody(done=printable(f"forgot {body.person}"), erased=erased)
 
 
 def _may_change(request: Request) -> bool:
@@ -107,7 +97,7 @@ def _may_change(request: Request) -> bool:
     return service_of(request).settings.changes_people and INDEX in request.scope["guest"].scopes
 
 
-async def _changed(request: Request, change: Callable[[People], ChangeBody]) -> ChangeBody:
+async def _changed(request: Request, change: Callable[[People], Answer]) -> Answer:
     """The result of `change`, run as the corpus's writer.
 
     Raises ServerError, and CorpusBusy while another process writes.
@@ -117,7 +107,7 @@ async def _changed(request: Request, change: Callable[[People], ChangeBody]) -> 
         problem = "this server does not change people; start it with `serve --change-people` to allow that"
         raise ServerError(403, "read_only", problem)
 
-    def write(corpus: Corpus) -> ChangeBody:
+    def write(corpus: Corpus) -> Answer:
         try:
             # Forgetting must finish, however long it takes, even if the client leaves.
             with Budget(math.inf).spent_here(), corpus.store.writing(wait=_WAIT_SECONDS):
@@ -133,11 +123,8 @@ async def _changed(request: Request, change: Callable[[People], ChangeBody]) -> 
 
 
 @router.get("/videos/{video_id}/people", responses=problems(404), summary="Who speaks and is seen when")
-async def turns(
-    request: Request, video_id: Annotated[str, Path(max_length=300)], _: Annotated[NoParameters, Query()]
-) -> TurnsBody:
+async def turns(request: Request, video_id: VideoId, _: NoQuery) -> TurnsBody:
     """Lists the turns and sightings in a video, by stream and start; none if nobody was indexed."""
-    service = service_of(request)
 
     def read(corpus: Corpus) -> TurnsBody:
         record = record_of(corpus, video_id)
@@ -159,4 +146,4 @@ async def turns(
             may_change=_may_change(request),
         )
 
-    return await service.read(service.reads, request, read)
+    return await read_corpus(request, read)

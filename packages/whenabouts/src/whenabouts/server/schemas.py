@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, get_args
 
+import fastapi
 from pydantic import (
     AfterValidator,
     Base64Bytes,
@@ -90,6 +91,7 @@ PageToken = Annotated[
     str, Field(min_length=1, max_length=200, description="`next_page_token` of the previous page")
 ]
 PageLimit = Annotated[int, Field(ge=1, le=MOST_PAGE, description="results on a page")]
+VideoId = Annotated[str, fastapi.Path(max_length=300)]
 SegmentSeconds = Annotated[float, Field(ge=0.1, le=3600, allow_inf_nan=False)]
 
 
@@ -111,7 +113,23 @@ class NoParameters(Strict):
     """For routes without parameters."""
 
 
-class Narrowing(Strict):
+NoQuery = Annotated[NoParameters, fastapi.Query()]
+
+
+class LibraryParameters(Strict):
+    """Which videos: by recording date and by facts."""
+
+    after: Date | None = Field(default=None, description="recorded at or after this date")
+    before: Date | None = Field(default=None, description="recorded before this date")
+    where: list[Where] = Field(
+        default_factory=list,
+        max_length=20,
+        description="conditions: KEY=VALUE, KEY>=N …; keys are those of metadata, name, path, duration, "
+        "video.folder, video.stream, video.state and video.corpus",
+    )
+
+
+class Narrowing(LibraryParameters):
     """Which moments may answer."""
 
     within: list[Name] = Field(
@@ -119,11 +137,6 @@ class Narrowing(Strict):
     )
     stream: list[Name] = Field(default_factory=list, max_length=10, description="search only these streams")
     min_confidence: float = Field(default=0.0, ge=0, le=1, allow_inf_nan=False)
-    after: Date | None = Field(default=None, description="recorded at or after this date")
-    before: Date | None = Field(default=None, description="recorded before this date")
-    where: list[Where] = Field(
-        default_factory=list, max_length=20, description="conditions on metadata: KEY=VALUE, KEY>=N …"
-    )
     model: Name | None = Field(
         default=None, description="search with this trained system, one of `models` in /api/stats"
     )
@@ -140,19 +153,6 @@ class Narrowing(Strict):
         default_factory=list,
         max_length=20,
         description='rules to turn off ("all": every one); their words are then searched literally',
-    )
-
-
-class LibraryParameters(Strict):
-    """Which videos: by recording date and by facts."""
-
-    after: Date | None = Field(default=None, description="recorded at or after this date")
-    before: Date | None = Field(default=None, description="recorded before this date")
-    where: list[Where] = Field(
-        default_factory=list,
-        max_length=20,
-        description="conditions: KEY=VALUE, KEY>=N …; keys are those of metadata, name, path, duration, "
-        "video.folder, video.stream, video.state and video.corpus",
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Query, Request
 
 from whenabouts.corpus import Corpus
 from whenabouts.curves import curves_of
@@ -28,6 +28,7 @@ from whenabouts.server.schemas import (
     SearchedBody,
     SearchParameters,
     SearchPool,
+    VideoId,
     WhyParameters,
 )
 from whenabouts.server.service import Service, check_streams, record_of, service_of, stream_titles
@@ -146,9 +147,7 @@ async def why(request: Request, parameters: Annotated[WhyParameters, Query()]) -
     summary="The score of each clip of a video for a sentence",
 )
 async def curves(
-    request: Request,
-    video_id: Annotated[str, Path(max_length=300)],
-    parameters: Annotated[CurvesParameters, Query()],
+    request: Request, video_id: VideoId, parameters: Annotated[CurvesParameters, Query()]
 ) -> dict[str, Any]:
     """Returns the match curve of each stream, and the moments found on it."""
     service = service_of(request)

@@ -81,11 +81,13 @@ class RecentValues(OrderedDict[tuple[str, ...], Result]):
 class Readers:
     """`count` handles on a corpus (see `Corpus.beside`), each lent to one thread at a time.
 
-    If another corpus replaces it on disk, `replaced` is called once, and each handle is reopened when it is
-    next lent.
+    If another corpus replaces it on disk, `replaced` gets that one once, and each handle is reopened when it
+    is next lent.
     """
 
-    def __init__(self, corpus: Corpus, count: int, replaced: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, corpus: Corpus, count: int, replaced: Callable[[Corpus], None] = lambda _: None
+    ) -> None:
         self._newest, self._replaced, self._lock = (corpus, _identity(corpus)), replaced, threading.Lock()
         self._idle: queue.SimpleQueue[tuple[Corpus, tuple[int, ...]]] = queue.SimpleQueue()
         for _ in range(count):
@@ -108,7 +110,7 @@ class Readers:
         with self._lock:  # the first thread opens it, the others share its encoders
             if self._newest[1] != identity:
                 self._newest = Corpus(corpus.places), identity
-                self._replaced()
+                self._replaced(self._newest[0])
             return self._newest[0].beside()
 
 
@@ -150,12 +152,13 @@ class Service:
         self.decoders = Decoders(self._decoding)
         self.cache = Cache(settings.cache, settings.cache_bytes)
         self.metrics = Metrics()
-        self._drops = corpus.drop_kept, self._drop_answers
-        self._keep_at_most = corpus.store.keep_at_most
+        self._corpus = corpus
+        self._most_kept: int | None = None
+        self._drops = (lambda: self._corpus.drop_kept()), self._drop_answers
         self.memory = MemoryBound(limits.memory_bytes, self._drops)
         place = corpus.location if "://" in corpus.location else str(Path(corpus.location).resolve())
         self.pages = Pages(blake2b(f"{place}\0{settings.token}".encode("utf-8", "replace")).digest())
-        self._readers = Readers(corpus, limits.searches + limits.reads + limits.checks, self._forget)
+        self._readers = Readers(corpus, limits.searches + limits.reads + limits.checks, self._replace)
         self._answers: RecentValues[SearchResult] = RecentValues(_KEPT_ANSWERS)
         self._probes: RecentValues[Probe] = RecentValues(_KEPT_PROBES)
         self._pools: RecentValues[tuple[int, float]] = RecentValues(1)
@@ -254,8 +257,16 @@ class Service:
         self._answers.clear()
         self._probes.clear()
 
-    def _forget(self) -> None:
-        """Drop everything cached of the corpus that was replaced."""
+    def _keep_at_most(self, count: int) -> None:
+        """Limit the bytes of large streams, also of a corpus that replaces this one."""
+        self._most_kept = count
+        self._corpus.store.keep_at_most(count)
+
+    def _replace(self, corpus: Corpus) -> None:
+        """Bound the memory of the corpus that replaced the last one, of which everything is dropped."""
+        self._corpus = corpus
+        if self._most_kept is not None:
+            corpus.store.keep_at_most(self._most_kept)
         self._drop_answers()
         self._pools.clear()
 
@@ -285,7 +296,8 @@ class Service:
                 400, "missing_parameter", "give a query, a moment (like) or a picture", field="query"
             )
 
-        checker, models = self._checker_for(search), self.models.options_for(search)
+        models = self.models.asked_by(search, self.checker)
+        checker = models.pop("check")
         seconds = min(self.limits.check_seconds, self.limits.job_seconds / 2)
 
         def answer() -> SearchResult:
@@ -301,23 +313,6 @@ class Service:
         key = (_digest(search), str(corpus.version))
         is_later_page = isinstance(search, SearchParameters) and search.page_token is not None
         return self._answers.get_or_make(key, answer, anew=not is_later_page)
-
-    def _checker_for(self, search: SearchRequest) -> Checker | None:
-        """The checker a search asks for, or None. Raises ServerError if it cannot be used here."""
-        if not search.check:
-            return None
-        if self.checker is None:
-            raise ServerError(
-                404,
-                "no_checker",
-                "this server does not check moments; start it with --check to allow that",
-                field="check",
-            )
-        if search.query is None or search.all:
-            raise ServerError(
-                400, "invalid", "a check needs a query and cannot be combined with `all`", field="check"
-            )
-        return self.checker
 
     def _checked(
         self, corpus: Corpus, search: SearchRequest, result: SearchResult, checker: Checker
@@ -387,17 +382,12 @@ class Service:
             remedy = f"`whenabouts index --model … --segments {search.segments:g}` makes them"
             raise ServerError(409, "no_segments", f"{problem}; {remedy}", field="segments")
 
-    def records(self, corpus: Corpus) -> list[VideoRecord]:
-        """The ledger rows of all readable videos; also updates the metric of their number."""
-        records = corpus.records()
-        self.metrics.videos.set(len(records))
-        return records
-
     def pool(self, corpus: Corpus) -> tuple[int, float]:
-        """The number of videos in the corpus, and their total seconds."""
+        """The number of videos in the corpus, which also updates its metric, and their total seconds."""
 
         def count() -> tuple[int, float]:
-            records = self.records(corpus)
+            records = corpus.records()
+            self.metrics.videos.set(len(records))
             return len(records), sum(record.duration or 0.0 for record in records)
 
         return self._pools.get_or_make((str(corpus.version),), count)
@@ -477,3 +467,9 @@ def service_of(request: Request) -> Service:
     service = request.app.state.service
     assert isinstance(service, Service)
     return service
+
+
+async def read_corpus(request: Request, read: Callable[[Corpus], Result]) -> Result:
+    """The result of a short read of the corpus, run in a thread."""
+    service = service_of(request)
+    return await service.read(service.reads, request, read)

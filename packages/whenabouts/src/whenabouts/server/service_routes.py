@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path as FilePath
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 from starlette.staticfiles import StaticFiles
 
 from whenabouts.server.errors import problems
 from whenabouts.server.metrics import Metrics
-from whenabouts.server.schemas import AccessBody, HealthBody, NoParameters
+from whenabouts.server.schemas import AccessBody, HealthBody, NoQuery
 from whenabouts.server.service import service_of
 from whenabouts.version import __version__
 from whenabouts.workplace.guests import in_order
@@ -21,20 +21,20 @@ _page_files = StaticFiles(directory=PAGE)
 
 
 @router.get("/api/health", responses=problems(), summary="Whether the server answers")
-async def health(_: Annotated[NoParameters, Query()]) -> HealthBody:
+async def health(_: NoQuery) -> HealthBody:
     """Needs no token and reveals nothing about the corpus."""
     return HealthBody(status="ok", version=__version__)
 
 
 @router.get("/api/access", responses=problems(), summary="What the token may do")
-async def access(request: Request, _: Annotated[NoParameters, Query()]) -> AccessBody:
+async def access(request: Request, _: NoQuery) -> AccessBody:
     """Returns the client's name and scopes. Without guests everybody has all scopes."""
     guest = request.scope["guest"]
     return AccessBody(name=guest.name, scopes=in_order(guest.scopes))
 
 
 @router.get("/api/stats", responses=problems(), summary="Statistics of the corpus")
-async def stats(request: Request, _: Annotated[NoParameters, Query()]) -> dict[str, Any]:
+async def stats(request: Request, _: NoQuery) -> dict[str, Any]:
     """Returns `whenabouts stats --json` without hidden paths, and which models the server offers."""
     service = service_of(request)
     numbers = (await service.read(service.reads, request, lambda corpus: corpus.stats())).to_json()
@@ -53,7 +53,7 @@ async def stats(request: Request, _: Annotated[NoParameters, Query()]) -> dict[s
     response_class=Response,
     summary="Counters in Prometheus' text format",
 )
-async def metrics(request: Request, _: Annotated[NoParameters, Query()]) -> Response:
+async def metrics(request: Request, _: NoQuery) -> Response:
     """Counts requests, their times, files of the cache, and running work."""
     return Response(service_of(request).measured(), headers={"Content-Type": Metrics.content_type})
 

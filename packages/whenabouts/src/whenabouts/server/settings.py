@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from whenabouts.resident import machine_bytes
 from whenabouts.types import UsageError
+from whenabouts.video.files import with_home
 
 DEFAULT_PORT = 8765
 DEFAULT_CACHE_BYTES = 2 << 30
@@ -170,9 +171,14 @@ class Settings:
 
 
 def default_cache() -> Path:
-    """The folder for thumbnails and clips, by the XDG base directory specification."""
-    named = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(named) if Path(named).is_absolute() else Path.home() / ".cache"
+    """The folder for thumbnails and clips, by the XDG base directory specification.
+
+    Raises UsageError for a user without a home folder.
+    """
+    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    base = named if named.is_absolute() else with_home("~/.cache")
+    if not base.is_absolute():
+        raise UsageError("this user has no home folder to cache files in; set XDG_CACHE_HOME to a folder")
     return base / "whenabouts" / "serve"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path as FilePath
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from whenabouts.corpus import Corpus
 from whenabouts.export.transcript import MEDIA_TYPES, transcript
@@ -26,7 +26,7 @@ from whenabouts.server.schemas import (
     ClipParameters,
     CueBody,
     CuesBody,
-    NoParameters,
+    NoQuery,
     PageInfo,
     SpanParameters,
     StreamOfVideo,
@@ -36,16 +36,16 @@ from whenabouts.server.schemas import (
     TranscriptParameters,
     VideoBody,
     VideoDetails,
+    VideoId,
     VideosBody,
     VideosParameters,
 )
-from whenabouts.server.service import Service, left, record_of, service_of, stream_titles
+from whenabouts.server.service import Service, left, read_corpus, record_of, service_of, stream_titles
 from whenabouts.shown import indexed_at, lines_of
 from whenabouts.streams import stream as stream_named
 from whenabouts.types import LONGEST_SECONDS, Moment
 
 router = APIRouter(prefix="/api/videos")
-VideoId = Annotated[str, Path(max_length=300)]
 MOST_CLIP_SECONDS = 600.0
 _FIRST_WORDS = 200
 # Tolerance past a video's end, because times and container lengths are rounded.
@@ -151,7 +151,7 @@ def facts_of(
 
 
 @router.get("/{video_id}", responses=problems(404), summary="The record of a video")
-async def video(request: Request, video_id: VideoId, _: Annotated[NoParameters, Query()]) -> VideoDetails:
+async def video(request: Request, video_id: VideoId, _: NoQuery) -> VideoDetails:
     """Returns the record of a video, with facts from its file if that is unchanged since indexing."""
     service = service_of(request)
 
@@ -207,7 +207,6 @@ async def cues(
     request: Request, video_id: VideoId, parameters: Annotated[SpanParameters, Query()]
 ) -> CuesBody:
     """Returns all spoken passages of a video, or those that overlap [start, end) in seconds."""
-    service = service_of(request)
     start, end = parameters.start or 0.0, parameters.end
 
     def read(corpus: Corpus) -> CuesBody:
@@ -224,13 +223,12 @@ async def cues(
             ],
         )
 
-    return await service.read(service.reads, request, read)
+    return await read_corpus(request, read)
 
 
 @router.get("/{video_id}/texts", responses=problems(404), summary="The text on the screen of a video")
-async def texts(request: Request, video_id: VideoId, _: Annotated[NoParameters, Query()]) -> TextsBody:
+async def texts(request: Request, video_id: VideoId, _: NoQuery) -> TextsBody:
     """Returns the text of slides, captions and signs, by stream and start; none if none was read."""
-    service = service_of(request)
 
     def read(corpus: Corpus) -> TextsBody:
         by_stream = lines_of(corpus.store, record_of(corpus, video_id), None, spoken=False)
@@ -248,7 +246,7 @@ async def texts(request: Request, video_id: VideoId, _: Annotated[NoParameters, 
             ],
         )
 
-    return await service.read(service.reads, request, read)
+    return await read_corpus(request, read)
 
 
 @router.get(
@@ -267,7 +265,6 @@ async def video_transcript(
     request: Request, video_id: VideoId, parameters: Annotated[TranscriptParameters, Query()]
 ) -> Response:
     """Returns the spoken passages of a video as a subtitle or text file, for download."""
-    service = service_of(request)
 
     def read(corpus: Corpus) -> tuple[VideoRecord, bytes]:
         record = record_of(corpus, video_id)
@@ -276,7 +273,7 @@ async def video_transcript(
             raise ServerError(404, "no_words", f"no words of {video_id} are indexed")
         return record, transcript(lines, parameters.format)
 
-    record, content = await service.read(service.reads, request, read)
+    record, content = await read_corpus(request, read)
     name = quote(f"{FilePath(name_of(record)).stem}.{parameters.format}", safe="")
     headers = {"Content-Disposition": f"attachment; filename*=utf-8''{name}"}
     return Response(content, media_type=MEDIA_TYPES[parameters.format], headers=headers)
@@ -292,7 +289,8 @@ def _span(record: VideoRecord, start: float, end: float) -> Moment:
     return Moment(record.video_id, start, end)
 
 
-def _binary(*types: str) -> dict[int | str, dict[str, Any]]:
+def binary(*types: str) -> dict[int | str, dict[str, Any]]:
+    """The answers of a file route for OpenAPI, by media type."""
     schema = {"schema": {"type": "string", "format": "binary"}}
     return {
         200: {"description": "The file", "content": dict.fromkeys(types, schema)},
@@ -303,12 +301,12 @@ def _binary(*types: str) -> dict[int | str, dict[str, Any]]:
 
 @router.get(
     "/{video_id}/file",
-    responses=problems(404, 409, 410, 416) | _binary("video/*", "audio/*", "application/octet-stream"),
+    responses=problems(404, 409, 410, 416) | binary("video/*", "audio/*", "application/octet-stream"),
     response_class=Response,
     summary="The video's own file",
 )
 @router.head("/{video_id}/file", include_in_schema=False)
-async def file(request: Request, video_id: VideoId, _: Annotated[NoParameters, Query()]) -> Response:
+async def file(request: Request, video_id: VideoId, _: NoQuery) -> Response:
     """Sends the file, or one requested range of it; several ranges are answered with the whole file."""
     service = service_of(request)
     record = await service.record(request, video_id)
@@ -326,7 +324,7 @@ async def file(request: Request, video_id: VideoId, _: Annotated[NoParameters, Q
 
 @router.get(
     "/{video_id}/thumbnail",
-    responses=problems(404, 409, 410, 507) | _binary("image/jpeg"),
+    responses=problems(404, 409, 410, 507) | binary("image/jpeg"),
     response_class=Response,
     summary="A picture of one instant, as JPEG",
 )
@@ -351,7 +349,7 @@ async def video_thumbnail(
 
 @router.get(
     "/{video_id}/clip",
-    responses=problems(404, 409, 410, 416, 507) | _binary("video/mp4"),
+    responses=problems(404, 409, 410, 416, 507) | binary("video/mp4"),
     response_class=Response,
     summary="A range of a video, cut out as MP4",
 )

@@ -22,11 +22,13 @@ def own_encoder(setup: Setup, keyword: str, opens: Callable[[str], Any], default
     """The encoder of a stream without words: the option's, else the corpus's, else None.
 
     `keyword` names the option, whose value is an encoder or a name for `opens`. A switch (True) means the
-    corpus's encoder, or else the `default`.
+    corpus's encoder, or else the `default`. Raises UsageError for True without either.
     """
     choice, info = setup.options.get(keyword), setup.info
     if choice is True:
         choice = None if info is not None else default
+        if choice == "":
+            raise UsageError(f"--{keyword} has no default: name a model")
     if choice is not None and choice is not False:
         return setup.encoders.adopt(opens(choice) if isinstance(choice, str) else choice, info)
     return None if info is None else setup.encoders.encoder_of(info)
@@ -51,18 +53,25 @@ def text_encoder(setup: Setup, words: str) -> TextEncoder | None:
     return adopted
 
 
-def made_by(encoder: TextEncoder | None) -> tuple[str, str, int]:
-    """Name, fingerprint and vector width for a stream's clips."""
+def made_by(encoder: Any) -> tuple[str, str, int]:
+    """Name, fingerprint and vector width of the encoder of a stream's clips, which may be None."""
     return (encoder.name, encoder.fingerprint, encoder.dimension) if encoder else (LETTERS, LETTERS, 0)
 
 
 def frame_seconds(
-    setup: Setup, option: str, *, setting: str, default: float, least: float, done: str, switch: str = ""
+    setup: Setup,
+    option: str,
+    *,
+    default: float,
+    least: float,
+    done: str,
+    switch: str,
+    setting: str = "clip_seconds",
 ) -> float:
     """The seconds between frames: as in the corpus, else as `option` gives them, else `default`.
 
     `setting` is the key in the stream's settings. `done` describes the work in messages. `switch` is the
-    option that turns the stream on, if there is one.
+    option that turns the stream on, with its metavar.
 
     Raises UsageError for a number out of range, or given without the switch for a new stream; EncoderMismatch
     for another number than the corpus has.
@@ -70,7 +79,7 @@ def frame_seconds(
     given = setup.options.get(_keyword(option))
     if given is not None and not least <= given <= _MOST_SECONDS:
         raise UsageError(f"{option} {given!r}: give a length between {least:g} and {_MOST_SECONDS} seconds")
-    if given is not None and switch and setup.info is None and not setup.options.get(_keyword(switch)):
+    if given is not None and setup.info is None and not setup.options.get(_keyword(switch)):
         raise UsageError(f"{option} says how often {done}; give {switch} as well")
     if setup.info is None:
         return default if given is None else float(given)
@@ -84,4 +93,4 @@ def frame_seconds(
 
 
 def _keyword(option: str) -> str:
-    return option.lstrip("-").replace("-", "_")
+    return option.partition(" ")[0].lstrip("-").replace("-", "_")

@@ -11,10 +11,14 @@ find every other text.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
+from functools import partial
+from itertools import takewhile
+from operator import attrgetter
 
 from whenabouts.video.text_reader import Box, TextLine
 
@@ -101,7 +105,8 @@ class _Line:
     @property
     def sure(self) -> float:
         """The greatest certainty of the first of `texts`."""
-        return max(line.score for _, line in self.sightings if line.text == self.texts[0])
+        text = self.texts[0]
+        return max(line.score for _, line in self.sightings if line.text == text)
 
     def box_at(self, frame: int) -> Box:
         """The line's box in the reading nearest to a frame."""
@@ -114,7 +119,8 @@ def screen_texts(readings: Sequence[Reading]) -> list[ScreenText]:
     lines = _joined_throughout(_followed(readings), frames)
     groups: list[list[_Line]] = []
     for line in sorted(lines, key=lambda line: (line.first, line.last)):
-        group = next((group for group in reversed(groups) if _belongs(line, group[0])), None)
+        recent = takewhile(partial(_begins_with, line), reversed(groups))
+        group = next((group for group in recent if _belongs(line, group[0])), None)
         if group is None:
             groups.append([line])
         else:
@@ -138,10 +144,14 @@ def _text(group: Sequence[_Line]) -> ScreenText:
     return ScreenText(first, last, "\n".join(text for _, text in placed), box, sure, others)
 
 
+def _begins_with(line: _Line, group: Sequence[_Line]) -> bool:
+    """Whether a line appears together with the first of a group, which appears no later."""
+    return line.first - group[0].first <= _TOGETHER_FRAMES
+
+
 def _belongs(line: _Line, other: _Line) -> bool:
-    """Whether two lines appear and disappear together."""
-    frames_between = max(abs(line.first - other.first), abs(line.last - other.last))
-    return frames_between <= _TOGETHER_FRAMES and _are_together(line, other)
+    """Whether two lines that appear together also disappear together."""
+    return abs(line.last - other.last) <= _TOGETHER_FRAMES and _are_together(line, other)
 
 
 def _are_together(first: _Line | ScreenText, second: _Line | ScreenText) -> bool:
@@ -151,9 +161,14 @@ def _are_together(first: _Line | ScreenText, second: _Line | ScreenText) -> bool
     return shared >= _SEEN_TOGETHER * either
 
 
-def _around(text: ScreenText, texts: Iterable[ScreenText]) -> str:
-    """Those of `texts` that are seen together with `text`, one after the other."""
-    return "\n".join(other.text for other in texts if other is not text and _are_together(text, other))
+def _around(text: ScreenText, texts: Sequence[ScreenText]) -> str:
+    """Those of `texts`, which are by start, that are seen together with `text`, one after the other."""
+    # A text that starts earlier by more than this one lasts shares less than half of their time.
+    earliest = 2 * text.first - text.last - 1
+    begin = bisect_left(texts, earliest, key=attrgetter("first"))
+    end = bisect_right(texts, text.last, key=attrgetter("first"))
+    near = (other for other in texts[begin:end] if other is not text and _are_together(text, other))
+    return "\n".join(other.text for other in near)
 
 
 def in_reading_order(placed: Iterable[tuple[Box, str]]) -> list[tuple[Box, str]]:

@@ -56,8 +56,10 @@ def watched(batch: FrameBatch | SoundBatch, window: Window, encoder: Any, last: 
     """Encode the clips whose frames are complete; `last` is the result for the batch before."""
     assert isinstance(batch, FrameBatch)
     numbers, frames = batch.clips, batch.images
-    following = _first_clip(window, numbers[0])
-    if last is not None:
+    if last is None:
+        seconds = numbers[0] * window.frame_seconds
+        following = ClipGrid(window.step, seconds + window.step).index_at(seconds)
+    else:
         numbers, frames, following = last.numbers + numbers, last.frames + frames, last.next
     end = following
     while window.first_frame(end) + window.frames - 1 <= numbers[-1]:
@@ -82,12 +84,6 @@ def watched_clips(video: ReadVideo, batches: Sequence[Watched], window: Window, 
     starts = clips.astype(np.float64) * window.step
     ends = np.minimum(starts + window.step, end)
     return ClipColumns(starts, ends, [""] * len(clips), vectors[: len(clips)])
-
-
-def _first_clip(window: Window, number: int) -> int:
-    """The clip whose step contains a frame."""
-    seconds = number * window.frame_seconds
-    return ClipGrid(window.step, seconds + window.step).index_at(seconds)
 
 
 def _vectors(

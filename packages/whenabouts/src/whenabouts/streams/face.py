@@ -1,7 +1,7 @@
 """The stream of faces: finds people in videos by their faces, with models that the user names.
 
 A clip is one sighting of a person, labelled "face 1 (VIDEO_ID)" until the user names the person. Without
-models the stream is off; docs/people.md says whose consent it needs. `streams/__init__.py` loads it by name.
+models the stream is off; docs/people.md says whose consent it needs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
 from whenabouts.index.records import ClipColumns, StreamInfo
 from whenabouts.index.sampling import FrameSettings
 from whenabouts.index.stream import Cost, Option, Reads, Setup, Stream, StreamRun, label_in
-from whenabouts.streams._choices import own_encoder
+from whenabouts.streams._choices import made_by, own_encoder
 from whenabouts.streams._clusters import clusters
 from whenabouts.video.faces import Face, FaceFinder, FacesUnavailableError
 
@@ -66,7 +66,7 @@ class FaceStream(Stream):
         settings = {"frame_seconds": FRAME_SECONDS, "same_person": SAME_FACE}
         return StreamRun(
             self,
-            StreamInfo(self.name, finder.name, finder.fingerprint, finder.dimension, settings),
+            StreamInfo(self.name, *made_by(finder), settings),
             finder,
             Reads(frames=FrameSettings(FRAME_SECONDS, _FRAME_SIZE)),
             _COST,

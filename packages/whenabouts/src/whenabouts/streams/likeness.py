@@ -1,7 +1,6 @@
 """The stream of visual similarity: one frame per clip, encoded by an ImageNet network without a download.
 
 A picture or a moment can search it, a sentence cannot.
-`streams/__init__.py` imports every module of this folder and takes its `STREAM`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
 from whenabouts.index.records import ClipColumns, StreamInfo
 from whenabouts.index.sampling import FrameSettings
 from whenabouts.index.stream import Cost, Option, Reads, Setup, Stream, StreamRun
-from whenabouts.streams._choices import frame_seconds, own_encoder
+from whenabouts.streams._choices import frame_seconds, made_by, own_encoder
 from whenabouts.streams._frame_clips import EncodedFrames, encoded_frames, frame_clips
 
 DEFAULT_SECONDS = 1.0
@@ -50,7 +49,6 @@ class Likeness(Stream):
         seconds = frame_seconds(
             setup,
             "--likeness-seconds",
-            setting="clip_seconds",
             default=DEFAULT_SECONDS,
             least=0.04,
             done="frames were compared",
@@ -61,9 +59,7 @@ class Likeness(Stream):
         frames = 3600 / seconds
         return StreamRun(
             self,
-            StreamInfo(
-                self.name, encoder.name, encoder.fingerprint, encoder.dimension, {"clip_seconds": seconds}
-            ),
+            StreamInfo(self.name, *made_by(encoder), {"clip_seconds": seconds}),
             encoder,
             Reads(frames=FrameSettings(seconds, encoder.image_size)),
             Cost(seconds=frames * _SECONDS_PER_FRAME, bytes=frames * _BYTES_PER_FRAME),

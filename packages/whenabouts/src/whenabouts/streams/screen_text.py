@@ -1,7 +1,6 @@
 """The stream of text on the screen.
 
 Reads the frames whose picture changed, and joins their lines into texts, each with a time range and a box.
-`streams/__init__.py` imports every module of this folder and takes its `STREAM`.
 """
 
 from __future__ import annotations
@@ -157,7 +156,7 @@ class ScreenTextStream(Stream):
         )
 
     def evidence_text(self, piece: Evidence) -> str:
-        return " / ".join(super().evidence_text(piece).split("\n"))
+        return super().evidence_text(piece).replace("\n", " / ")
 
     def moments(self, block: ClipBlock, scores: NDArray[np.float64], shots: ShotBorders) -> Moments:
         """Each text is a moment, because its start and end are known."""

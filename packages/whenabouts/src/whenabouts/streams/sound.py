@@ -28,7 +28,7 @@ from whenabouts.index.stream import (
     moments_on_segments,
 )
 from whenabouts.moments.zero_shot import Moments
-from whenabouts.streams._choices import frame_seconds, own_encoder
+from whenabouts.streams._choices import frame_seconds, made_by, own_encoder
 from whenabouts.types import UsageError
 
 DEFAULT_CLIP_SECONDS = 2.0
@@ -88,16 +88,12 @@ class SoundStream(Stream):
         seconds = frame_seconds(
             setup,
             "--sound-seconds",
-            setting="clip_seconds",
             default=DEFAULT_CLIP_SECONDS,
             least=0.25,
             done="clips of sound were made",
+            switch="--sound MODEL",
         )
         if (encoder := own_encoder(setup, "sound", open_sound_encoder)) is None:
-            if setup.options.get("sound_seconds") is not None:
-                raise UsageError(
-                    "--sound-seconds is the length of clips of sound; give --sound MODEL as well"
-                )
             return None
         if seconds > encoder.longest_seconds:
             raise UsageError(
@@ -109,7 +105,7 @@ class SoundStream(Stream):
         clips = 3600 / seconds
         return StreamRun(
             self,
-            StreamInfo(self.name, encoder.name, encoder.fingerprint, encoder.dimension, settings),
+            StreamInfo(self.name, *made_by(encoder), settings),
             encoder,
             Reads(sound=SoundSettings(encoder.sampling_rate)),
             Cost(seconds=clips * _SECONDS_PER_CLIP, bytes=clips * _BYTES_PER_CLIP),

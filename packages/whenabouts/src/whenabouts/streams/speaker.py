@@ -1,7 +1,6 @@
 """The stream of speakers: turns named in subtitles, or voices that a model distinguishes.
 
 A clip's text is the speaker's label.
-`streams/__init__.py` imports every module of this folder and takes its `STREAM`.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
 from whenabouts.index.records import ClipColumns, StreamInfo
 from whenabouts.index.sampling import SoundSettings
 from whenabouts.index.stream import Cost, Option, Reads, Setup, Stream, StreamRun, label_in
+from whenabouts.streams._choices import own_encoder
 from whenabouts.streams._clusters import clusters
 from whenabouts.video.speakers import Turn, is_role, turns_of
 from whenabouts.video.voices import STEP_SECONDS, Diarized, Diarizer, VoiceEncoder, Voices
@@ -55,22 +55,15 @@ class Speaker(Stream):
         choice, info = setup.options.get("speakers"), setup.info
         if info is None and not choice:
             return None
-        encoder: VoiceEncoder | Diarizer | None = None
-        if choice and choice is not True:
-            encoder = setup.encoders.adopt(
-                self.open_encoder(choice) if isinstance(choice, str) else choice, info
-            )
-        elif info is not None and info.encoder != NAMES:
-            encoder = setup.encoders.encoder_of(info)  # type: ignore[assignment]
-        made_by, fingerprint, width = NAMES, NAMES, 0
-        settings = {"same_person": 1.0}
-        if encoder is not None:
-            made_by, fingerprint = encoder.name, encoder.fingerprint
+        has_model = choice not in (None, False, True) or (info is not None and info.encoder != NAMES)
+        encoder = own_encoder(setup, "speakers", self.open_encoder) if has_model else None
+        name, fingerprint = (encoder.name, encoder.fingerprint) if encoder else (NAMES, NAMES)
+        width, settings = 0, {"same_person": 1.0}
         if encoder is not None and not isinstance(encoder, Diarizer):
             width, settings = encoder.dimension, {"same_person": encoder.same_voice}
         return StreamRun(
             self,
-            StreamInfo(self.name, made_by, fingerprint, width, settings),
+            StreamInfo(self.name, name, fingerprint, width, settings),
             encoder,
             Reads(cues=True, sound=SoundSettings() if encoder else None),
             _COST_OF_VOICES if encoder else _COST_OF_NAMES,

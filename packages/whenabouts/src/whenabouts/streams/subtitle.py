@@ -1,7 +1,4 @@
-"""The stream of words: subtitles, or else recognised speech, as passages with the minute around them.
-
-`streams/__init__.py` imports every module of this folder and takes its `STREAM`.
-"""
+"""The stream of words: subtitles, or else recognised speech, as passages with the minute around them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The stream of pictures: encodes the middle frame of each clip (CLIP, SigLIP), or each clip as video.
-
-`streams/__init__.py` imports every module of this folder and takes its `STREAM`.
-"""
+"""The stream of pictures: encodes the middle frame of each clip (CLIP, SigLIP), or each clip as video."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
 from whenabouts.index.records import ClipColumns, EncoderMismatch, StreamInfo
 from whenabouts.index.sampling import FrameSettings
 from whenabouts.index.stream import Cost, Option, Reads, Setup, Stream, StreamRun
-from whenabouts.streams._choices import frame_seconds, own_encoder
+from whenabouts.streams._choices import frame_seconds, made_by, own_encoder
 from whenabouts.streams._frame_clips import encoded_frames, frame_clips
 from whenabouts.streams._watched_clips import Watched, Window, watched, watched_clips
 from whenabouts.types import UsageError
@@ -76,12 +73,14 @@ class Vision(Stream):
         seconds = frame_seconds(
             setup,
             "--clip-seconds",
-            setting="clip_seconds",
             default=watching.step_seconds if watching else DEFAULT_CLIP_SECONDS,
             least=0.04,
             done="pictures were taken",
+            switch="--vision MODEL",
         )
         if encoder is None:
+            if setup.options.get("clip_frames") is not None:
+                raise UsageError("--clip-frames is for a model that watches; give --vision MODEL as well")
             setup.notes.append(_NO_MODEL)
             return None
         at = _MIDDLE if setup.info is None else float(setup.info.settings.get("frame_at", 0.0))
@@ -95,7 +94,7 @@ class Vision(Stream):
             settings["frame_at"] = at
         return StreamRun(
             self,
-            StreamInfo(self.name, encoder.name, encoder.fingerprint, encoder.dimension, settings),
+            StreamInfo(self.name, *made_by(encoder), settings),
             encoder,
             Reads(frames=reads),
             Cost(seconds=3600 / seconds * cost, bytes=3600 / seconds * _BYTES_PER_FRAME),
@@ -108,7 +107,6 @@ class Vision(Stream):
         return encoded_frames(batch, run)
 
     def settled(self, kept: Any) -> Any:
-        """The result without the frames that the next batch has taken over."""
         return kept.settled() if isinstance(kept, Watched) else kept
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:

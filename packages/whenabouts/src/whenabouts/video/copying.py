@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,7 +16,7 @@ from whenabouts.video.headers import edit_starts
 from whenabouts.video.opened import packets_of
 from whenabouts.video.probe import MediaError, open_media, picture_stream
 from whenabouts.video.spans import sound_stream
-from whenabouts.video.timecode import border
+from whenabouts.video.timecode import HALF_MILLISECOND, border
 
 if TYPE_CHECKING:
     from av.container import InputContainer, OutputContainer
@@ -69,7 +68,8 @@ def copy_packets(span: Span, aside: Path, form: str, progress: Callable[[float],
         ]
         _check_times(span, source)
         origin = Fraction(source.start_time or 0, _MICROSECONDS)
-        with contextlib.closing(_opened(aside, form)) as target:
+        options = {"movflags": "+faststart"} if form in ("mp4", "mov") else {}
+        with av.open(f"file:{aside.absolute()}", "w", format=form, options=options) as target:
             try:
                 twins = {
                     stream.index: target.add_stream_from_template(stream, opaque=True) for stream in streams
@@ -87,13 +87,6 @@ def copy_packets(span: Span, aside: Path, form: str, progress: Callable[[float],
                     f"{printable(span.path)}: its packets cannot be copied ({error.strerror}); "
                     "leave out --copy"
                 ) from error
-
-
-def _opened(aside: Path, form: str) -> OutputContainer:
-    import av
-
-    options = {"movflags": "+faststart"} if form in ("mp4", "mov") else {}
-    return av.open(f"file:{aside.absolute()}", "w", format=form, options=options)
 
 
 def _check_times(span: Span, source: InputContainer) -> None:
@@ -155,7 +148,7 @@ class _Copying:
 
     def _seek(self) -> Fraction:
         """Go to the last key frame at or before the start; returns its time."""
-        limit = border(self._span.start) + 2 * (self._span.start - border(self._span.start))
+        limit = self._span.start + HALF_MILLISECOND
         best: Fraction | None = None
         for earlier in SEEK_EARLIER:
             self._rewind(max(Fraction(0), self._span.start - earlier))

@@ -7,7 +7,7 @@ import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise, zip_longest
 from pathlib import Path
@@ -45,7 +45,8 @@ _ROLLING_SHARE, _ROLLING_GAP, _FEWEST_ROLLING = 0.3, 0.5, 3
 
 # All expressions here take linear time on any text (benchmarks/hostile_text.py): adjacent repetitions match
 # different letters, or the first one is possessive (`++`).
-_LINE_ENDS = re.compile(r"\r++\n?")
+# `\r\r\n` is one line end, `\r\r` are two.
+_CARRIAGE_RETURNS = re.compile(r"(?<!\r)\r++\n")
 # Lenient on purpose: 5.5 s as 00:00:05.5, no hours, one digit, a comma or a point, a sign.
 _STAMP = r"(-?)(?:(\d{1,5}):)?(\d{1,3}):(\d{1,2})(?:[.,:](\d{1,9}))?"
 _ARROW_LINE = re.compile(rf"\s*{_STAMP}\s*-{{1,3}}>\s*{_STAMP}(?:\s.*)?")
@@ -124,12 +125,13 @@ def read_cue_file(path: Path) -> CueTrack:
     unrolled. Raises SubtitleError if the file is not a subtitle file or larger than 64 MiB.
     """
     text, notes = _text_of(path)
+    lines = _CARRIAGE_RETURNS.sub("\n", text).replace("\r", "\n").split("\n")
     if _ASS_EVENTS.search(text, 0, 1 << 20):
-        raw = _ass_cues(text)
+        raw = _ass_cues(lines)
     elif "->" in text and not _SBV_LINE.match(text):  # a spoken line may have an arrow too
-        raw = _timed_blocks(text, _ARROW_LINE, ends_at_blank=text.lstrip().startswith("WEBVTT"))
+        raw = _timed_blocks(lines, _ARROW_LINE, ends_at_blank=text.lstrip().startswith("WEBVTT"))
     else:
-        raw = _sbv_cues(text)
+        raw = _sbv_cues(lines)
     cues, repairs = _tidied(raw)
     if not cues and not repairs and text.strip() and not text.lstrip().startswith("WEBVTT"):
         raise BrokenSubtitles(
@@ -183,7 +185,7 @@ def _sidecar(path: Path, stem: str) -> CueTrack:
     tags = [tag for tag in tags if re.fullmatch(r"[a-z]{2,3}([-_][a-z0-9]+)*", tag)]
     language = next((tag for tag in tags if tag not in ("sdh", "asr", "cc")), track.language)
     is_forced = "forced" in marks or "foreign" in marks
-    return CueTrack(track.cues, track.source, language, track.notes, is_forced)
+    return replace(track, language=language, is_forced=is_forced)
 
 
 def speaks(track: CueTrack, language: str) -> bool:
@@ -230,7 +232,7 @@ def _seconds(sign: str, hours: str | None, minutes: str, seconds: str, fraction:
     return -value if sign else value
 
 
-def _timed_blocks(text: str, times: re.Pattern[str], *, ends_at_blank: bool) -> Iterator[_RawCue]:
+def _timed_blocks(lines: Iterable[str], times: re.Pattern[str], *, ends_at_blank: bool) -> Iterator[_RawCue]:
     """Cues of SubRip, WebVTT and SBV: a line of times, then lines of text.
 
     In WebVTT a blank line ends a cue, and lines before the next times are its name or a comment. Real SubRip
@@ -238,7 +240,7 @@ def _timed_blocks(text: str, times: re.Pattern[str], *, ends_at_blank: bool) -> 
     """
     cue: _RawCue | None = None
     is_open = False
-    for line in _LINE_ENDS.sub(_plain_line_ends, text).split("\n"):
+    for line in lines:
         started = _cue_at(line, times)
         if started is not None:
             if cue is not None:
@@ -254,15 +256,10 @@ def _timed_blocks(text: str, times: re.Pattern[str], *, ends_at_blank: bool) -> 
         yield cue
 
 
-def _sbv_cues(text: str) -> Iterator[_RawCue]:
+def _sbv_cues(lines: Iterable[str]) -> Iterator[_RawCue]:
     """Cues of YouTube's SBV, where `[br]` is a line break."""
-    for cue in _timed_blocks(text, _SBV_LINE, ends_at_blank=True):
+    for cue in _timed_blocks(lines, _SBV_LINE, ends_at_blank=True):
         yield _RawCue(cue.start, cue.end, "\n".join(cue.lines).replace("[br]", "\n").split("\n"))
-
-
-def _plain_line_ends(match: re.Match[str]) -> str:
-    r"""The line ends of a run of carriage returns: `\r\r\n` is one, `\r\r` are two."""
-    return "\n" if match[0].endswith("\n") else "\n" * len(match[0])
 
 
 def _cue_at(line: str, times: re.Pattern[str]) -> _RawCue | None:
@@ -285,14 +282,14 @@ def _without_number(cue: _RawCue) -> _RawCue:
     return cue
 
 
-def _ass_cues(text: str) -> Iterator[_RawCue]:
+def _ass_cues(lines: Iterable[str]) -> Iterator[_RawCue]:
     """Cues of SubStation Alpha, from version 4 on, without comments and drawings.
 
     The `Format:` line of the events names their fields; the text is always the last one.
     """
     names = _ASS_FIELDS
     start, end = names.index("start"), names.index("end")
-    for line in text.splitlines():
+    for line in lines:
         kind, _, event = line.strip().partition(":")
         if kind == "Format":
             named = [name.strip().lower() for name in event.split(",")]
@@ -303,8 +300,8 @@ def _ass_cues(text: str) -> Iterator[_RawCue]:
             continue
         words, overrides = _without(fields[-1], "{", "}")
         if not any(_DRAWING.search(override) for override in overrides):
-            lines = words.replace("\\h", " ").replace("\\N", "\n").replace("\\n", "\n").split("\n")
-            yield _RawCue(_ass_time(fields[start]), _ass_time(fields[end]), lines)
+            shown = _ass_lines(words.replace("\\h", " "))
+            yield _RawCue(_ass_time(fields[start]), _ass_time(fields[end]), shown)
 
 
 def _ass_time(text: str) -> float | None:
@@ -460,13 +457,11 @@ def _embedded(path: Path, tracks: Sequence[SubtitleTrack]) -> list[CueTrack]:
         discard_others(container, *raw)
         origin = Fraction(container.start_time or 0, _MICROSECONDS)
         notes = _read_packets(container, raw, origin)
-    tracks_read = []
-    for track in tracks:
-        cues, repairs = _tidied(_with_ends(raw[track.index]))
-        tracks_read.append(
-            CueTrack(cues, f"embedded:{track.index}", track.language, (*notes, *repairs), track.is_forced)
-        )
-    return tracks_read
+    tidied = [(track, *_tidied(_with_ends(raw[track.index]))) for track in tracks]
+    return [
+        CueTrack(cues, f"embedded:{track.index}", track.language, (*notes, *repairs), track.is_forced)
+        for track, cues, repairs in tidied
+    ]
 
 
 def _read_packets(container: Any, raw: dict[int, list[_RawCue]], origin: Fraction) -> tuple[str, ...]:
@@ -503,7 +498,7 @@ def _packet_cues(packet: Any, origin: Fraction) -> list[_RawCue]:
 
 
 def _ass_lines(text: str) -> list[str]:
-    """Lines of an event as FFmpeg's decoders write them: overrides in braces, \\N between lines."""
+    """Lines of an event of SubStation Alpha: overrides in braces, \\N between lines."""
     return re.split(r"\\N|\\n|\n", re.sub(r"\{\\[^{}]*\}", "", text))
 
 

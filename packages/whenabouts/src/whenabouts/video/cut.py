@@ -124,11 +124,11 @@ def cut(
     if not copy:
         return join([(path, start, end)], out, force=force, progress=progress)[0]
     check_free(out, force=force, sources=[path])
-    span = look_at(path, start, end)
+    form, span = container_for(out, copy=True), look_at(path, start, end)
     before = refusals.count
     with _written(out, force=force) as aside:
         try:
-            copied = copy_packets(span, aside, container_for(out, copy=True), progress or _silent)
+            copied = copy_packets(span, aside, form, progress or (lambda share: None))
         finally:
             refusals.check(before, printable(path))
         _check_whole(aside, out)
@@ -155,7 +155,7 @@ def join(
     check_free(out, force=force, sources=[path for path, _, _ in parts])
     spans = [look_at(source_path(path), start, end) for path, start, end in parts]
     form, notes = common_form(spans)
-    progress = progress or _silent
+    progress = progress or (lambda share: None)
     parts_done = _PartProgress(progress, sum((span.end - span.start for span in spans), Fraction(0)))
     done: list[Cut] = []
     before = refusals.count
@@ -324,7 +324,3 @@ def _copy_notes(span: Span, start: Fraction) -> list[str]:
         f"a copy begins at {place}: at {float(start):.3f} s, {off:.3f} s before {span.requested[0]:.3f} s; "
         "leave out --copy to cut exactly"
     ]
-
-
-def _silent(share: float) -> None:
-    """Report nothing."""

@@ -235,9 +235,7 @@ def _common_look(looks: Sequence[Look], notes: list[list[str]]) -> Look | None:
     if not looks:
         return None
     largest = max(looks, key=lambda look: look.shown[0] * look.shown[1])
-    same = all(
-        (o.width, o.height, o.aspect) == (largest.width, largest.height, largest.aspect) for o in looks
-    )
+    same = len({(look.width, look.height, look.aspect) for look in looks}) == 1
     width, height = (largest.width, largest.height) if same else largest.shown
     even = replace(
         largest,
@@ -391,11 +389,8 @@ class Shaper:
         """A frame of a source in the target's format."""
         target = self._target
         upright = (frame.height, frame.width) if source.turn[0] else (frame.width, frame.height)
-        if (
-            upright == (target.width, target.height)
-            and source.aspect == target.aspect
-            and not any(source.turn)
-        ):
+        fits = (*upright, source.aspect) == (target.width, target.height, target.aspect)
+        if fits and not any(source.turn):
             return frame
         kind = (frame.width, frame.height, frame.format.name, source.turn, source.aspect)
         if kind != self._kind or self._graph is None:

@@ -84,9 +84,10 @@ def _is_damaged_utf8(data: bytes) -> bool:
 
 
 def _legacy_encoding(data: bytes) -> str:
-    sample = _telling_part(data)
+    # Lines with non-ASCII letters; numbers and times would dilute the sample.
+    sample = b"\n".join(line for line in data.splitlines() if not line.isascii())[:_SAMPLE_BYTES]
     scores = {name: _plausibility(sample, name) for name in _COMMON_LETTERS}
-    best = max(scores, key=lambda name: scores[name])
+    best = max(scores, key=scores.__getitem__)
     if scores[best] > _SURE:
         return best
     from charset_normalizer import from_bytes
@@ -111,9 +112,3 @@ def _plausibility(sample: bytes, encoding: str) -> float:
     # Kana are half of Japanese text and occur nowhere else; GB 18030 has them at the code points of EUC-JP.
     weight = 1.5 if not _COMMON_LETTERS[encoding] else 1.0
     return weight * sum(letter in common for letter in letters) / len(letters)
-
-
-def _telling_part(data: bytes) -> bytes:
-    """The lines with non-ASCII letters; numbers and times would dilute the sample."""
-    telling = [line for line in data.splitlines() if not line.isascii()]
-    return b"\n".join(telling)[:_SAMPLE_BYTES]

@@ -188,7 +188,7 @@ class _Walk:
             path, status = entry
             kind, is_given = _kind(path), path == given
             if is_object and not is_given:
-                if kind is not None:
+                if kind == "media" or (kind == "transcript" and not patterns.fits(path)):
                     (self._objects_beside if kind == "transcript" else self._neighbours)[top].append(path)
             elif any(part.startswith(".") for part in path.relative_to(top).parts) and not is_given:
                 continue
@@ -213,9 +213,8 @@ class _Walk:
             sidecars = beside[recording.path.parent].get(recording.path.stem, ())
             owned.update(real_place(sidecar) for sidecar in sidecars)
             files.append(_media_file(recording, "media", sidecars))
-        for real, transcript in self._transcripts.items():
-            if real not in owned:
-                files.append(_media_file(transcript, "transcript", ()))
+        alone = [transcript for real, transcript in self._transcripts.items() if real not in owned]
+        files += [_media_file(transcript, "transcript", ()) for transcript in alone]
         return Findings(
             tuple(sorted(files, key=lambda file: os.fsencode(file.path))),
             tuple(sorted(self.problems.items(), key=lambda entry: os.fsencode(entry[0]))),
@@ -392,7 +391,8 @@ def _files_in(folder: Path, suffixes: Collection[str], *, follow: bool) -> list[
                 for entry in entries
                 if not entry.name.startswith(".")
                 and Path(entry.name).suffix.lower() in suffixes
-                and entry.is_file(follow_symlinks=follow)
+                # `entry.is_file()` raises for a link to itself, and for one into a forbidden folder.
+                and (entry.is_file(follow_symlinks=False) or (follow and os.path.isfile(entry)))  # noqa: PTH113
             ]
     except OSError:  # a file may be readable in a folder that cannot be listed
         return []

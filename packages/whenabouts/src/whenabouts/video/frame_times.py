@@ -60,18 +60,17 @@ def _times(path: Path, container: InputContainer, stream: VideoStream, clock: Cl
         )
     base = clock.time_base
     step = max(1, round(1 / ((stream_rate(stream) or Fraction(25)) * base)))
-    if clock.is_counted:
-        return FrameTimes(np.arange(len(packets), dtype=np.int64) * step, base, len(packets) * step)
     rows = [(dts if pts is None else pts, length) for pts, dts, length in packets]
     stamps = np.array([stamp for stamp, _ in rows if stamp is not None], np.int64)
-    if not len(stamps):
+    if clock.is_counted or not len(stamps):
         return FrameTimes(np.arange(len(packets), dtype=np.int64) * step, base, len(packets) * step)
     origin = clock.stamp_at(Fraction(0)) if clock.can_seek else int(stamps.min())
     if untimed := len(rows) - len(stamps):  # FFmpeg gives no times below 0 in Matroska
         stamps = np.concatenate([origin + np.arange(untimed, dtype=np.int64) * step, stamps])
     ends = np.array([stamp + (length or step) for stamp, length in rows if stamp is not None], np.int64)
-    ticks = np.unique(stamps) - min(origin, int(stamps.min()))
-    return FrameTimes(ticks, base, max(int(ticks[-1]) + 1, int(ends.max()) - min(origin, int(stamps.min()))))
+    zero = min(origin, int(stamps.min()))
+    ticks = np.unique(stamps) - zero
+    return FrameTimes(ticks, base, max(int(ticks[-1]) + 1, int(ends.max()) - zero))
 
 
 def _from_first_shown(

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -103,7 +103,7 @@ def sample_frames(
         raise UsageError(f"size is {size!r}; it must be at least 1 pixel, or None for the picture's own")
     if threads < 0:
         raise UsageError(f"threads is {threads!r}; it must be 0 (one for each core) or more")
-    if not (math.isfinite(start) and start >= 0 and (end is None or end > start)):
+    if not (0 <= start < math.inf and (end is None or start < end < math.inf)):
         raise UsageError(f"{start!r}-{end!r} is not a span of time; 0 <= start < end is needed")
     return FrameReader(path, rate, size=size, threads=threads, start=start, end=end)
 
@@ -246,14 +246,9 @@ class FrameReader:
             yield from packets
             return
         context = self._stream.codec_context
-        view = _View(clock, grid)
-        for packet in packets:
-            for ready, is_wanted in view.push(packet):
-                context.skip_frame = "DEFAULT" if is_wanted else "NONREF"
-                yield ready
-        for ready, is_wanted in view.rest():
+        for packet, is_wanted in _View(clock, grid).judged(packets):
             context.skip_frame = "DEFAULT" if is_wanted else "NONREF"
-            yield ready
+            yield packet
 
     def _packets(self) -> Iterator[Packet[VideoStream]]:
         import av
@@ -434,21 +429,21 @@ def _origin(container: InputContainer, stream: VideoStream, time_base: Fraction)
 
 
 class FrameGrid:
-    """The instants k / rate, in ticks. Integers throughout, because it is evaluated for every packet."""
+    """The instants k / rate from a start on, in ticks. Integers, because it is evaluated for every packet."""
 
     def __init__(self, rate: Fraction, time_base: Fraction, start: Fraction) -> None:
         ticks = 1 / (rate * time_base)
         slack = min(Fraction(1, 2), _ROUNDING_SECONDS / time_base)
         self._whole = math.lcm(ticks.denominator, slack.denominator)
         self._ticks, self._slack = int(ticks * self._whole), int(slack * self._whole)
-        self.wanted = self._threshold(math.ceil(start * rate))
+        self.wanted = self._first = self._threshold(math.ceil(start * rate))
 
     def _threshold(self, instant: int) -> int:
         return -((self._slack - instant * self._ticks) // self._whole)
 
     def after(self, ticks: int) -> int:
         """The first tick at which a frame is wanted after the frame at `ticks`."""
-        return self._threshold((ticks * self._whole + self._slack) // self._ticks + 1)
+        return max(self._first, self._threshold((ticks * self._whole + self._slack) // self._ticks + 1))
 
     def move_past(self, ticks: int) -> None:
         """Take the frame at `ticks`; instants up to it are served."""
@@ -467,21 +462,19 @@ class _View:
         self._waiting: deque[tuple[Packet[VideoStream], int | None]] = deque()
         self._nearby: deque[int] = deque(maxlen=2 * _PACKETS_IN_VIEW)
 
-    def push(self, packet: Packet[VideoStream]) -> Iterator[tuple[Packet[VideoStream], bool]]:
-        """Add one packet; yield the oldest one if the window is full."""
-        ticks = self._clock.packet_ticks(packet)
-        self._waiting.append((packet, ticks))
-        if ticks is not None:
-            self._nearby.append(ticks)
-        if len(self._waiting) > _PACKETS_IN_VIEW:
-            yield self._judged()
-
-    def rest(self) -> Iterator[tuple[Packet[VideoStream], bool]]:
-        """The remaining packets, at the end of the file."""
+    def judged(self, packets: Iterable[Packet[VideoStream]]) -> Iterator[tuple[Packet[VideoStream], bool]]:
+        """Each packet, and whether its picture is wanted."""
+        for packet in packets:
+            ticks = self._clock.packet_ticks(packet)
+            self._waiting.append((packet, ticks))
+            if ticks is not None:
+                self._nearby.append(ticks)
+            if len(self._waiting) > _PACKETS_IN_VIEW:
+                yield self._oldest()
         while self._waiting:
-            yield self._judged()
+            yield self._oldest()
 
-    def _judged(self) -> tuple[Packet[VideoStream], bool]:
+    def _oldest(self) -> tuple[Packet[VideoStream], bool]:
         packet, ticks = self._waiting.popleft()
         if ticks is None:
             return packet, True

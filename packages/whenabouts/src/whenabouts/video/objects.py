@@ -86,7 +86,10 @@ class ObjectPath(PosixPath):
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
         """Size and time of the object; its inode changes with either. Raises OSError."""
-        info = _information(self)
+        with _speaking(self):
+            info = _store().get_file_info(self.key)
+        if info.type.name != "File":
+            raise FileNotFoundError(errno.ENOENT, "there is no such object", str(self))
         return _status(info.size, info.mtime_ns or 0)
 
     def lstat(self) -> os.stat_result:
@@ -252,20 +255,11 @@ def _status(size: int, modified_ns: int) -> os.stat_result:
 
 def _is_strange(key: str) -> bool:
     """Whether bucket and key are unsupported."""
-    parts = key.split("/")
     return (
         not key.isprintable()
         or len(key.encode("utf-8", "surrogatepass")) > _MOST_KEY_BYTES
-        or any(part in ("", ".", "..") for part in parts)
+        or any(part in ("", ".", "..") for part in key.split("/"))
     )
-
-
-def _information(path: ObjectPath) -> Any:
-    with _speaking(path):
-        info = _store().get_file_info(path.key)
-    if info.type.name != "File":
-        raise FileNotFoundError(errno.ENOENT, "there is no such object", str(path))
-    return info
 
 
 @contextlib.contextmanager

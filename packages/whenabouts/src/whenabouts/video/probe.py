@@ -328,7 +328,8 @@ def _stated_duration(path: Path, container: InputContainer) -> float | None:
     names = set(container.format.name.split(","))
     starts = abs(container.start_time or 0) / _MICROSECONDS
     if "asf" in names:  # FFmpeg writes the end time plus the start of the last stream
-        starts = max((_start_of(stream) for stream in container.streams), default=0.0)
+        begins = [(stream.start_time or 0) * (stream.time_base or 0) for stream in container.streams]
+        starts = float(max(begins, default=0))
     if names & (_STATE_NOTHING | COUNTED_FORMATS) or (starts > _ON_TIME_SECONDS and names & _STATE_ENDS):
         return None
     if "mp3" in names and not counts_frames(path):
@@ -344,11 +345,6 @@ def _stated_duration(path: Path, container: InputContainer) -> float | None:
             stated.append(float(stream.duration * stream.time_base))
         stated.append(_tagged_seconds(stream.metadata.get("DURATION", "")))
     return max((seconds for seconds in stated if seconds <= most), default=0.0) or None
-
-
-def _start_of(stream: Any) -> float:
-    """Seconds at which a stream begins, 0 if unknown."""
-    return float((stream.start_time or 0) * (stream.time_base or 0))
 
 
 def _tagged_seconds(text: str) -> float:

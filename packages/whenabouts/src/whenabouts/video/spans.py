@@ -145,8 +145,8 @@ class _Reader(FrameReader):
     def pictures(self) -> Iterator[tuple[Fraction, VideoFrame]]:
         """(time, frame), including decoded ones before the start."""
         clock = self._open()
-        span = _EachFrom(clock.time_base, self._start)
-        for frame in self._decoded(clock, span):
+        each_tick = FrameGrid(1 / clock.time_base, clock.time_base, self._start)
+        for frame in self._decoded(clock, each_tick):
             ticks = clock.ticks_of(frame)
             if ticks is not None:
                 yield ticks * clock.time_base, frame
@@ -155,18 +155,6 @@ class _Reader(FrameReader):
     def natural_end(self) -> Fraction:
         """Where the last picture read so far ends."""
         return Fraction(0) if self._clock is None else self._clock.end
-
-
-class _EachFrom(FrameGrid):
-    """Every frame from an instant on is wanted, none before."""
-
-    def __init__(self, time_base: Fraction, start: Fraction) -> None:
-        super().__init__(Fraction(1), time_base, start)
-        self._first = -int(-start // time_base)
-        self.wanted = self._first
-
-    def after(self, ticks: int) -> int:
-        return max(self._first, ticks)
 
 
 @dataclass(frozen=True, slots=True)

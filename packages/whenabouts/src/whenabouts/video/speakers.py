@@ -89,7 +89,7 @@ def marks_of(cues: Sequence[Sequence[str]], voices: Collection[str] = ()) -> lis
     signs = [list(_signs_in(lines)) for lines in cues]
     counts = Counter(mark.name for marks in signs for mark in marks if mark.name)
     names = {name for name, count in counts.items() if _is_speaker(name, count, len(cues))}
-    has_roles_only = all(_ROLE.fullmatch(name) for name in names)
+    has_roles_only = all(map(is_role, names))
     if sum(counts[name] for name in names) < (_FEWEST if has_roles_only else _FEWEST_SURE):
         names = set()
     if not names:
@@ -117,7 +117,13 @@ def turns_of(cues: Iterable[Cue]) -> list[Turn]:
             speaker = ""
         for turn in _turns_in(cue, speaker):
             speaker = turn.speaker
-            _append(turns, turn)
+            last = turns[-1] if turns else None
+            if not speaker or turn.end <= turn.start:
+                continue
+            if last is not None and last.speaker == speaker and turn.start - last.end <= _SAME_TURN:
+                turns[-1] = last._replace(end=max(last.end, turn.end))
+            else:
+                turns.append(turn)
         spoke_until = max(cue.end, spoke_until)
     return turns
 
@@ -129,17 +135,6 @@ def is_role(name: str) -> bool:
     (True, True, False)
     """
     return _ROLE.fullmatch(name) is not None
-
-
-def _append(turns: list[Turn], turn: Turn) -> None:
-    """Add a turn, or extend the last one if the same speaker spoke just before."""
-    if not turn.speaker or turn.end <= turn.start:
-        return
-    last = turns[-1] if turns else None
-    if last is not None and last.speaker == turn.speaker and turn.start - last.end <= _SAME_TURN:
-        turns[-1] = last._replace(end=max(last.end, turn.end))
-    else:
-        turns.append(turn)
 
 
 def _turns_in(cue: Cue, speaker: str) -> Iterator[Turn]:
@@ -170,18 +165,12 @@ def _voices_in(text: str, names: Collection[str]) -> Iterator[tuple[int, str]]:
     """The known names before a colon in a text, at its beginning or after a space."""
     at = 0
     while (colon := text.find(":", at)) >= 0:
-        for start in _word_starts(text, at, colon):
-            if (name := name_of(text[start:colon])) in names:
+        for start in range(max(at, colon - 2 * LONGEST_NAME), colon):  # the longest name first
+            begins_word = start == 0 or text[start - 1] == " "
+            if begins_word and (name := name_of(text[start:colon])) in names:
                 yield start, name
                 break
         at = colon + 1
-
-
-def _word_starts(text: str, low: int, high: int) -> Iterator[int]:
-    """Starts of words within the length of a name before `high`, the farthest first."""
-    for at in range(max(low, high - 2 * LONGEST_NAME), high):
-        if at == 0 or text[at - 1] == " ":
-            yield at
 
 
 def _looks_like_name(text: str) -> bool:
@@ -191,7 +180,7 @@ def _looks_like_name(text: str) -> bool:
         return False
     if words[0].strip(".,()'\"").casefold() in _NO_NAMES:
         return False
-    if _ROLE.fullmatch(" ".join(words)):
+    if is_role(" ".join(words)):
         return True
     return all(_NAME_WORD.fullmatch(word) or _PARTICLE.fullmatch(word) for word in words)
 

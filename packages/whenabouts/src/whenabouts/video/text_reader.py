@@ -11,6 +11,7 @@ import importlib.util
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -79,22 +80,21 @@ class TextReader:
         self.fingerprint = f"rapidocr={version} side={longest_side} score={LEAST_SCORE:g}"
         self._threads = threads
         self._longest_side = longest_side
-        self._opened: Any = None
 
     def read(self, pictures: Sequence[NDArray[np.uint8]]) -> list[list[TextLine]]:
         """The lines of each picture (H, W, 3) RGB, from top to bottom."""
         if not pictures:
             return []
-        if self._opened is None:
-            self._opened = self._open()
+        engine = self._engine  # opened before the threads start
         # One thread per picture: several for one would busy-wait, at 1.5 times the processor time.
         with ThreadPoolExecutor(min(self._threads, len(pictures))) as pool:
-            lines = list(pool.map(self._lines, pictures))
+            lines = list(pool.map(partial(_lines, engine), pictures))
         # Buffers differ with each size of picture and line; freed ones would fragment the heap.
         trim_heap()
         return lines
 
-    def _open(self) -> Any:
+    @cached_property
+    def _engine(self) -> Any:
         import rapidocr
 
         folder = Path(rapidocr.__file__).parent / "models"
@@ -110,18 +110,18 @@ class TextReader:
         }
         return rapidocr.RapidOCR(params={**paths, **settings})
 
-    def _lines(self, picture: NDArray[np.uint8]) -> list[TextLine]:
-        height, width = picture.shape[:2]
-        if min(height, width) < _LEAST_SIDE or max(height, width) > _MOST_ASPECT * min(height, width):
-            return []
-        # BGR, as in OpenCV.
-        read = self._opened(np.ascontiguousarray(picture[:, :, ::-1]))
-        if not read.txts:
-            return []
-        return [
-            TextLine(" ".join(text.split()), float(score), _box(corners, width, height))
-            for corners, text, score in zip(read.boxes, read.txts, read.scores, strict=True)
-        ]
+
+def _lines(engine: Any, picture: NDArray[np.uint8]) -> list[TextLine]:
+    height, width = picture.shape[:2]
+    if min(height, width) < _LEAST_SIDE or max(height, width) > _MOST_ASPECT * min(height, width):
+        return []
+    read = engine(np.ascontiguousarray(picture[:, :, ::-1]))  # BGR, as in OpenCV
+    if not read.txts:
+        return []
+    return [
+        TextLine(" ".join(text.split()), float(score), _box(corners, width, height))
+        for corners, text, score in zip(read.boxes, read.txts, read.scores, strict=True)
+    ]
 
 
 def _box(corners: NDArray[np.float32], width: int, height: int) -> Box:

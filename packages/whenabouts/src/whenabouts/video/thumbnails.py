@@ -52,9 +52,7 @@ def _frame_from(path: Path, at: float, short_side: int, frame_rate: float) -> Fr
 
 def _first_from(path: Path, at: float, short_side: int) -> tuple[Frame | None, float]:
     """The first frame at or after an instant or None, and the end of the pictures in seconds."""
-    # Instants are multiples of `at`, so frames before it need not be decoded in full.
-    rate = 1 / at if at >= 1e-3 else 1.0
-    with sample_frames(path, rate, size=short_side, start=max(0.0, at - 5e-4)) as reader:
+    with sample_frames(path, _AT_ONCE, size=short_side, start=max(0.0, at - 5e-4)) as reader:
         frame = next(iter(reader), None)
         return frame, reader.last_time
 

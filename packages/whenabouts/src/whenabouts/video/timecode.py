@@ -30,9 +30,9 @@ def exact(seconds: float | Fraction) -> Fraction:
     >>> exact(0.1)
     Fraction(1, 10)
     """
-    return (
-        seconds if isinstance(seconds, Fraction) else Fraction(round(seconds * _MICROSECONDS), _MICROSECONDS)
-    )
+    if isinstance(seconds, Fraction):
+        return seconds
+    return Fraction(round(seconds * _MICROSECONDS), _MICROSECONDS)
 
 
 def border(seconds: float | Fraction) -> Fraction:

@@ -345,6 +345,7 @@ def _item_of(row: sqlite3.Row, collection: str) -> Item:
     facts = {name: row[name] for name in ("id", "video_id", "start", "end", "note", "query")}
     try:
         item = Item(**facts, tags=tuple(map(str, json.loads(row["tags"]))))
+        "".join(item.tags).encode()  # JSON may hold half of a character
         _check_times(item.moment)
     except (ValueError, TypeError, RecursionError, UsageError) as error:
         name = collection[:LONGEST_NAME]

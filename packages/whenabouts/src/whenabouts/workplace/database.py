@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterator
 
 from whenabouts.index.lance import folder_of, is_remote
-from whenabouts.index.records import DiskFull, StoreError
+from whenabouts.index.records import DiskFull, StoreError, printable
 from whenabouts.types import UsageError
 
 FILE = "workplace.sqlite"
@@ -144,6 +144,9 @@ class Database:
             raise StoreError(
                 f"{self.path} is damaged ({error}); restore it from a copy, or remove it"
             ) from error
+        except UnicodeEncodeError as error:
+            text = printable(error.object[:40])
+            raise UsageError(f"{text!r} holds bytes that are not UTF-8; leave them out") from None
         except OSError as error:
             raise StoreError(
                 f"{self.path} cannot be used ({error.strerror}); check its permissions"

@@ -16,7 +16,7 @@ from whenabouts.workplace.database import Database
 
 MOST_SEARCHES = 1_000
 _MOST_MOMENTS = 1_000
-_LONGEST_QUESTION = 20_000
+LONGEST_QUESTION = 20_000
 
 
 class NoSuchSearch(UsageError):
@@ -65,9 +65,9 @@ class SavedSearches:
     def save(self, name: str, question: Mapping[str, Any], moments: Iterable[str]) -> None:
         """Save a question with the names of its first 1,000 moments; replaces a search of the same name."""
         text = json.dumps(dict(question))
-        if len(text) > _LONGEST_QUESTION:
+        if len(text) > LONGEST_QUESTION:
             raise UsageError(
-                f"the question has {len(text)} characters; at most {_LONGEST_QUESTION} are allowed"
+                f"the question has {len(text)} characters; at most {LONGEST_QUESTION} are allowed"
             )
         kept = json.dumps(list(moments)[:_MOST_MOMENTS])
         with self._database.changing() as connection:
@@ -93,10 +93,8 @@ class SavedSearches:
 def _search_of(row: sqlite3.Row) -> SavedSearch:
     try:
         question, moments = json.loads(row["question"]), json.loads(row["moments"])
-        texts = (*question, *question.values(), *moments)
+        "".join((*question, *question.values(), *moments)).encode()  # JSON may hold half of a character
     except (ValueError, TypeError, AttributeError, RecursionError):
-        texts = (None,)
-    if not all(isinstance(text, str) for text in texts):
         problem = f"the saved search {row['name'][:100]!r} is invalid; delete it"
         return SavedSearch(row["name"], {}, row["saved"], frozenset(), problem)
     return SavedSearch(row["name"], question, row["saved"], frozenset(moments))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 from uuid import uuid4
 
 import pytest
@@ -418,6 +419,20 @@ def test_searches_that_differ_by_a_filter_are_saved_apart_and_news_ignore_open_f
     for each in names:
         page.get_by_role("button", name=f"Forget the search {each}", exact=True).click()
     expect(shelves).to_have_count(0)
+
+
+def test_a_long_question_with_many_moments_is_saved(page: Any, address: str) -> None:
+    page.goto(address)
+    name = page.evaluate(
+        """async () => {
+          const { saveSearch } = await import("./static/collections.js");
+          const name = "a".repeat(189) + "\\u{1f438}\\u{1f438}";
+          const { data } = await saveSearch(name, { q: "frogs" }, Array(250).fill("a@0-1"));
+          return data[0].name;
+        }"""
+    )
+    assert name == "a" * 189 + "\U0001f438"
+    page.request.delete(f"{address}api/saved-searches/{quote(name)}")
 
 
 def test_a_search_with_an_example_is_not_saved(page: Any, address: str, ids: dict[str, str]) -> None:

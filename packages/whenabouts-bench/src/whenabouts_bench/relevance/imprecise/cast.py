@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from whenabouts.intake.files import FormatError, read_document
+from whenabouts.intake.files import FormatError
+from whenabouts_bench.formats.json_records import read_text
 
 _NAME = re.compile(r"(?:Mc|Mac|De|La|Le|Van|Di)?[A-Z][a-zà-ÿ]+(?:-[A-Z][a-zà-ÿ]+)*")
 GENDERS = {
@@ -56,11 +57,7 @@ def is_capital(word: str) -> bool:
 def read_cast(path: Path) -> Cast:
     """The cast of a list. Raises FormatError, with the line, for a row without a name or a gender."""
     nouns: dict[str, str] = {}
-    try:
-        text = read_document(path).decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise FormatError(path, "is not UTF-8 text") from None
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(read_text(path).splitlines(), 1):
         name, _, gender = (cell.strip() for cell in line.partition("\t"))
         if not name or name.startswith("#"):
             continue

@@ -125,14 +125,12 @@ class Maker:
     def _similarities(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """The cosine of each pair; equal texts are not encoded."""
         changed = [place for place, (text, caption) in enumerate(pairs) if text != caption]
-        cosines = [1.0] * len(pairs)
+        cosines = np.ones(len(pairs))
         if changed:
             both = [pairs[place][side] for side in (0, 1) for place in changed]
             vectors = np.asarray(self.encoder.encode_text(both), np.float32)
-            values = (vectors[: len(changed)] * vectors[len(changed) :]).sum(1)
-            for place, value in zip(changed, values.tolist(), strict=True):
-                cosines[place] = float(value)
-        return cosines
+            cosines[changed] = (vectors[: len(changed)] * vectors[len(changed) :]).sum(1)
+        return cosines.tolist()
 
 
 def _fault_of(text: str, caption: str) -> str:

@@ -11,13 +11,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.intake.files import FormatError, loads, open_unpacked, write_atomically
-from whenabouts.types import Query, UsageError
+from whenabouts.intake.files import write_atomically
+from whenabouts.types import Query, UsageError, Video
 from whenabouts_bench.formats import jsonl
 from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.formats.json_records import Text, read_records
 from whenabouts_bench.relevance.imprecise.making import Caption, json_line
 from whenabouts_bench.relevance.units import comparable
 
@@ -34,13 +36,15 @@ def one_pool(parts: Sequence[Annotations], names: Sequence[str]) -> Annotations:
     """
     if len(parts) == 1:
         return parts[0]
-    videos = {video.id: video for part in parts for video in part.videos}
+    videos: dict[str, Video] = {}
     for part in parts:
         for video in part.videos:
-            elsewhere = videos[video.id].duration
-            if None not in (elsewhere, video.duration) and abs((elsewhere or 0) - (video.duration or 0)) > 1:
+            earlier = videos.setdefault(video.id, video)
+            if earlier.duration is None:
+                videos[video.id] = video
+            elif video.duration is not None and abs(earlier.duration - video.duration) > 1:
                 raise UsageError(
-                    f"{part.name}: {video.id} is {video.duration:g} s long, elsewhere {elsewhere:g} s"
+                    f"{part.name}: {video.id} is {video.duration:g} s long, elsewhere {earlier.duration:g} s"
                 )
     number = {name: place for place, name in enumerate(videos)}
     times = Counter(query.id for part in parts for query in part.queries)
@@ -141,7 +145,7 @@ def _grouped(annotations: Annotations, group: NDArray[np.int64], firsts: NDArray
     """One query per group, with the distinct moments of all queries that share its caption."""
     place = np.full(len(annotations.queries), -1)
     place[firsts] = np.arange(len(firsts))
-    query = place[group][annotations.query] if len(annotations.query) else annotations.query
+    query = place[group][annotations.query]
     rows = np.flatnonzero(query >= 0)
     rows = rows[np.argsort(query[rows], kind="stable")]
     part = replace(
@@ -154,10 +158,8 @@ def _grouped(annotations: Annotations, group: NDArray[np.int64], firsts: NDArray
         pools={},
     )
     keys = np.stack([part.query, part.video, part.start, part.end], axis=1)
-    _, once = np.unique(keys, axis=0, return_index=True) if len(keys) else (None, np.zeros(0, np.int64))
-    kept = np.zeros(len(keys), np.bool_)
-    kept[once] = True
-    return part.where(kept)
+    _, once = np.unique(keys, axis=0, return_index=True)
+    return part.where(np.isin(np.arange(len(keys)), once))
 
 
 def write_review(captions: Sequence[Caption], path: Path) -> int:
@@ -170,24 +172,21 @@ def write_review(captions: Sequence[Caption], path: Path) -> int:
     return len(failed)
 
 
+class _Reviewed(msgspec.Struct):
+    description: Text
+    caption: Text
+
+
 def read_review(path: Path, listed: Mapping[str, Caption]) -> dict[str, str]:
     """Description -> caption from a reviewed list; lines with an empty caption are skipped.
 
     Raises FormatError, with the line, if the file is not a review or belongs to another set.
     """
     captions: dict[str, str] = {}
-    with open_unpacked(path) as stream:
-        for number, line in enumerate(stream, 1):
-            try:
-                value = loads(line)
-                description, caption = value["description"], value["caption"].strip()
-            except (ValueError, KeyError, TypeError, AttributeError):
-                accepted = "an object with description and caption, both texts"
-                raise FormatError(path, "is not a line of a review", line=number, accepted=accepted) from None
-            if description not in listed:
-                raise FormatError(
-                    path, "is of another set:", line=number, field="description", value=description
-                )
-            if caption:
-                captions[description] = caption
+    for origin, fields in read_records(path):
+        line = origin.convert(fields, _Reviewed)
+        if line.description not in listed:
+            raise origin.at("description").error("is of another set:", line.description)
+        if caption := line.caption.strip():
+            captions[line.description] = caption
     return captions

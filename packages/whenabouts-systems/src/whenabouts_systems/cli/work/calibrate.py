@@ -6,8 +6,7 @@ import argparse
 from contextlib import ExitStack
 from pathlib import Path
 
-from whenabouts.cli.calibrate import progress_shown
-from whenabouts.cli.terminal import print_either
+from whenabouts.cli.terminal import counting_bar, print_either
 from whenabouts.types import UsageError
 from whenabouts_bench import formats
 from whenabouts_bench.formats.annotations import Annotations
@@ -73,15 +72,15 @@ def _calibrated(options: argparse.Namespace) -> tuple[TrainedReport, list[str]]:
         chooser = None
         if retriever is not None:
             chooser = SplitSystem.encoded(retriever.trained, split.beside(retriever.split))
-        show = progress_shown()
-        measured = measure_answerability(
-            system.trained,
-            split,
-            iou=options.iou,
-            seed=options.seed,
-            retriever=chooser,
-            progress=lambda done, of: show(done / of),
-        )
+        with counting_bar("queries") as show:
+            measured = measure_answerability(
+                system.trained,
+                split,
+                iou=options.iou,
+                seed=options.seed,
+                retriever=chooser,
+                progress=show,
+            )
     trained = system.trained
     report = calibrated(
         measured,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from whenabouts.cli.opened import encoded_with
 from whenabouts.cli.options import open_corpus
-from whenabouts.cli.terminal import encoding_bar, print_either
+from whenabouts.cli.terminal import counting_bar, for_terminal, print_either
 from whenabouts.drawing import check_picture
 from whenabouts.types import UsageError
 from whenabouts_systems.cli.splits import SplitOptions, stages_named
@@ -51,11 +51,11 @@ def _of_a_split(options: argparse.Namespace) -> Explanation:
     if options.other is None and options.other_features is not None:
         raise UsageError("--other-features is for --other RUN, which is missing; give both, or neither")
     with ExitStack() as files:
-        systems = [_opened(files, options, options.checkpoint, options.features)]
+        first = options.checkpoint, options.features, options.experiment, options.retriever
+        systems = [_opened(files, options, *first)]
         if options.other is not None:
-            features = options.other_features or options.features
-            systems.append(_opened(files, options, options.other, features))
-        with encoding_bar(systems[0].name) as progress:
+            systems.append(_opened(files, options, options.other, options.other_features or options.features))
+        with counting_bar(f"encoding videos with {for_terminal(systems[0].name)}") as progress:
             return explain_in_split(
                 systems,
                 query_id=options.query_id,
@@ -66,12 +66,18 @@ def _of_a_split(options: argparse.Namespace) -> Explanation:
             )
 
 
-def _opened(files: ExitStack, options: argparse.Namespace, checkpoint: str, features: str) -> InSplit:
-    is_first = checkpoint == options.checkpoint
-    chooser, localizer = stages_named(checkpoint, options.retriever if is_first else None)
+def _opened(
+    files: ExitStack,
+    options: argparse.Namespace,
+    checkpoint: str,
+    features: str,
+    experiment: str | None = None,
+    chosen_by: str | None = None,
+) -> InSplit:
+    chooser, localizer = stages_named(checkpoint, chosen_by)
     device = open_device(options.device).device
     split_options = SplitOptions(options.split, features, options.data, device)
-    system = split_options.opened(files, localizer, options.experiment if is_first else None)
+    system = split_options.opened(files, localizer, experiment)
     retriever = None
     if chooser is not None:
         opened = split_options.retriever(files, chooser, system)

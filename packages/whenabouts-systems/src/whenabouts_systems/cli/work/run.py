@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from whenabouts.cli.terminal import console, for_terminal, print_json, wants_json
+from whenabouts.cli.terminal import console, counting_bar, for_terminal, print_json, wants_json
 from whenabouts.intake.files import refuse_overwriting
 from whenabouts.types import UsageError, number_of
 from whenabouts.video.aside import check_free
@@ -37,7 +35,6 @@ from whenabouts_systems.ranking.split_run import (
     who_answered,
     with_confidence,
 )
-from whenabouts_systems.training.data import Examples
 from whenabouts_systems.training.devices import open_device
 from whenabouts_systems.training.experiment import Experiment
 from whenabouts_systems.training.run_folder import EXPERIMENT
@@ -48,18 +45,27 @@ def run(options: argparse.Namespace) -> int:
     name = _format(options)
     settings = _settings(options, name)
     chooser, localizer = stages_named(options.checkpoint, options.retriever)
+    _check_retriever(options, chooser)
     alone = _chooses_alone(options, chooser)
     device = open_device(options.device).device
     features = options.retriever_features if alone else None
     how = SplitOptions(options.split, features or options.features, options.data, device)
-    with ExitStack() as files, _progress(wants_json(options)) as progress:
+    with ExitStack() as files, ExitStack() as bar:
+
+        def progress(what: str) -> Progress:
+            bar.close()  # one bar at a time
+            return bar.enter_context(counting_bar(what))
+
         if alone and chooser is not None:
             system = how.opened(files, chooser)
         else:
             system = how.opened(files, localizer, options.experiment)
-        truth = _truth(how, system)
+        data = system.experiment.data
+        truth = data.beside(Path(how.features).expanduser(), getattr(data, system.split.name))
         _keep_what_is_read(options, system.experiment, truth, (chooser, localizer))
-        split = _answered_split(options, system.split)
+        split: Split = system.split
+        if options.pools is not None:  # only the queries with a pool
+            split = pooled_split(split, formats.read_annotations(options.pools))
         retriever = None if alone else _retriever(files, options, how, chooser, system)
         answers = run_of_split(system, split, settings, retriever, progress)
         source: RunSource = answers if len(answers.tasks) == 1 else answers.in_memory()
@@ -116,17 +122,23 @@ def _retriever(
     localizer: OpenedSystem,
 ) -> OpenedSystem | RankedVideos | None:
     """Open the system or file that chooses videos for the localizer; None if there is none."""
-    of_file = chooser is not None and is_run(chooser)
-    if options.retriever_scores != "stored" and not of_file:
-        raise UsageError(f"--retriever-scores {options.retriever_scores} is for a --retriever that is a file")
     if chooser is None:
         return None
-    if of_file:
+    if is_run(chooser):
         if options.task != "vr":
             check_pair(None, localizer, chooser)
         return RankedVideos.of(formats.open_run(chooser), logarithm=options.retriever_scores == "log")
     elsewhere = replace(how, features=options.retriever_features or options.features)
     return elsewhere.retriever(files, chooser, localizer)
+
+
+def _check_retriever(options: argparse.Namespace, chooser: str | None) -> None:
+    """Raise UsageError for an option that does not fit the retriever."""
+    of_file = chooser is not None and is_run(chooser)
+    if options.retriever_scores != "stored" and not of_file:
+        raise UsageError(f"--retriever-scores {options.retriever_scores} is for a --retriever that is a file")
+    if options.retriever_features and (of_file or chooser is None):
+        raise UsageError("--retriever-features is for a --retriever that is trained; leave it out")
 
 
 def _keep_what_is_read(
@@ -147,23 +159,10 @@ def _keep_what_is_read(
     check_free(out, force=options.force)
 
 
-def _truth(how: SplitOptions, system: OpenedSystem) -> Path:
-    """The annotations of the split."""
-    data = system.experiment.data
-    return data.beside(Path(how.features).expanduser(), getattr(data, system.split.name))
-
-
 def _chooses_alone(options: argparse.Namespace, chooser: str | None) -> bool:
     """Whether a trained retriever answers alone: only videos are asked for, so no localizer is needed."""
     plain = options.task == "vr" and options.segments is None and not options.confidence
     return plain and chooser is not None and not is_run(chooser)
-
-
-def _answered_split(options: argparse.Namespace, examples: Examples) -> Split:
-    """The queries to answer: all of the split, or those with a pool in the file of --pools."""
-    if options.pools is None:
-        return examples
-    return pooled_split(examples, formats.read_annotations(options.pools))
 
 
 def _format(options: argparse.Namespace) -> str:
@@ -240,22 +239,3 @@ def _show(options: argparse.Namespace, report: dict[str, Any]) -> None:
         out.print(for_terminal(note), soft_wrap=True)
     if report["evaluate"]:
         out.print(for_terminal(report["evaluate"]), style="dim", soft_wrap=True)
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[str], Progress | None]]:
-    """A function that shows the progress of a named part on standard error, if that is a terminal."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda what: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Bars(*columns, console=console(sys.stderr), transient=True) as bars:
-
-        def shown(what: str) -> Progress:
-            job = bars.add_task(what, total=None)
-            return lambda done, total: bars.update(job, completed=done, total=total)
-
-        yield shown

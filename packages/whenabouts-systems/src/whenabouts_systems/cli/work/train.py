@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from whenabouts.cli.terminal import console, for_terminal, print_json, wants_json
 from whenabouts.types import UsageError, number_of
@@ -15,6 +16,8 @@ from whenabouts_systems.training.launch import TrainingResult, launch, launch_se
 from whenabouts_systems.training.loop import Progress
 from whenabouts_systems.training.stages import StagedExperiment, StagedResult, launch_stages, load_stages
 
+Loaded = TypeVar("Loaded", Experiment, StagedExperiment)
+
 
 def run(options: argparse.Namespace) -> int:
     """Train, and show the results."""
@@ -23,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     options.out = Path(options.out).expanduser()
     if has_stages(options.experiment):
         return _run_stages(options)
-    experiment, seeds = _experiment(options), _seeds(options)
+    experiment, seeds = _loaded(load_experiment, options), _seeds(options)
     setup = open_device(options.device, options.processes, experiment.training.precision)
     with _Display(setup.writes) as display:
         more = {"resume": options.resume, "show": display.show, "log": display.log}
@@ -38,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_stages(options: argparse.Namespace) -> int:
     """Train one stage after the other, and show the results."""
-    staged, seeds = _stages(options), _seeds(options)
+    staged, seeds = _loaded(load_stages, options), _seeds(options)
     setup = open_device(options.device, options.processes)
     with _Display(setup.writes) as display:
         result = launch_stages(
@@ -58,19 +61,11 @@ def _run_stages(options: argparse.Namespace) -> int:
     return 0
 
 
-def _stages(options: argparse.Namespace) -> StagedExperiment:
-    staged = load_stages(options.experiment, _settings(options))
-    return staged.with_data(options.data) if options.data else staged
-
-
-def _settings(options: argparse.Namespace) -> list[str]:
-    precision = [f"training.precision={options.precision}"] if options.precision else []
-    return [*options.settings, *precision]
-
-
-def _experiment(options: argparse.Namespace) -> Experiment:
-    experiment = load_experiment(options.experiment, _settings(options))
-    return experiment.with_data(options.data) if options.data else experiment
+def _loaded(load: Callable[[Path, list[str]], Loaded], options: argparse.Namespace) -> Loaded:
+    """The experiment or the stages of the command's file, with its settings and folder of annotations."""
+    precision: list[str] = [f"training.precision={options.precision}"] if options.precision else []
+    loaded = load(options.experiment, [*options.settings, *precision])
+    return loaded.with_data(options.data) if options.data else loaded
 
 
 def _seeds(options: argparse.Namespace) -> list[int] | None:

@@ -27,7 +27,7 @@ class Source(Hdf5Source):
     has_keys = False
 
     def _facts(self) -> Mapping[str, Any]:
-        match = _CLIP_LENGTH.search(self.path.stem)
+        match = _CLIP_LENGTH.search(self.path.name)
         named = {"clip_seconds": float(match[1])} if match and float(match[1]) > 0 else {}
         return {**named, **super()._facts()}
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,7 +47,11 @@ class Source(FeatureSource):
             raise FormatError(
                 location.path, f"is {location.describe()}", accepted="LMDB: a folder with data.mdb"
             )
-        self._msgpack = _msgpack(location.path)
+        try:
+            import msgpack
+        except ImportError:
+            raise ReaderMissing(location.path, "LMDB", "msgpack") from None
+        self._msgpack: Any = msgpack
         self._records = LmdbRecords(file)
 
     def _items_by_id(self) -> Mapping[str, Any]:
@@ -122,11 +125,3 @@ open_source = Source
 
 def _text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else repr(value)[:60]
-
-
-def _msgpack(path: Path) -> Any:
-    try:
-        import msgpack
-    except ImportError:
-        raise ReaderMissing(path, "LMDB", "msgpack") from None
-    return msgpack

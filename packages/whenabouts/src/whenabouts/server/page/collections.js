@@ -18,6 +18,8 @@ const FORMATS = {
 };
 // Most saved searches that are repeated to count new moments.
 const MOST_ASKED = 20;
+// Most moments that a saved search keeps; counting new ones looks at the first page only.
+const MOST_SEEN = 200;
 
 const of = (id, part = "") => `collections/${encodeURIComponent(id)}${part}`;
 
@@ -45,10 +47,10 @@ export async function collect(name, moments, query = "") {
 export async function saveSearch(name, question, moments) {
   const { data } = await ask("saved-searches");
   const isTaken = (name) => data.some((each) => each.name === name && JSON.stringify(each.question) !== JSON.stringify(question));
-  const short = name.slice(0, 190).trim();
+  const short = [...name].slice(0, 190).join("").trim(); // by characters: half of one is refused
   let free = short;
   for (let n = 2; isTaken(free); n++) free = `${short} (${n})`;
-  return sent("POST", "saved-searches", { name: free, question, moments });
+  return sent("POST", "saved-searches", { name: free, question, moments: moments.slice(0, MOST_SEEN) });
 }
 
 export class Collections {

@@ -65,9 +65,8 @@ class CellFinder:
         self._recent: Recent = deque()  # of the longest of `_FADE_SECONDS`
         self._times = array("d")
         self._steps = array("f")  # from the frame before
-        self._flashes = array(
-            "i"
-        )  # the number of frames since the same picture, if a flash ended here; else 0
+        # The number of frames since the same picture, if a flash ended here; else 0.
+        self._flashes = array("i")
         self._fades = _FadeFinder()
 
     def add(self, frame: Frame) -> None:

