@@ -103,6 +103,17 @@ def test_who_is_not_there_is_said_with_those_who_are(corpus: Corpus) -> None:
         corpus.search("engine", streams="speaker")
 
 
+def test_nobody_is_found_where_nobody_is_named(tmp_path: Path) -> None:
+    (tmp_path / "talk.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:09.000\nThe engine is broken.\n")
+    corpus = Corpus(tmp_path / "corpus", create=True)
+    with uncalibrated():
+        corpus.add(tmp_path / "talk.vtt", speakers=True, processes=1)
+    for operator, count in (("=", 0), ("!=", 1)):
+        result = corpus.search("engine", where=f"speaker{operator}Ada")
+        assert len(result.moments) == count
+        assert "nobody has been found yet" in " ".join(result.notes)
+
+
 @pytest.mark.slow
 def test_facts_of_a_video_with_the_same_key_still_count(tmp_path: Path, corpus: Corpus) -> None:
     lecture = write(tmp_path / "lecture.vtt", [("Eve", "The glacier of the pole."), ("Kim", "Ice.")] * 3)

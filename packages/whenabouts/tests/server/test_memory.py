@@ -88,12 +88,14 @@ def test_a_request_that_waited_while_the_memory_filled_is_refused_when_its_turn_
     opened: Open, indexed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = opened(indexed)
-    service, sizes, reads = client.application.service, iter([1, 99 << 20]), list[str]()
+    service, sizes, reads = client.application.service, iter([1, 99 << 20]), list[int]()
     clock = iter(range(100))
     service.memory = MemoryBound(50 << 20, [], 0, lambda: next(sizes, 99 << 20), lambda: float(next(clock)))
-    monkeypatch.setattr(service, "records", lambda corpus: reads.append("read"))
+    monkeypatch.setattr(service.metrics.videos, "set", reads.append)
     assert error_of(client.get("/api/videos")) == (503, "out_of_memory", None)
     assert next(sizes, None) is None and not reads
+    service.memory = MemoryBound(50 << 20, [], 0, lambda: 1, lambda: float(next(clock)))
+    assert client.get("/api/videos").status_code == 200 and len(reads) == 1
 
 
 @pytest.mark.slow

@@ -281,10 +281,12 @@ class Reads(Handle):
 
     def labels(self, stream: str) -> Any:
         """An Arrow table of video_id, start, end and text of a stream's clips, without those being erased."""
+        import pyarrow.compute as pc
+
         self.stream(stream)
         rows = self.read_side(f"clips_{stream}", ["video_id", "start", "end", "text"])
-        erased = set(() if self.erasing is None else self.erasing.labels.get(stream, ()))
-        return rows.filter([text not in erased for text in rows["text"].to_pylist()]) if erased else rows
+        erased = list(() if self.erasing is None else self.erasing.labels.get(stream, ()))
+        return rows.filter(~pc.field("text").isin(erased)) if erased else rows
 
     def _searched(self, stream: str) -> WholeStream | None:
         """Count a search; return the stream in memory once enough searches found it unchanged, else None."""

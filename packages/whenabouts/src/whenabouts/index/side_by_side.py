@@ -214,9 +214,10 @@ class SideBySide(Store):
 
     def _shown(self, store: Store, table: Any) -> Any:
         """The rows of an Arrow table of one store that do not belong to hidden videos."""
-        hidden = self._hidden(store)
-        shown = (name not in hidden for name in table["video_id"].to_pylist())
-        return table.filter(list(shown)) if hidden else table
+        import pyarrow.compute as pc
+
+        hidden = list(self._hidden(store))
+        return table.filter(~pc.field("video_id").isin(hidden)) if hidden else table
 
     def _stream_stats(self, stream: str) -> StreamStats:
         stores = self._having(stream)

@@ -116,13 +116,13 @@ class People:
 
     def spans(self, stream: str, condition: Condition) -> Spans:
         """The time ranges of people whose name matches a condition, whatever its operator."""
-        import pyarrow.compute as pc
+        import pyarrow as pa
 
         names = self._names().get(stream, {})
         rows = self._labelled(stream)
-        labels = rows["text"].unique()
-        fits = [condition.names(names.get(label, label)) for label in labels.to_pylist()]
-        kept = rows.filter(pc.is_in(rows["text"], labels.filter(fits)))
+        labels = rows["text"].dictionary_encode().combine_chunks()
+        fits = [condition.names(names.get(label, label)) for label in labels.dictionary.to_pylist()]
+        kept = rows.filter(pa.array(fits, pa.bool_()).take(labels.indices))
         return Spans.of(kept["video_id"].to_pylist(), kept["start"].to_numpy(), kept["end"].to_numpy())
 
     def allowed(self, condition: Condition, records: Iterable[VideoRecord]) -> tuple[Spans, str]:

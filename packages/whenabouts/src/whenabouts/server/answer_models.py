@@ -14,10 +14,23 @@ from whenabouts.server.schemas import SearchRequest
 from whenabouts.server.settings import Settings
 
 _HIDDEN = "the model gave no usable answer"
-_ROLES = {
-    "check": ("checker", "check moments", "a check needs"),
-    "rerank": ("reranker", "rerank moments", "reranking and rewriting need"),
-    "rewrite": ("rewriter", "rewrite queries", "reranking and rewriting need"),
+# For each model: the code and the message of a server without it, and the message of a search without words.
+_REFUSALS = {
+    "check": (
+        "no_checker",
+        "this server does not check moments; start it with --check to allow that",
+        "a check needs a query and cannot be combined with `all`",
+    ),
+    "rerank": (
+        "no_reranker",
+        "this server does not rerank moments; start it with --rerank to allow that",
+        "reranking and rewriting need a query and cannot be combined with `all`",
+    ),
+    "rewrite": (
+        "no_rewriter",
+        "this server does not rewrite queries; start it with --rewrite to allow that",
+        "reranking and rewriting need a query and cannot be combined with `all`",
+    ),
 }
 
 
@@ -51,13 +64,11 @@ class AnswerModels:
         """
         models = {"check": checker, "rerank": self.reranker, "rewrite": self.rewriter}
         chosen = {name: model if getattr(search, name) else None for name, model in models.items()}
-        for name, (role, does, needs) in _ROLES.items():
+        for name, (code, without_model, without_words) in _REFUSALS.items():
             if getattr(search, name) and chosen[name] is None:
-                problem = f"this server does not {does}; start it with --{name} to allow that"
-                raise ServerError(404, f"no_{role}", problem, field=name)
+                raise ServerError(404, code, without_model, field=name)
             if chosen[name] is not None and (search.query is None or search.all):
-                problem = f"{needs} a query and cannot be combined with `all`"
-                raise ServerError(400, "invalid", problem, field=name)
+                raise ServerError(400, "invalid", without_words, field=name)
         return chosen
 
 

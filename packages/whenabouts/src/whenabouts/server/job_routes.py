@@ -174,8 +174,10 @@ async def _done(request: Request, work: Callable[[Corpus, Runner], Answer]) -> A
     service = service_of(request)
     runner = service.runner
     if runner is None:
-        remedy = "start it with `whenabouts serve --allow FOLDER` to allow that"
-        raise ServerError(404, "not_allowed", f"this server does not add videos; {remedy}")
+        problem = (
+            "this server does not add videos; start it with `whenabouts serve --allow FOLDER` to allow that"
+        )
+        raise ServerError(404, "not_allowed", problem)
 
     def job(corpus: Corpus) -> Answer:
         try:
