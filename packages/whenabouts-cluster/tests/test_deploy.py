@@ -161,6 +161,7 @@ def test_the_unit_may_write_its_own_folders_only() -> None:
     assert str(options.cache) in folders and str(Path(options.corpus).parent) in folders
 
 
+@pytest.mark.slow
 def test_compose_accepts_its_file() -> None:
     vendored = importlib.resources.files("check_jsonschema") / "builtin_schemas/vendor/compose-spec.json"
     schema = json.loads(vendored.read_text(encoding="utf-8"))
@@ -228,6 +229,7 @@ def _check_ray(document: Mapping[str, Any]) -> None:
     assert all(isinstance(value, str) for value in values)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray's own classes
 def test_the_ray_service_is_what_deploy_ray_deploys() -> None:
     from ray.serve.schema import ServeDeploySchema

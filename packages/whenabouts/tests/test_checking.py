@@ -108,6 +108,7 @@ def test_a_measured_word_counts_by_bayes_rule(corpus: Corpus) -> None:
     assert "80.0% (80 of 100" in result.check.line
 
 
+@pytest.mark.slow
 def test_moments_are_put_in_the_order_that_verdicts_leave(corpus: Corpus) -> None:
     plain = corpus.search(QUERY)
     first = {(scored.start, scored.end) for scored in plain[:2]}

@@ -107,6 +107,7 @@ def _clip_arithmetic(tree: ast.AST) -> Iterator[int]:
                 yield node.lineno
 
 
+@pytest.mark.slow
 def test_no_other_file_turns_seconds_into_clips() -> None:
     packages = Path(__file__).resolve().parents[2]
     lines = [

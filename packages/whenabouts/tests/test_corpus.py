@@ -57,6 +57,7 @@ def test_a_corpus_that_is_not_there_is_made_only_when_that_is_said(tmp_path: Pat
     assert Corpus(place, create=True).videos() == Corpus(place).videos() == []
 
 
+@pytest.mark.slow
 def test_everything_new_is_in_the_indices_when_a_run_ends(corpus_dir: Path, tmp_path: Path) -> None:
     corpus = Corpus(corpus_dir, create=True)
     for name in ("first", "second"):

@@ -60,6 +60,7 @@ def test_all_groups_together_give_what_one_span_at_a_time_gives(
     assert suppress(*rows, threshold, limit).tolist() == one_by_one(*rows, threshold, limit)
 
 
+@pytest.mark.slow
 @given(spans(), st.sampled_from([0.0, 0.3, 0.7]), st.permutations(range(25)))
 def test_the_survivors_do_not_depend_on_the_order_of_arrival(
     rows: Spans, threshold: float, order: list[int]

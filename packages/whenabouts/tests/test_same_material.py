@@ -74,6 +74,7 @@ def test_a_transcript_that_a_video_has_beside_it_too_is_said(tmp_path: Path) -> 
     assert not corpus.stats().choices
 
 
+@pytest.mark.slow
 def test_a_side_file_that_is_indexed_by_itself_as_well_is_said(tmp_path: Path) -> None:
     film = sound(tmp_path / "films" / "talk.flac", 60)
     beside = write(tmp_path / "films" / "talk.vtt", said(1, lines=4))
@@ -121,6 +122,7 @@ def test_of_two_recordings_one_may_lack_what_a_recogniser_left_out(tmp_path: Pat
     assert told(corpus) == [("copy.flac", "says", "talk.flac")]
 
 
+@pytest.mark.slow
 def test_a_copy_in_a_script_without_spaces_is_said(tmp_path: Path) -> None:
     sentences = languages()["zh"].sentences
     for name, first in (("talk", 0), ("other", 24), ("copy of talk", 0)):

@@ -67,6 +67,7 @@ def known(folder: Path, tmp_path: Path) -> Iterator[Files]:
     assert not faults
 
 
+@pytest.mark.slow
 def test_files_that_appear_change_move_and_go_are_followed(
     folder: Path, known: Files, tmp_path: Path
 ) -> None:
@@ -137,6 +138,7 @@ def test_another_film_does_not_have_a_half_copied_one_read(
     assert (summary.added, summary.failed) == (2, [])
 
 
+@pytest.mark.slow
 def test_a_folder_that_may_not_be_read_for_a_moment_or_is_away_loses_nothing(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

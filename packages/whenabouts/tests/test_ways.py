@@ -95,6 +95,7 @@ def test_adding_pictures_left_the_words_alone(seen_corpus: Corpus) -> None:
     assert set(record.streams) == {"subtitle", "vision"}
 
 
+@pytest.mark.slow
 def test_searching_words_from_the_command_line_imports_no_torch(samples_corpus: Path) -> None:
     code = (
         "import sys; from whenabouts.cli.main import main; "

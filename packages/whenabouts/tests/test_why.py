@@ -104,6 +104,7 @@ def test_localized_elsewhere_says_where(make: Make) -> None:
     assert "localized as" in _text(answer)
 
 
+@pytest.mark.slow
 def test_a_video_that_was_not_retrieved_is_said_to_be_so(make: Make) -> None:
     better = {f"v{n:02d}": [(0, 5, f"{FISH} number{n}")] for n in range(42)}
     corpus = make({**better, "other": [(0, 5, "Wheat grows in the field.")]})

@@ -102,6 +102,7 @@ def bench(*words: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_an_outside_system_of_fifty_lines_runs_on_two_tasks(elsewhere: Path) -> None:
     assert 40 <= len(OUTSIDE.splitlines()) <= 55
     for task, data in (("charades-sta", "charades"), ("untruth-charades-id", "untruth")):

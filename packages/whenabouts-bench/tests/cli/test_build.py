@@ -142,6 +142,7 @@ def test_a_file_of_judgements_stands_for_a_data_set(folder: Path, tmp_path: Path
         run(*command, "--out", file)
 
 
+@pytest.mark.slow
 def test_the_visual_check_runs_over_a_feature_file(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

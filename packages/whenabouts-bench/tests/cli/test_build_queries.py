@@ -54,6 +54,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return dict(json.loads(capsys.readouterr().out))
 
 
+@pytest.mark.slow
 def test_two_splits_become_sets_of_one_pool_by_rule(
     releases: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

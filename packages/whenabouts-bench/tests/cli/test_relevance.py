@@ -40,6 +40,7 @@ def run(*arguments: object) -> int:
     return int(options.run(options))
 
 
+@pytest.mark.slow
 def test_pairs_are_found_written_and_told(
     judgements: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -323,6 +323,7 @@ def test_names_are_short_and_no_two_alike(files: list[str], names: tuple[str, ..
     assert names_of(files) == names
 
 
+@pytest.mark.slow
 @given(st.lists(st.from_regex(r"(/?[ab#2 .]{0,3}){1,3}", fullmatch=True), min_size=1, max_size=6))
 def test_no_files_get_names_alike(files: list[str]) -> None:
     names = names_of(files)

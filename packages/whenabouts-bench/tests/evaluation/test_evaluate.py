@@ -178,6 +178,7 @@ def test_recall_grows_with_k_and_shrinks_with_iou(truth: Any, run: Any) -> None:
     assert (np.diff(grid, axis=2) <= 0).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(TRUTH, RUN, st.floats(-1e6, 1e6), st.randoms())
 def test_names_shifts_of_scores_and_the_order_of_things_change_nothing(
@@ -210,6 +211,7 @@ def test_names_shifts_of_scores_and_the_order_of_things_change_nothing(
     np.testing.assert_allclose(after.values[order], before.values, atol=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(RUN, st.randoms())
 def test_equal_scores_come_in_the_order_of_their_moments_however_they_arrive(run: Any, random: Any) -> None:

@@ -118,6 +118,7 @@ def test_a_protocol_or_judgements_without_pools_are_refused() -> None:
         drop_of(truth(pools=False), POOL, GIVEN)
 
 
+@pytest.mark.slow
 def test_the_picture_has_both_bars_of_each_system(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from whenabouts_bench.evaluation.drop_figure import write_drop

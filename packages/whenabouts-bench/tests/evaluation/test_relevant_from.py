@@ -53,6 +53,7 @@ def test_a_metric_may_name_its_own_level_and_gains_keep_every_grade() -> None:
     assert both.values[:, 0].tolist() == [0.0, 1.0]
 
 
+@pytest.mark.slow
 @given(
     judged=st.dictionaries(MOMENTS, st.integers(0, 4), min_size=1, max_size=6),
     answers=st.lists(MOMENTS, max_size=5, unique=True),
@@ -130,6 +131,7 @@ def _span(moment: Moment) -> dict[str, Any]:
     return {"video_id": moment.video_id, "start": moment.start, "end": moment.end}
 
 
+@pytest.mark.slow
 def test_the_verbs_take_the_level(
     files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

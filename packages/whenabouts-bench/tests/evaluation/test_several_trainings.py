@@ -48,6 +48,7 @@ def test_false_alarms_are_as_rare_as_promised_and_videos_alone_would_raise_many(
     assert alarms["videos"] > 400 * 0.15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trainings", [3, 5])
 @pytest.mark.parametrize("others", [0, 4])
 @pytest.mark.parametrize("ratio", [pytest.param(2.0, marks=pytest.mark.slow), 5.0])

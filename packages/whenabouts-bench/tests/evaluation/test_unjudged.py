@@ -153,6 +153,7 @@ TRUTH = st.dictionaries(
 LISTS = st.lists(MOMENT, max_size=6).map(lambda ms: [ScoredMoment(m, -float(n)) for n, m in enumerate(ms)])
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(TRUTH, LISTS, st.sampled_from(sorted(set(PROTOCOLS) - {"mvmr", "mvmr-as-released", "didemo"})))
 def test_what_stands_lies_between_the_bounds_and_these_in_0_and_1(
@@ -186,6 +187,7 @@ def test_a_condensed_list_is_the_list_without_its_unjudged_answers(
     np.testing.assert_array_equal(result.on_condensed_lists().values, expected.values)
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(TRUTH, st.randoms(), st.sampled_from(["rvmr", "rvmr-as-released", "rvmr-spr", "vcmr", "qvh", "tvr"]))
 def test_where_all_answers_are_judged_condensed_and_bounds_are_the_value_itself(
@@ -281,6 +283,7 @@ def test_a_comparison_says_when_the_unjudged_answers_could_turn_it() -> None:
 SLOTS = st.permutations(range(8)).flatmap(lambda slots: st.integers(1, 5).map(lambda n: slots[:n]))
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     JUDGED, SLOTS, SLOTS, st.lists(st.sampled_from([10, 8, 6]), min_size=8, max_size=8),

@@ -57,6 +57,7 @@ def test_the_lists_of_the_authors_program_come_back_in_its_order(tmp_path: Path)
         }
 
 
+@pytest.mark.slow
 def test_a_folder_and_its_file_are_the_same_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "val_top100").mkdir()
     file = write_lists(tmp_path / "val_top100" / "data.mdb", {"7": [[4, 2.0], [9, 1.0]]})

@@ -122,6 +122,7 @@ def test_the_fast_reader_takes_plain_lines_without_help(monkeypatch: pytest.Monk
     assert not isinstance(outcome(line), str)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(made=runs)
 def test_any_run_comes_back_as_it_was_written(

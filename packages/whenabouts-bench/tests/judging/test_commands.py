@@ -98,6 +98,7 @@ def test_options_that_mean_nothing_are_refused(build: Build, more: tuple[str, ..
     assert message in done.err
 
 
+@pytest.mark.slow
 def test_runs_that_name_queries_by_their_sentence_are_judged(tmp_path: Path) -> None:
     (tmp_path / "truth.txt").write_text("frog 1.0 3.0##a frog sits.\nfrog 4.0 9.0##a frog jumps.\n")
     lines = [

@@ -74,6 +74,7 @@ def released(shared_data: Path, name: str) -> Annotations:
     return read_annotations(file)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["charades", "tacos"])
 def test_the_released_pools_count_as_the_golden_statistics_say(
     shared_data: Path, statistics: list[dict[str, Any]], name: str
@@ -109,6 +110,7 @@ def compare_counts(full: PoolCounts, all_: PoolCounts, want: dict[str, Any]) -> 
     assert full.same_text_negatives == want["negatives_sharing_identical_text"]["pairs"]
 
 
+@pytest.mark.slow
 def test_the_share_of_positives_with_the_same_text_is_the_released_one(
     shared_data: Path, statistics: list[dict[str, Any]]
 ) -> None:

@@ -143,6 +143,7 @@ def test_two_runs_make_a_whole_page_that_loads_nothing(two_runs: Report) -> None
     assert all(note in reader.text for note in report.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_one_run_makes_a_whole_page_with_its_worst_queries(case: Callable[..., Any], seed: int) -> None:
     drawn = case(seed, 60, several=True, graded=seed == 1)

@@ -74,6 +74,7 @@ def test_a_calibration_is_kept_beside_the_weights_and_told(
         assert words in table
 
 
+@pytest.mark.slow
 def test_a_system_that_answers_windows_is_calibrated_with_what_chooses_its_videos(
     features: Path, checkpoint: Path, pools: Path, tmp_path: Path
 ) -> None:

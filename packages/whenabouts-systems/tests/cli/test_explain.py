@@ -112,6 +112,7 @@ def test_a_checkpoint_is_compared_with_and_without_a_retriever(
     assert (first["system"], second["system"]) == ("xml + xml", "xml")
 
 
+@pytest.mark.slow
 def test_a_query_to_a_corpus_is_told(corpus: Path, capsys: Any) -> None:
     arguments = ["the penguin moves", "--corpus", str(corpus / "c"), "--model", str(corpus / "run")]
     assert called(*arguments, "--json", "--other", str(corpus / "other")) == 0

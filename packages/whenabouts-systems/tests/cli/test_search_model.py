@@ -52,6 +52,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
     return copy
 
 
+@pytest.mark.slow
 def test_search_encodes_finds_and_agrees_with_python(bare: Whenabouts, place: Path, run: Path) -> None:
     done = bare("search", "the space telescope", "--corpus", place, "--model", run, "-k", "4", "--json")
     assert done.code == 0, done.err
@@ -152,6 +153,7 @@ def test_segments_that_cannot_be_are_one_line(
     assert len(done.err.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "system",
     ["qd_detr", *(pytest.param(name, marks=pytest.mark.slow) for name in WINDOWS)],

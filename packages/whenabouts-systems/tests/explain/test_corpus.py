@@ -33,6 +33,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return made
 
 
+@pytest.mark.slow
 def test_the_moments_are_those_of_the_search_and_borders_are_told_along_the_best(corpus: Corpus) -> None:
     trained = small_xml()
     found = corpus.search(QUERY, 4, model=trained).moments

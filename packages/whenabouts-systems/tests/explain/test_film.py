@@ -169,6 +169,7 @@ def test_a_system_that_tells_nothing_along_a_video_has_frames_of_its_moments_alo
     assert all((ranked.frame is not None) == (ranked.moment.video_id == seen) for ranked in moments)
 
 
+@pytest.mark.slow
 def test_programs_get_seconds_and_words_and_a_data_set_none(corpus: Corpus) -> None:
     bare = told(corpus, "nasa_13013.mp4")
     assert not {"frames", "words", "notes"} & set(bare.to_json())

@@ -46,6 +46,7 @@ def texts(told: Explanation) -> list[str]:
     return [one.get_text() for part in (figure, *figure.axes) for one in part.texts]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "begins"),
     [("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.pdf", b"%PDF"), ("b.PNG", b"\x89PNG")],

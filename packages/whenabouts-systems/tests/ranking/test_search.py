@@ -78,6 +78,7 @@ def one_by_one(corpus: Corpus, trained: Trained, query: str, out: Path, k: int) 
     return distinct(found, k)
 
 
+@pytest.mark.slow
 def test_the_answer_is_that_of_plain_loops_over_all_videos(corpus: Corpus, tmp_path: Path) -> None:
     trained = small_xml()
     expected = one_by_one(corpus, trained, QUERY, tmp_path / "features", 10)
@@ -86,6 +87,7 @@ def test_the_answer_is_that_of_plain_loops_over_all_videos(corpus: Corpus, tmp_p
     np.testing.assert_allclose([one.score for one in found.moments], [one[0] for one in expected], atol=2e-2)
 
 
+@pytest.mark.slow
 def test_an_answer_says_where_it_comes_from_and_that_nobody_knows_how_sure_it_is(
     corpus: Corpus, run: Path
 ) -> None:
@@ -140,6 +142,7 @@ def test_nearest_keys_choose_the_videos_that_score_best(corpus: Corpus, count: i
     assert rows[0] not in indexed.nearest(vectors, count, without)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("system", "part_bytes", "parts"), [("xml", None, [8]), ("xml", 1, [1] * 8), ("reloclnet", None, [8])]
 )
@@ -166,6 +169,7 @@ def test_few_candidates_find_what_many_find(
     assert sum(looked_at[len(parts) :]) == 6
 
 
+@pytest.mark.slow
 def test_filters_and_k_hold(corpus: Corpus, run: Path) -> None:
     found = corpus.search(QUERY, 1000, within="talk_003.vtt", model=run)
     assert {one.moment.video_id for one in found.moments} == {corpus.resolve("talk_003.vtt").video_id}
@@ -566,6 +570,7 @@ def test_what_chance_scores_is_kept_with_the_corpus_until_its_videos_change(
     assert asked == [QUERY, *UNRELATED[:9]]
 
 
+@pytest.mark.slow
 def test_the_top_score_alone_asks_nothing_else(corpus: Corpus, run: Path) -> None:
     kept = calibrate(run, definition="top", unrelated=())
     found = corpus.search(QUERY, 3, model=run)

@@ -145,6 +145,7 @@ def test_segments_whose_keys_are_nearest_are_scored_and_no_others(
     assert spans_of(found) == [one[1:] for one in expected]
 
 
+@pytest.mark.slow
 def test_keys_of_videos_that_are_gone_or_shorter_by_now_tell_nothing(
     corpus: Corpus, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +170,7 @@ def test_keys_of_videos_that_are_gone_or_shorter_by_now_tell_nothing(
     assert corpus.search(QUERY, 5, model=run, segments=4).answer == "no_match"
 
 
+@pytest.mark.slow
 def test_only_videos_that_are_allowed_are_looked_into(
     corpus: Corpus, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +195,7 @@ def test_a_system_that_finds_no_moments_answers_the_joined_segments(corpus: Corp
     assert [one.score for one in found.moments] == sorted([one.score for one in found.moments], reverse=True)
 
 
+@pytest.mark.slow
 def test_the_evidence_of_a_moment_lies_in_it_and_says_what_is_said_there(corpus: Corpus, run: Path) -> None:
     found = corpus.search(QUERY, 6, model=run, segments=4)
     assert any(one.text for one in found.moments)

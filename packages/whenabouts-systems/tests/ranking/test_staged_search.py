@@ -87,6 +87,7 @@ def test_a_named_retriever_wins_over_that_of_the_run(corpus: Corpus, run: Path, 
     assert expected != spans_of(corpus.search(QUERY, 8, model=run))
 
 
+@pytest.mark.slow
 def test_any_retriever_feeds_any_localizer(corpus: Corpus) -> None:
     localizer = Trained("pairs", Pairs(), inputs(), small_localizer().decoding)
     found = corpus.search(QUERY, 1000, model=localizer, retriever=small_xml())

@@ -200,6 +200,7 @@ def test_where_a_model_lies_is_not_told(served: Client, place: Path) -> None:
         assert str(place / "run") not in answer.text
 
 
+@pytest.mark.slow
 def test_a_note_on_another_writer_does_not_tell_where_the_corpus_lies(
     served: Client, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,6 +123,7 @@ def test_the_best_weights_are_kept_and_not_the_last(
     assert card["about"]["metrics"] == best["metrics"]
 
 
+@pytest.mark.slow
 def test_the_same_seed_trains_the_same_and_another_does_not(tiny: Any, tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         torch.manual_seed(len(name))

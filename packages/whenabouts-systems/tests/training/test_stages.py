@@ -294,6 +294,7 @@ def _break_features(folder: Path) -> str:
     return "second.features.streams.vision=some.h5"
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_a_later_stage_is_told_before_the_first(staged: Path, tmp_path: Path) -> None:
     wrong = {
         "second.features.query=none.h5": r"none\.h5",

@@ -96,6 +96,7 @@ def content(result: Any) -> Any:
     return result.structured_content
 
 
+@pytest.mark.slow
 def test_a_morning_of_an_agent(place: Path, tmp_path: Path) -> None:
     out = tmp_path / "clips"
 
@@ -197,6 +198,7 @@ def test_pictures_of_a_file_that_is_another_one_now_are_not_shown(samples: Path,
         CorpusTools(lambda: Corpus(place)).play("film@1-2")
 
 
+@pytest.mark.slow
 def test_an_agent_names_a_video_by_a_name_with_an_at_sign(samples: Path, tmp_path: Path) -> None:
     place, folder = tmp_path / "c.corpus", tmp_path / "films"
     folder.mkdir()

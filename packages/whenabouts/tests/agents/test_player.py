@@ -139,6 +139,7 @@ def test_a_video_that_is_gone_has_words_alone(place: Path) -> None:
     assert "crown jewels" in shown["said"]
 
 
+@pytest.mark.slow
 def test_film_gives_the_piece_and_refuses_long_and_unknown_ones(place: Path, tmp_path: Path) -> None:
     import av
 

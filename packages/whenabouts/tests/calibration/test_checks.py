@@ -98,6 +98,7 @@ def test_each_question_shows_one_right_and_one_wrong_moment(corpus: Corpus, tmp_
     assert rates_of(Corpus(corpus.location).store, checker) == rates
 
 
+@pytest.mark.slow
 def test_questions_on_one_video_count_as_fewer_independent_ones(corpus: Corpus, tmp_path: Path) -> None:
     asked = Asked.of(corpus, tmp_path / "known.jsonl")
     easy = {text for text, (video, _, _) in asked.places.items() if video == "en1"}

@@ -45,6 +45,7 @@ def _write(path: Path, lines: list[str]) -> None:
     path.write_text("WEBVTT\n\n" + "\n".join(cues), encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_made_question_has_words_of_its_passage_in_another_order(spoken: Corpus) -> None:
     made = made_from(spoken.store, 30)
     assert len(made) >= 28

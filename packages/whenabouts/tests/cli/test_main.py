@@ -95,6 +95,7 @@ def test_with_debug_an_error_shows_where_it_comes_from(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1].startswith(f"whenabouts: {tmp_path / 'none'}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [pytest.param("--table", marks=pytest.mark.slow), "--json"])
 def test_a_pipe_that_is_closed_early_is_no_error(corpus: Path, form: str) -> None:
     read, write = os.pipe()
@@ -154,6 +155,7 @@ def test_ctrl_c_is_exit_code_130_and_no_traceback(corpus: Path, samples: Path) -
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "word"), [("whenabouts ser", "serve"), ("whenabouts search x --min-c", "--min-confidence")]
 )

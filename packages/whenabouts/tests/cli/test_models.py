@@ -39,6 +39,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         yield running
 
 
+@pytest.mark.slow
 def test_the_list_says_what_each_model_is_for_and_whether_it_is_here(bare: Whenabouts) -> None:
     models = {model["name"]: model for model in bare("models", "list").json}
     minilm = models["minilm"]

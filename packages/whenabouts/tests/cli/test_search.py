@@ -381,6 +381,7 @@ def test_no_question_brings_it_down(whenabouts: Whenabouts, query: str) -> None:
     assert "Traceback" not in done.err
 
 
+@pytest.mark.slow
 def test_all_lists_every_place_in_order_of_time(whenabouts: Whenabouts) -> None:
     answer = whenabouts("search", "the", "--all").json
     assert answer["places"] == {"total": len(answer["moments"]), "skipped": 0}

@@ -11,6 +11,7 @@ from tests.cli.commands import Whenabouts
 QUERY = "ice that turns to water"
 
 
+@pytest.mark.slow
 def test_the_words_that_were_searched_as_well_are_shown(whenabouts: Whenabouts) -> None:
     with chat_server(says(json.dumps({"queries": ["the glacier \x1b[31mmelts"]}))) as server:
         shown = whenabouts("search", QUERY, "--rewrite", server.address, "--table")

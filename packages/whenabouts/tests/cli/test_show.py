@@ -103,6 +103,7 @@ def test_the_beginning_of_a_name_is_offered_as_the_name(whenabouts: Whenabouts) 
     assert "has no video 'FRID'; did you mean friday-f6459d1a" in refused.err
 
 
+@pytest.mark.slow
 def test_talks_are_listed_in_the_order_of_their_numbers(bare: Whenabouts, tmp_path: Path) -> None:
     for number in (10, 2, 1):
         said = f"WEBVTT\n\n00:00.000 --> 00:05.000\nThis is talk {number} about beetles.\n"

@@ -38,6 +38,7 @@ def _reference(folder: Path, **options: Any) -> Any:
     return transformer.SentenceTransformer(str(folder), device="cpu", **options)
 
 
+@pytest.mark.slow
 def test_numbers_equal_sentence_transformers(minilm_folder: Path, spoken: list[str]) -> None:
     texts = [*spoken, "", "🦊", "שלום", " ".join(spoken), "x" * 500]
     expected = _reference(minilm_folder).encode(texts, normalize_embeddings=True, show_progress_bar=False)
@@ -185,6 +186,7 @@ def test_a_prompt_that_is_null_is_none_at_all(bert_folder: Callable[..., Path]) 
     np.testing.assert_array_equal(encode_passages(encoder, ["dogs"]), plain)
 
 
+@pytest.mark.slow
 def test_the_default_encoder_imports_no_torch_and_needs_no_network(
     fresh_python: Run, minilm_folder: Path
 ) -> None:

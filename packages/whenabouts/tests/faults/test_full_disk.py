@@ -39,6 +39,7 @@ def test_a_full_disk_is_said_and_the_run_goes_on_once_there_is_room(
     assert set(after.clip_counts("subtitle").values()) == {2}
 
 
+@pytest.mark.slow
 def test_what_the_machine_lacks_is_no_fault_of_a_file(
     tmp_path: Path, here: Any, write_talks: Any, unmeasured: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

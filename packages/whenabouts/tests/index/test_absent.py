@@ -54,6 +54,7 @@ def names(corpus: Corpus) -> set[str]:
     return {Path(video.path).name for video in corpus.videos()}
 
 
+@pytest.mark.slow
 def test_deleted_files_are_marked_and_said_and_taken_out_only_when_that_is_wished(
     corpus: Corpus, videos: Path
 ) -> None:
@@ -298,6 +299,7 @@ def test_a_file_that_may_not_be_looked_at_does_not_count_as_gone(monkeypatch: py
     assert not VideoRecord("a", "/srv/ada/a.mp4").is_gone
 
 
+@pytest.mark.slow
 def test_a_file_that_is_added_again_has_the_id_it_had(corpus: Corpus, videos: Path) -> None:
     video_id = corpus.resolve("beetles").video_id
     (videos / "beetles.vtt").rename(videos / "bugs.vtt")

@@ -323,6 +323,7 @@ def test_what_another_process_stores_or_removes_is_seen_by_an_open_reader(tmp_pa
     assert reader.tracks("h1") == []
 
 
+@pytest.mark.slow
 def test_a_file_that_an_encoder_cannot_take_costs_only_itself(
     indexer: Indexer, take: Callable[..., Path]
 ) -> None:

@@ -27,6 +27,7 @@ from whenabouts.video.headers import joined_bytes
 from whenabouts.video.shots import BUILT_IN
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [0.0, 0.5], ids=["beginning", "middle"])
 def test_a_clip_has_the_frame_nearest_to_where_it_is_wanted_also_where_it_is_cut_off(
     samples: Path, at: float
@@ -95,6 +96,7 @@ def end_of(path: Path) -> float:
     return read.end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["film.mkv", "film.mp4", "film.ts", "film.avi"])
 def test_a_recording_goes_on_as_long_as_its_sound(tmp_path: Path, name: str) -> None:
     plan = Plan([unit / UNITS for unit in range(5 * UNITS)], options={"g": "20", "bf": "0"})

@@ -130,6 +130,7 @@ def test_moments_are_never_empty_reversed_or_outside_the_clips(parts: list[Curve
         assert part.start.min() <= moments.start[row] < moments.end[row] <= part.end.max()
 
 
+@pytest.mark.slow
 @given(st.lists(video(), min_size=1, max_size=4), SETTINGS)
 def test_moments_are_in_a_total_order(parts: list[Curves], config: Config) -> None:
     moments = ZeroShotLocalizer(config).localize(joined(parts))
@@ -137,6 +138,7 @@ def test_moments_are_in_a_total_order(parts: list[Curves], config: Config) -> No
     assert keys == sorted(keys)
 
 
+@pytest.mark.slow
 @given(st.lists(video(), min_size=1, max_size=4), SETTINGS)
 def test_moments_of_a_video_do_not_overlap_more_than_allowed(parts: list[Curves], config: Config) -> None:
     moments = ZeroShotLocalizer(config).localize(joined(parts))

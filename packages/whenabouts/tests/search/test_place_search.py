@@ -211,6 +211,7 @@ def test_pictures_alone_have_no_words(talks: Corpus, monkeypatch: pytest.MonkeyP
             talks.search(query, options=options)
 
 
+@pytest.mark.slow
 def test_places_in_videos_that_were_not_scored_are_in_order_of_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

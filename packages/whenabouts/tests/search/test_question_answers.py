@@ -269,6 +269,7 @@ def test_json_says_what_was_understood(corpus: Corpus) -> None:
     assert plain["understood"] == [] and "partner" not in plain["moments"][0]
 
 
+@pytest.mark.slow
 def test_without_a_calibration_no_order_is_claimed(tmp_path: Path) -> None:
     facts = written(tmp_path)
     with uncalibrated():

@@ -193,6 +193,7 @@ def test_a_filter_moves_no_score(corpus: Corpus) -> None:
     assert [found.score for found in own] == pytest.approx([found.score for found in there.moments])
 
 
+@pytest.mark.slow
 def test_scores_do_not_depend_on_when_a_video_came_in(
     corpus_dir: Path, tmp_path: Path, samples: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,6 +331,7 @@ def test_without_an_encoder_it_says_so_and_finds_by_words(lettered: tuple[Path, 
     assert stream.remedy
 
 
+@pytest.mark.slow
 def test_with_an_encoder_later_the_same_command_adds_meaning(
     lettered: tuple[Path, str], tmp_path: Path, samples: Path
 ) -> None:

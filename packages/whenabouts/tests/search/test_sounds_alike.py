@@ -59,6 +59,7 @@ def test_known_words_and_those_like_nothing_are_left_alone(corpus: Corpus, query
         SoundsAlike(corpus.store).rewritten(query, 1.0)
 
 
+@pytest.mark.slow
 def test_words_of_two_videos_are_not_joined(tmp_path: Path) -> None:
     pytest.importorskip("jellyfish", reason="the extra `sounds` is not installed")
     for name, words in (("a", "You say mer"), ("b", "kit pie")):

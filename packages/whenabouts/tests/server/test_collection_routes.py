@@ -38,6 +38,7 @@ def post(client: Client, path: str, body: Any, method: str = "POST") -> Any:
     return answer.json()
 
 
+@pytest.mark.slow
 def test_a_collection_is_made_filled_ordered_and_taken_away(desk: Client) -> None:
     assert desk.json("/api/collections") == {"data": []}
     friday, flower = id_of(desk, "friday.mp4"), id_of(desk, "flower.webm")
@@ -156,6 +157,7 @@ def test_half_of_a_character_is_refused_because_no_list_could_be_sent_with_it(de
     assert desk.json("/api/saved-searches") == {"data": []}
 
 
+@pytest.mark.slow
 def test_a_long_collection_takes_no_more_queries_than_a_short_one(
     desk: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

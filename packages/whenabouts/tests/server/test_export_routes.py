@@ -87,6 +87,7 @@ def test_a_format_that_needs_a_file_says_which_is_missing(opened: Open, copied: 
     assert client.get(f"/api/collections/{made}/export?format=csv").status_code == 200
 
 
+@pytest.mark.slow
 def test_a_format_that_needs_a_recording_names_a_transcript(opened: Open, tmp_path: Path) -> None:
     (tmp_path / "notes.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:02.000\na note\n")
     Corpus(tmp_path / "c.corpus", create=True).add(tmp_path / "notes.vtt", processes=1)

@@ -74,6 +74,7 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
+@pytest.mark.slow
 def test_each_scope_opens_its_routes_and_no_others(asked: Client, guests: Guests) -> None:
     described = asked.get("/openapi.json", headers=bearer(TOKEN)).json()["paths"]
     assert {(method, path) for path, each in described.items() for method in each} == {

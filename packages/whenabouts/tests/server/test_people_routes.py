@@ -100,6 +100,7 @@ def test_while_another_writes_nothing_is_changed_and_the_answer_says_so(
     assert post(client, "name", person="Ada", name="Zoe") == "Ada is Zoe"
 
 
+@pytest.mark.slow
 def test_behind_a_token_people_are_changed_only_if_the_owner_lets(opened: Open, place: Path) -> None:
     bearer = {"Authorization": f"Bearer {TOKEN}"}
     reading = opened(place, token=TOKEN)

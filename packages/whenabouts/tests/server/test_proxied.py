@@ -89,6 +89,7 @@ def test_health_and_requests_without_the_prefix_are_answered_too(below: Client) 
     assert below.get("/moments/api/videos").status_code == below.get("/api/videos").status_code == 401
 
 
+@pytest.mark.slow
 def test_only_a_named_proxy_says_under_which_name_it_was_asked(opened: Open, indexed: Path) -> None:
     owner = {"Authorization": f"Bearer {TOKEN}"}
     asked = {"X-Forwarded-Host": "videos.example.org", "X-Forwarded-Proto": "https", "Host": "internal"}

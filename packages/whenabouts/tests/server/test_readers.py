@@ -58,6 +58,7 @@ def test_another_corpus_in_its_place_is_opened_once_and_nothing_kept_of_the_firs
     assert [len(corpus.records()) for corpus in replacing] == [1]
 
 
+@pytest.mark.slow
 def test_the_memory_of_a_corpus_that_took_the_place_of_another_is_bounded_too(
     opened: Open, indexed: Path, one_video: Path, tmp_path: Path
 ) -> None:

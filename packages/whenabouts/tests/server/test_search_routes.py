@@ -243,6 +243,7 @@ def test_the_longest_list_there_can_be_comes_in_pages_from_one_search(
     assert len(searches) == 1
 
 
+@pytest.mark.slow
 def test_many_videos_come_in_pages_without_gap_or_double(opened: Open, tmp_path: Path) -> None:
     store = Store.open(tmp_path / "wide.corpus", create=True)
     store.put_records(VideoRecord(f"v{number:05}", f"/none/{number}.mp4") for number in range(2_000))

@@ -267,6 +267,7 @@ def test_other_weights_and_missing_ones_are_refused_and_nothing_is_lost(
     assert len(again.people.listed("face")) == 2 and again.search("glacier", where="person=face*").moments
 
 
+@pytest.mark.slow
 def test_a_model_that_runs_out_of_memory_fails_its_file_alone(
     tmp_path: Path, films: Path, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

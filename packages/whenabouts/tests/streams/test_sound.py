@@ -168,6 +168,7 @@ def test_a_file_that_needs_too_much_memory_fails_alone_with_the_remedy(tmp_path:
     assert states == {"soft.mp4": ("done", ""), "loud.mp4": ("failed", failed)}
 
 
+@pytest.mark.slow
 def test_clips_of_another_length_are_refused_and_so_are_lengths_beyond_the_model(tmp_path: Path) -> None:
     path = film(tmp_path / "a.mp4", PARTS[:2])
     corpus = indexed(tmp_path / "corpus", path, sound_seconds=4.0)

@@ -121,6 +121,7 @@ def test_names_in_subtitles_name_the_voice_and_so_who_speaks_elsewhere(
     assert people["Ada"] == 3
 
 
+@pytest.mark.slow
 def test_a_recording_without_sound_and_a_transcript_have_what_they_can(samples: Path, tmp_path: Path) -> None:
     (tmp_path / "only.vtt").write_text(
         "WEBVTT\n\n" + "\n".join(f"00:0{n}.000 --> 00:0{n + 1}.000\nBEN: word {n}\n" for n in range(4))

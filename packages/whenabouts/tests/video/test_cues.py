@@ -265,6 +265,7 @@ def test_a_missing_and_an_empty_file(tmp_path: Path) -> None:
     assert read(tmp_path, "WEBVTT\n", "a.vtt").cues == ()
 
 
+@pytest.mark.slow
 def test_a_hostile_file_takes_no_long_time(tmp_path: Path) -> None:
     began = time.process_time()
     for evil in (

@@ -161,6 +161,7 @@ def test_sound_is_trimmed_to_the_sample_and_in_step(
         assert sound.duration * sound.time_base == pytest.approx(done.duration, abs=1 / SOUND)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "start", "end"),
     [
@@ -294,6 +295,7 @@ def test_ctrl_c_leaves_nothing(studio: Studio, tmp_path: Path, copy: bool) -> No
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.mp4"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copy", [False, True])
 def test_a_full_disk_is_told_and_nothing_half_written_is_left(
     studio: Studio, samples: Path, tmp_path: Path, copy: bool
@@ -329,6 +331,7 @@ def test_a_write_that_fails_at_the_end_is_told_and_nothing_is_left(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.mp4"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copy", [False, True])
 def test_a_source_that_its_disk_stops_reading_is_named_and_nothing_is_left(
     studio: Studio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copy: bool

@@ -215,6 +215,7 @@ def _is_named(path: Path, last: Path) -> None:
     assert joined_bytes(last) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_a_film_in_fragments_joined_to_one_without_is_named(tmp_path: Path, order: tuple[int, int]) -> None:
     plans = replace(PLAIN, container={"movflags": "faststart"}), FIRST_ALONE["fragments.mp4"]
@@ -280,6 +281,7 @@ def test_raw_pictures_that_were_joined_are_all_counted(tmp_path: Path, name: str
         assert [unit_of(frame.image) for frame in reader] == [*range(50), *range(50)]
 
 
+@pytest.mark.slow
 def test_files_that_are_not_joined_are_left_as_they_are(tmp_path: Path) -> None:
     for name, plan in {"one.ts": PLAIN, "one.mkv": TEXT, "one.mpg": MPEG2}.items():
         path = joined(tmp_path, name, plan, (0,))
@@ -288,6 +290,7 @@ def test_files_that_are_not_joined_are_left_as_they_are(tmp_path: Path) -> None:
             assert joints.on_one_clock(path, container) is container
 
 
+@pytest.mark.slow
 def test_a_gap_between_recordings_stays_a_gap(tmp_path: Path) -> None:
     path = joined(tmp_path, "gap.ts", PLAIN, (0, 60))
     assert probe(path).duration == pytest.approx(66, abs=SLACK)
@@ -424,6 +427,7 @@ def test_an_edit_list_of_several_parts_is_followed(tmp_path: Path, name: str, b_
         cut(path, 2.5, 3.5, tmp_path / "copy.mp4", copy=True)
 
 
+@pytest.mark.slow
 def test_a_pause_before_a_film_is_no_part_of_its_length(tmp_path: Path) -> None:
     path = with_edits(write(tmp_path / "a.mp4", Plan()), [(None, 3.0), (2.0, 4.0)])
     assert probe(path).duration == pytest.approx(4, abs=0.1)

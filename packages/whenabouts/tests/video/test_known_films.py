@@ -300,6 +300,7 @@ def test_joined_cuts_keep_the_sound_behind_the_pictures(tmp_path: Path) -> None:
     assert [unit for at, unit in pictures if at > 4.9] == list(range(20, 60))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["late.mkv", "late.ts", "edit_list.mp4", "sound_later.mkv"])
 def test_subtitles_beside_a_film_count_from_its_first_instant(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / name, FILMS[name][0])
@@ -366,6 +367,7 @@ def test_a_film_cut_without_decoding_keeps_pictures_and_sound_in_step(
         assert unit_of(decode_picture(thumbnail(path, at, 160), "thumbnail")) == unit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [(0.3, 0.55), (0.2, 0.35), (0.4, 0.6)])
 @pytest.mark.parametrize("name", ["late.ts", "late.mpg", "wide.ts"])
 def test_pictures_after_lost_packets_are_at_their_time(

@@ -65,6 +65,7 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_model_of_onnx_asr_gives_words_with_times_and_probabilities(model: Path, samples: Path) -> None:
     path = samples / "nasa_audio_only.mp3"
     track = transcribe(path, f"onnx-asr:{model}", guard=UNGUARDED)

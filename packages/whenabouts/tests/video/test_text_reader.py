@@ -43,6 +43,7 @@ def test_lines_are_read_from_top_to_bottom_with_their_places(reader: TextReader)
     assert 0.35 < top < 0.42 and 0.44 < bottom < 0.5
 
 
+@pytest.mark.slow
 def test_a_picture_that_stands_on_its_head_is_read(reader: TextReader) -> None:
     upright = picture_with(LINES[:2])
     (lines,) = reader.read([np.ascontiguousarray(upright[::-1, ::-1])])

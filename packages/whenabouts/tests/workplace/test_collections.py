@@ -148,6 +148,7 @@ def test_many_people_add_at_once_and_nothing_is_lost(collections: Collections, t
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["before the tables", "in a change that is half on the disk"])
 def test_a_writer_that_is_killed_leaves_the_state_of_before(
     collections: Collections, tmp_path: Path, where: str
