@@ -350,6 +350,8 @@ def test_no_page_waits_for_a_number(page: Path) -> None:
 def test_everything_the_package_offers_can_be_had() -> None:
     for name in whenabouts.__all__:
         assert getattr(whenabouts, name) is not None
+        # Else `from whenabouts import *` fails where the other packages are missing.
+        assert whenabouts._HOMES.get(name, "whenabouts.types").startswith("whenabouts.")
 
 
 def test_the_front_page_stays_short() -> None:

@@ -513,7 +513,7 @@ class Corpus:
     def videos(
         self,
         *,
-        where: Sequence[str] = (),
+        where: str | Sequence[str] = (),
         after: str | datetime | None = None,
         before: str | datetime | None = None,
         sort: Sort = "id",
@@ -533,7 +533,7 @@ class Corpus:
     def facets(
         self,
         *,
-        where: Sequence[str] = (),
+        where: str | Sequence[str] = (),
         after: str | datetime | None = None,
         before: str | datetime | None = None,
     ) -> list[Facet]:

@@ -241,6 +241,7 @@ def test_corpora_side_by_side_are_chosen_by_name(store: Store, tmp_path: Path) -
     [corpora] = [facet for facet in both.facets() if facet.key == "video.corpus"]
     assert {each.title: each.count for each in corpora.values} == {"one.corpus": 5, "two.corpus": 1}
     assert [video.id for video in both.videos(where=["video.corpus=two.corpus"])] == ["else"]
+    assert [video.id for video in both.videos(where="video.corpus=two.corpus")] == ["else"]
 
 
 def test_corpora_of_one_name_are_numbered() -> None:

@@ -226,11 +226,12 @@ def make_filter(
     within: Sequence[str] = (),
     after: str | datetime | None = None,
     before: str | datetime | None = None,
-    where: Sequence[str] = (),
+    where: str | Sequence[str] = (),
 ) -> Filter:
-    """A filter from the user's input; dates without a zone are in UTC.
+    """A filter from the user's input, one condition or several; dates without a zone are in UTC.
 
     Raises UsageError for a malformed date or condition.
     """
     first, last = (None if date is None else parse_date(str(date)) for date in (after, before))
-    return Filter(tuple(within), first, last, tuple(map(Condition.parse, where)))
+    conditions = [where] if isinstance(where, str) else where
+    return Filter(tuple(within), first, last, tuple(map(Condition.parse, conditions)))
