@@ -415,6 +415,7 @@ def _free_port() -> int:
         (["--cpus", "-1"], "--cpus -1: accepted: a number, 0 or more"),
         (["--cpus", "nan"], "--cpus nan: accepted: a number, 0 or more"),
         (["--autoscale", "0-0"], "'0-0': give a minimum and a maximum, such as 1-8"),
+        (["--autoscale", "0-4"], "--autoscale 0-4: give a minimum of 1 or more"),
         (["--autoscale", "2-1"], "--autoscale 2-1: give a minimum of 1 or more"),
         (["--time-limit", "-1"], "--time-limit -1: give seconds, more than 0"),
         (["--memory", "-5"], "give --memory in MB"),

@@ -82,7 +82,7 @@ def test_a_highest_score_behind_the_end_of_the_video_is_no_hit() -> None:
 
 
 def test_clips_that_the_video_does_not_have_are_refused() -> None:
-    with pytest.raises(UsageError, match="'q': 3 relevant clips"):
+    with pytest.raises(UsageError, match=r"'q': relevant clips \[0, 1, 2\] with grades"):
         highlights_of([query([(1, 1, 1)] * 3)], [4.0], {})
 
 
@@ -94,6 +94,8 @@ def test_clips_that_the_video_does_not_have_are_refused() -> None:
         {"relevant_clip_ids": ["a"], "saliency_scores": [[1, 2, 3]]},
         {"relevant_clip_ids": [0], "saliency_scores": [None]},
         {"relevant_clip_ids": [-1], "saliency_scores": [[1, 2, 3]]},
+        {"relevant_clip_ids": None, "saliency_scores": [[1, 2, 3]]},
+        {"relevant_clip_ids": [0], "saliency_scores": 4},
         {"saliency_scores": [[1, 2, 3]]},
     ],
 )

@@ -13,6 +13,7 @@ import pytest
 from whenabouts.intake.files import FormatError
 from whenabouts.types import Moment, ScoredMoment, UsageError
 from whenabouts_bench.cli import relevance
+from whenabouts_bench.evaluation import ranked_figures
 from whenabouts_bench.evaluation.evaluate import evaluate
 from whenabouts_bench.evaluation.ranked_figures import (
     cases_of,
@@ -121,6 +122,12 @@ def test_what_are_no_raw_grades_is_refused_with_its_line(tmp_path: Path, text: s
 def test_similarities_that_judgements_lack_are_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="made: has no similarity of query and caption"):
         draw_similarity(graded(similarities=False), tmp_path / "x")
+
+
+def test_nearly_equal_similarities_are_one_point_of_the_line() -> None:
+    for similarity in ([0.5, 0.5], [0.5, 0.5 + 2e-16]):
+        centres, means = ranked_figures._binned(np.array(similarity), np.array([1.0, 3.0]))
+        assert centres.tolist() == pytest.approx([0.5]) and means.tolist() == [2.0]
 
 
 def run_verb(*arguments: object) -> int:

@@ -24,7 +24,7 @@ from whenabouts.types import Moment, ScoredMoment, UsageError, WhenaboutsError
 from whenabouts_bench import formats
 from whenabouts_bench.formats import jsonl
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
-from whenabouts_bench.formats.runs import RANKED_CORPUS, MemoryRun, RunBlock, Task
+from whenabouts_bench.formats.runs import RANKED_CORPUS, MemoryRun, RunBlock, Task, moments_of
 
 Rows = Callable[..., Any]
 
@@ -134,6 +134,16 @@ def test_any_run_comes_back_as_it_was_written(
     expected = list(MemoryRun.from_run(made).blocks())
     assert len(again) == len(expected) == 1
     assert same(again[0], expected[0])
+
+
+def test_an_endless_moment_is_refused_and_gets_no_end(tmp_path: Path) -> None:
+    times = (np.array([2.0]), np.array([np.inf]))
+    block = RunBlock(("q",), np.array([0, 1]), ("v",), np.zeros(1, np.int32), *times, np.ones(1))
+    run = MemoryRun("run", {"VCMR": (block,)})
+    with pytest.raises(FormatError, match="not JSON compliant"):
+        jsonl.write_run(run, tmp_path / "run.jsonl")
+    with pytest.raises(UsageError, match="times must be finite"):
+        list(moments_of(run))
 
 
 @settings(max_examples=30)

@@ -131,12 +131,14 @@ def test_settings_in_results_name_no_host_and_no_place(tmp_path: Path) -> None:
 
 
 def test_systems_are_opened_by_name_module_and_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "outside_system.py").write_text(
-        "class S:\n    def __init__(self, size='1'): self.size = size\n"
-        "    def index(self, videos): pass\n    def search(self, queries, k): return [[] for _ in queries]\n"
-    )
+    for name in ("outside_system.py", "2nd-system.py"):
+        (tmp_path / name).write_text(
+            "class S:\n  def __init__(self, size='1'): self.size = size\n  def index(self, videos): pass\n"
+            "  def search(self, queries, k): return [[] for _ in queries]\n"
+        )
     monkeypatch.chdir(tmp_path)
     assert open_system("outside_system:S", {"size": "9"}).size == "9"
+    assert open_system("2nd-system:S", {"size": "9"}).size == "9"
     assert open_system(f"{tmp_path}/outside_system.py:S", {}).size == "1"
     assert open_system("bm25", {"seconds": "20"}).name == "bm25"
     for named, settings, said in (

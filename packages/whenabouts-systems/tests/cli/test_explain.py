@@ -112,6 +112,17 @@ def test_a_checkpoint_is_compared_with_and_without_a_retriever(
     assert (first["system"], second["system"]) == ("xml + xml", "xml")
 
 
+def test_a_checkpoint_without_an_experiment_is_compared_on_other_features(
+    place: Path, tmp_path: Path, capsys: Any
+) -> None:
+    bare, features = str(tmp_path / "bare"), str(place / "features")
+    shutil.copytree(place / "run0", bare, ignore=shutil.ignore_patterns("experiment.toml"))
+    twice = ("--checkpoint", bare, "--features", features, "--other", bare, "--other-features", features)
+    experiment = ("--experiment", str(place / "run0" / "experiment.toml"))
+    assert called(*twice, *experiment, "--query-id", "q0", "--device", "cpu", "--json") == 0
+    assert len(json.loads(capsys.readouterr().out)["systems"]) == 2
+
+
 @pytest.mark.slow
 def test_a_query_to_a_corpus_is_told(corpus: Path, capsys: Any) -> None:
     arguments = ["the penguin moves", "--corpus", str(corpus / "c"), "--model", str(corpus / "run")]

@@ -548,7 +548,8 @@ def test_segments_have_whole_clips_between_one_and_as_many_as_there_are_places(r
     with pytest.raises(UsageError, match=r"segments of 17 s are 11 clips of 1.5 s, .* give 15 or less"):
         segment_clips(told, 17.0, "x")
     one = reels(clip_seconds=1.5)
-    segments = Ranker.by_segments((one, one), (one, one), SegmentSettings(2.3)).segments
+    of_numpy = SegmentSettings(np.float64(2.3))
+    segments = Ranker.by_segments((one, one), (one, one), of_numpy).segments
     assert segments is not None and segments.settings.seconds == 3.0
     with pytest.raises(UsageError, match="segments of 1 s are shorter than the clips of toy"):
         Ranker.by_segments((one, one), (one, one), SegmentSettings(1.0))

@@ -42,7 +42,7 @@ def test_ratings_are_added_up_where_every_query_has_them() -> None:
     found = labels([rated, rated]).of(np.array([0, 1]), 5)
     assert found["saliency"].tolist() == [[0, 6, 0, 12, 0]] * 2
     assert "saliency" not in labels([rated, {}]).of(np.array([0, 1]), 5)
-    of_one_person = {**rated, "saliency_scores": [3, 4, 1]}
+    of_one_person = {**rated, "saliency_scores": [3, (4, 0), 1]}
     found = labels([of_one_person, rated]).of(np.array([0, 1]), 5)
     assert found["saliency"].tolist() == [[0, 3, 0, 4, 0], [0, 6, 0, 12, 0]]
 

@@ -331,9 +331,9 @@ def _remember(corpus: OpenedCorpus, plan: Plan) -> None:
     """Store the searched folders and the choices of this run, for the next runs."""
     remember_folders(corpus.store, plan.searched)
     chosen = (_LANGUAGE, plan.language), (_SOUND_TRACK, plan.sound_track), (_SHOTS, plan.shot_finder)
-    for choice, value in chosen:
-        if value != _stored(corpus, choice):
-            corpus.store.put_fact(choice[0], {choice[1]: value})
+    for (fact, key, default), value in chosen:
+        if value != _stored(corpus, fact, key, default):
+            corpus.store.put_fact(fact, {key: value})
 
 
 def _finish(corpus: OpenedCorpus, summary: Summary, show: Callable[[str, float], None]) -> None:
@@ -369,19 +369,18 @@ def _steps(plan: Plan, progress: Callable[[Progress], None] | None) -> Callable[
     return show
 
 
-def _stored(corpus: OpenedCorpus, choice: tuple[str, str, str]) -> str:
+def _stored(corpus: OpenedCorpus, fact: str, key: str, default: str) -> str:
     """The value that an earlier run stored for a choice, else its default."""
-    fact, key, default = choice
     return str((corpus.store.fact(fact) or {}).get(key, default))
 
 
 def corpus_shot_finder(corpus: OpenedCorpus) -> str:
     """The chosen finder of shots."""
-    return _stored(corpus, _SHOTS)
+    return _stored(corpus, *_SHOTS)
 
 
 def _sound_track(corpus: OpenedCorpus, named: str | int | None) -> str:
-    track = _stored(corpus, _SOUND_TRACK) if named is None else str(named)
+    track = _stored(corpus, *_SOUND_TRACK) if named is None else str(named)
     if track and not re.fullmatch(rf"[1-9][0-9]?|{_CODE}", track):
         raise UsageError(
             f"--sound-track {track!r} is neither a number from 1 nor a language code, such as de"
@@ -390,7 +389,7 @@ def _sound_track(corpus: OpenedCorpus, named: str | int | None) -> str:
 
 
 def _language(corpus: OpenedCorpus, named: str | None) -> str | None:
-    language = _stored(corpus, _LANGUAGE) if named is None else named
+    language = _stored(corpus, *_LANGUAGE) if named is None else named
     if language and not re.fullmatch(_CODE, language):
         raise UsageError(f"{language!r} is not a language; write its code, such as en, de or pt-BR")
     return language.lower() or None

@@ -61,3 +61,9 @@ def test_a_whole_video_holds_everything() -> None:
     assert np.array_equal((spans & Spans({"b": WHOLE})).by_video["b"], WHOLE)
     assert spans.cut(Moment("c", 0, 1)) is None
     assert not Spans.of([], [], []).by_video
+
+
+def test_whole_videos_of_a_large_corpus_take_no_time() -> None:
+    some, whole = Spans.of(["a"], [1.0], [2.0]), Spans({}).outside(["a"])
+    assert whole.by_video["a"] is WHOLE
+    assert (whole & some).by_video["a"] is (some & whole).by_video["a"] is some.by_video["a"]

@@ -21,6 +21,7 @@ from tests.server.conftest import TOKEN, Client, Open, error_of, id_of, wait_unt
 from tests.server.test_openapi import AsLocalhost, ask
 
 from whenabouts.corpus import Corpus
+from whenabouts.index.ledger import Ledger
 from whenabouts.server.app import Application
 from whenabouts.server.jobs_runner import Runner
 from whenabouts.server.settings import Settings
@@ -339,6 +340,14 @@ def test_a_watched_folder_of_a_server_that_does_not_answer_is_shown_as_gone(
     assert (watched["place"], watched["there"]) == ("films", False)
     runner_of(client)._follow()
     assert runner_of(client)._watch is None
+
+
+def test_a_queue_without_watched_folders_does_not_read_the_ledger(
+    opened: Open, place: Path, films: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = opened(place, allow=(films,))
+    monkeypatch.setattr(Ledger, "failed", property(lambda ledger: pytest.fail("a page asks every second")))
+    assert client.json("/api/jobs")["watched"] == []
 
 
 @pytest.mark.slow

@@ -335,6 +335,14 @@ def test_an_index_run_does_not_hold_collections_up(samples_corpus: Path, tmp_pat
     assert missing == ["nobody-00000000 is no longer in the corpus, so its moment is left out"]
 
 
+@pytest.mark.parametrize(("question", "moment"), [("\udcff", "a@0-1"), ("frogs", "\udcff@0-1")])
+def test_a_saved_search_of_half_a_character_is_refused(tmp_path: Path, question: str, moment: str) -> None:
+    searches = SavedSearches(Database(str(tmp_path)))
+    with pytest.raises(UsageError, match="not UTF-8"):
+        searches.save("frogs", {"query": question}, [moment])
+    assert searches.listed() == []
+
+
 def test_saved_searches_are_kept_replaced_and_deleted(tmp_path: Path) -> None:
     searches = SavedSearches(Database(str(tmp_path)))
     assert searches.listed() == []

@@ -53,7 +53,7 @@ def highlights_of(
             fits = False
         if not fits:
             raise UsageError(
-                f"query {query.id!r}: {len(labels[0])} relevant clips with {len(labels[1])} grades; "
+                f"query {query.id!r}: relevant clips {labels[0]!r:.60} with grades {labels[1]!r:.60}; "
                 f"accepted: {ANNOTATORS} grades for each clip, and clips of {CLIP_SECONDS} s inside its "
                 f"video ({durations[number]:g} s)"
             )

@@ -93,7 +93,7 @@ def draw_similarity(annotations: Annotations, stem: Path, seed: int = 0) -> list
 
 def _binned(values: Floats, relevance: Floats) -> tuple[Floats, Floats]:
     """(centres, mean relevance) of the non-empty bins of equal width."""
-    count, edges = np.histogram(values, _BINS)
+    count, edges = np.histogram(values, _BINS, (values.min(), values.max() + 1e-9))
     total, _ = np.histogram(values, edges, weights=relevance)
     filled = count > 0
     return ((edges[1:] + edges[:-1]) / 2)[filled], total[filled] / count[filled]

@@ -302,7 +302,7 @@ def query_of_rows(block: RunBlock) -> Indices:
 
 def rows_of(block: RunBlock, no_time: float = np.nan) -> Iterator[tuple[str, list[RunRow]]]:
     """(query id, rows) of each query; `no_time` replaces missing times."""
-    times = (np.nan_to_num(column, nan=no_time) for column in (block.start, block.end))
+    times = (np.where(np.isnan(column), no_time, column) for column in (block.start, block.end))
     start, end, score = (column.tolist() for column in (*times, block.score))
     rows = list(zip((block.video_ids[code] for code in block.video.tolist()), start, end, score, strict=True))
     offsets = block.offsets.tolist()

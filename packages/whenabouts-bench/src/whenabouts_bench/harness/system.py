@@ -110,7 +110,7 @@ def _module(place: str, named: str) -> Any:
     """The module of a file, or of a name that Python finds from this folder."""
     try:
         if not place.endswith(".py"):
-            if not all(map(str.isidentifier, place.split("."))):
+            if not all(place.split(".")):
                 raise UsageError(f"{named}: accepted: PACKAGE:FACTORY or FILE.py:FACTORY")
             if str(Path.cwd()) not in sys.path:
                 sys.path.insert(0, str(Path.cwd()))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -33,6 +34,8 @@ from whenabouts_bench.judging.tasks import HIGHEST, LOWEST
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_SECRET = secrets.token_bytes(16)
+"""Orders annotators, so that nobody who knows names can try them."""
 SPLIT = "test"
 """The only split: judged collections are for evaluation, not training."""
 _LICENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}")
@@ -180,13 +183,9 @@ def publish(judged: Judged, folder: Path, licence: str) -> list[Path]:
 
 
 def annotator_numbers(judged: Judged) -> dict[str, int]:
-    """Annotator -> number from 1, ordered by a hash: neither by name nor by time.
-
-    The times of the answers salt it. They are not published, so nobody can try names.
-    """
-    salt = "".join(answer.time for _, _, answer in judged.state.rows())
+    """Annotator -> number from 1, in an order of chance that lasts as long as the process."""
     names = {name for _, name, _ in judged.state.rows()}
-    shuffled = sorted(names, key=lambda name: hashlib.sha256(f"{salt} {name}".encode()).digest())
+    shuffled = sorted(names, key=lambda name: hashlib.sha256(_SECRET + name.encode()).digest())
     return {name: number for number, name in enumerate(shuffled, 1)}
 
 

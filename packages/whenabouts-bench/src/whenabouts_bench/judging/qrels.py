@@ -92,8 +92,8 @@ class Judged:
         If none of these annotators moved the borders, the original ones stay, as in paper 004. An annotator
         who moved none counts with the original borders.
         """
-        answers, original = self.state.graded(task.id), (task.moment.start, task.moment.end)
-        used = [answers[place][1] for place in final.used]
+        answers = [answer for _, answer in self.state.graded(task.id)]
+        used, original = [answers[place] for place in final.used], (task.moment.start, task.moment.end)
         spans = [original if a.start is None or a.end is None else (a.start, a.end) for a in used]
         if all(span == original for span in spans):  # imported answers have the original borders
             return task.moment

@@ -24,7 +24,7 @@ def _bounds(text: str) -> tuple[int, int]:
     """Parse "1-8"."""
     low, dash, high = text.partition("-")
     least, most = whole_number(low), whole_number(high)
-    if not dash or not least or not most:
+    if not dash or least is None or not most:
         raise argparse.ArgumentTypeError(f"{text!r}: give a minimum and a maximum, such as 1-8")
     return least, most
 

@@ -108,7 +108,8 @@ def value_as(value: Any, kind: Any, name: str) -> Any:
     Raises UsageError with `name`, the value, and what is accepted.
     """
     try:
-        converted = msgspec.convert(value, kind, strict=True)
+        # msgspec refuses NumPy's float64, a subclass of float.
+        converted = msgspec.convert(float(value) if isinstance(value, float) else value, kind, strict=True)
     except msgspec.ValidationError:
         fits = False
     else:

@@ -202,7 +202,7 @@ def _ratings(query: Query, clips: int) -> NDArray[np.float32] | None:
         return None
     values = np.zeros(clips, np.float32)
     for clip, given in zip(ids, ratings, strict=True):
-        scores = given if isinstance(given, list) else [given]
+        scores = given if isinstance(given, list | tuple) else [given]
         if not all(isinstance(score, int | float) for score in scores):
             raise UsageError(f"query {query.id!r}: saliency_scores has {given!r}; accepted: numbers")
         if type(clip) is int and 0 <= clip < clips:

@@ -66,7 +66,7 @@ class Settings:
         >>> Settings(metadata_of={"a/b.mp4": {"year": 2020}}).metadata_for(Path("/videos/a/b.mp4"))
         {'year': 2020}
         """
-        metadata, parts = dict(self.metadata), path.parts
+        metadata, parts = dict(self.metadata), path.parts if self.metadata_of else ()
         ends = [str(Path(*parts[start:])) for start in range(len(parts) - 1, -1, -1)]
         for key in (path.stem, *ends):
             metadata.update(self.metadata_of.get(normalize("NFC", key), {}))

@@ -45,7 +45,7 @@ class Spans:
 
     def outside(self, video_ids: Iterable[str]) -> Spans:
         """The complement of these ranges in some videos."""
-        without = {video_id: _gaps(self.by_video.get(video_id, np.zeros((0, 2)))) for video_id in video_ids}
+        without = {name: _gaps(self.by_video[name]) if name in self.by_video else WHOLE for name in video_ids}
         return Spans({video_id: spans for video_id, spans in without.items() if len(spans)})
 
     def __and__(self, other: Spans) -> Spans:
@@ -69,10 +69,8 @@ class Spans:
         if spans is None:
             return np.zeros(len(start), np.bool_)
         first = np.searchsorted(spans[:, 1], start + _LEAST_SHARED, side="right")
-        inside = first < len(spans)
-        touched: NDArray[np.bool_] = inside & (
-            spans[np.minimum(first, len(spans) - 1), 0] < end - _LEAST_SHARED
-        )
+        begins = spans[np.minimum(first, len(spans) - 1), 0]
+        touched: NDArray[np.bool_] = (first < len(spans)) & (begins < end - _LEAST_SHARED)
         return touched
 
     def cut(self, moment: Moment) -> Moment | None:
@@ -101,6 +99,8 @@ def _joined(start: Floats, end: Floats) -> Floats:
 
 def _common(left: Floats, right: Floats) -> Floats:
     """The intersection of two lists of ranges."""
+    if left is WHOLE or right is WHOLE:
+        return right if left is WHOLE else left
     start, end = np.concatenate([_gaps(left), _gaps(right)]).T
     order = np.argsort(start)
     return _gaps(_joined(start[order], end[order]))

@@ -193,8 +193,7 @@ class WordsByLanguage:
         """
         having = (table.search().where("context != ''").limit(None) for table in tables)
         columns = ["video_id", "context"]
-        read = [query.select(columns).with_row_id(True).to_arrow() for query in having]
-        clips = [rows.sort_by("_rowid") for rows in read]
+        clips = [query.select(columns).with_row_id(True).to_arrow().sort_by("_rowid") for query in having]
         names = [np.array(own["video_id"].to_pylist(), np.str_) for own in clips]
         is_hidden = [np.isin(own, list(some)) for own, some in zip(names, hidden, strict=True)]
         videos, video = np.unique(np.concatenate(names), return_inverse=True)

@@ -72,9 +72,8 @@ def find_peaks(
     Raises UsageError for arrays that do not fit together or are not finite.
     """
     line = _Line(score, start, end, offsets, config or Config())
-    moments: list[tuple[int, int, int]] = []
-    while len(moments) < line.config.count and line.left.max(initial=-np.inf) > -np.inf:
-        peak = int(np.argmax(line.left))
+    left, moments = line.left, list[tuple[int, int, int]]()
+    while len(moments) < line.config.count and len(left) and left[peak := int(left.argmax())] > -np.inf:
         first, last = line.stretch(peak)
         moments.append((peak, first, last))
         line.take(peak, first, last)

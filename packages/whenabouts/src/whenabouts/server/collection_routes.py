@@ -208,8 +208,8 @@ def _shown(corpus: Corpus, collection: Collection) -> CollectionBody:
 
 def _records(corpus: Corpus, items: Sequence[Item]) -> dict[str, VideoRecord]:
     """The ledger rows of the items' videos by id, without those that are no longer in the corpus."""
-    ids = {item.video_id for item in items}
-    return {record.video_id: record for record in corpus.records() if record.video_id in ids}
+    records = corpus.store.ledger().of(item.video_id for item in items)
+    return {record.video_id: record for record in records if record.state != "failed"}
 
 
 def _words(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path as FilePath
 from typing import Annotated, Any, TypeVar
@@ -18,7 +18,6 @@ from pydantic import BaseModel, Field
 from whenabouts.corpus import Corpus
 from whenabouts.extras import lacking
 from whenabouts.index.lance import folder_of
-from whenabouts.index.records import VideoRecord
 from whenabouts.server.allowed import Allowed
 from whenabouts.server.errors import ServerError, printable, problems
 from whenabouts.server.jobs_runner import MOST_PLACES, Runner
@@ -325,8 +324,7 @@ async def watch(request: Request, body: WatchBody, _: NoQuery) -> QueueBody:
 
 
 def _queue(service: Service, corpus: Corpus, runner: Runner) -> QueueBody:
-    failed = corpus.store.ledger().failed
-    watched = (_watched(service, runner, each, failed) for each in runner.jobs.watched())
+    watched = (_watched(service, corpus, runner, each) for each in runner.jobs.watched())
     return QueueBody(
         data=[_job(service, runner, job) for job in runner.listed()],
         watched=[body for body in watched if body is not None],
@@ -334,9 +332,7 @@ def _queue(service: Service, corpus: Corpus, runner: Runner) -> QueueBody:
     )
 
 
-def _watched(
-    service: Service, runner: Runner, watched: Watched, failed: Sequence[VideoRecord]
-) -> WatchedBody | None:
+def _watched(service: Service, corpus: Corpus, runner: Runner, watched: Watched) -> WatchedBody | None:
     """A watched folder for clients; None if it is outside this server's allowed folders."""
     place = runner.allowed.place(watched.path)
     if place is None or not runner.allowed.hold(watched.path):
@@ -345,6 +341,7 @@ def _watched(
     is_there = os.path.isdir(watched.path)  # noqa: PTH112, because pathlib raises for a lost network folder
     # The process that followed the folder may have died before it cleared its progress.
     progress = watched.last.get("progress") if is_there else None
+    failed = corpus.store.ledger().failed
     failures = [record for record in failed if FilePath(record.path).is_relative_to(watched.path)]
     return WatchedBody(
         place=place,

@@ -153,11 +153,11 @@ class Runner:
     def listed(self) -> list[Job]:
         """All jobs, newest first, with current states even while the queue cannot be written."""
         jobs = self.jobs.listed()
-        running = self._work
-        if running is not None and running[1].is_over and self.trouble:
-            state, outcome = running[1].end
-            now = replace(running[0], state=state, outcome=outcome)
-            jobs = [now if job.id == now.id else job for job in jobs]
+        job, worker = self._work or (None, None)
+        if job and worker and worker.is_over and self.trouble:
+            state, outcome = worker.end
+            now = replace(job, state=state, outcome=outcome)
+            jobs = [now if each.id == now.id else each for each in jobs]
         return jobs[::-1]
 
     def get(self, job_id: str) -> Job:
@@ -221,14 +221,15 @@ class Runner:
             is_busy = self._work or self._plan
             self._wake.wait(_POLL_SECONDS if is_busy else _IDLE_SECONDS)
             self._wake.clear()
-        workers = [each[1] for each in (self._work, self._plan, self._watch) if each is not None]
+        workers = [worker for _, worker in filter(None, (self._work, self._plan, self._watch))]
         for worker in workers:
             worker.stop()
         for worker in workers:
             worker.close(_END_SECONDS)
-        if self._work is not None and self._work[1].end[0] != "interrupted":
+        job, running = self._work or (None, None)
+        if job and running and running.end[0] != "interrupted":
             with contextlib.suppress(StoreError):
-                self.jobs.end(self._work[0].id, *self._work[1].end)
+                self.jobs.end(job.id, *running.end)
 
     def _step(self) -> None:
         if self._work is None and (job := self.jobs.take()) is not None:

@@ -64,12 +64,12 @@ class SavedSearches:
 
     def save(self, name: str, question: Mapping[str, Any], moments: Iterable[str]) -> None:
         """Save a question with the names of its first 1,000 moments; replaces a search of the same name."""
-        text = json.dumps(dict(question))
+        text = json.dumps(dict(question), ensure_ascii=False)
         if len(text) > LONGEST_QUESTION:
             raise UsageError(
                 f"the question has {len(text)} characters; at most {LONGEST_QUESTION} are allowed"
             )
-        kept = json.dumps(list(moments)[:_MOST_MOMENTS])
+        kept = json.dumps(list(moments)[:_MOST_MOMENTS], ensure_ascii=False)
         with self._database.changing() as connection:
             name = checked_name(name)
             count = connection.execute("SELECT COUNT(*) FROM searches WHERE name != ?", (name,)).fetchone()[0]

@@ -51,8 +51,7 @@ def _of_a_split(options: argparse.Namespace) -> Explanation:
     if options.other is None and options.other_features is not None:
         raise UsageError("--other-features is for --other RUN, which is missing; give both, or neither")
     with ExitStack() as files:
-        first = options.checkpoint, options.features, options.experiment, options.retriever
-        systems = [_opened(files, options, *first)]
+        systems = [_opened(files, options, options.checkpoint, options.features, options.retriever)]
         if options.other is not None:
             systems.append(_opened(files, options, options.other, options.other_features or options.features))
         with counting_bar(f"encoding videos with {for_terminal(systems[0].name)}") as progress:
@@ -71,12 +70,12 @@ def _opened(
     options: argparse.Namespace,
     checkpoint: str,
     features: str,
-    experiment: str | None = None,
     chosen_by: str | None = None,
 ) -> InSplit:
     chooser, localizer = stages_named(checkpoint, chosen_by)
     device = open_device(options.device).device
     split_options = SplitOptions(options.split, features, options.data, device)
+    experiment = options.experiment if checkpoint == options.checkpoint else None
     system = split_options.opened(files, localizer, experiment)
     retriever = None
     if chooser is not None:
