@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.server.page.conftest import HOSTILE_NAME
-from tests.server.page.test_page import expect, search
+from tests.server.page.test_page import expect, search, until
 
 from whenabouts.corpus import Corpus
 
@@ -248,6 +248,7 @@ def test_a_plan_is_made_once_and_a_page_that_was_left_stays_left(
     page.route("**/api/jobs", slow)
     page.get_by_role("button", name="Plan this whole folder").dblclick()
     expect(page.locator("#plan")).to_be_disabled()
+    until(page, lambda: len(held) == 1)
     page.wait_for_timeout(200)
     assert len(held) == 1
     held[0].continue_()
@@ -256,6 +257,7 @@ def test_a_plan_is_made_once_and_a_page_that_was_left_stays_left(
     # Answers that come after the page was left change nothing; an error there would fail this test.
     page.route("**/api/folders*", lambda route: held.append(route))
     page.reload()
+    until(page, lambda: len(held) > 1)
     page.get_by_role("link", name="Collections").click()
     expect(page.locator("#collections-title")).to_be_visible()
     with page.expect_response("**/api/folders*"):
