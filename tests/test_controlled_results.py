@@ -108,6 +108,7 @@ def printed(name: str) -> str:
     return "\n".join(tables(load_studies()[name.removesuffix("-new")], outcomes_of(name)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("log", list(LOGS))
 def test_means_and_differences_in_a_log_are_those_of_the_outcomes(log: str) -> None:
     """A log may reverse the sign of a difference, and rounds means from two digits to one."""
@@ -154,6 +155,7 @@ def test_forty_moments_are_below_twenty_for_every_system() -> None:
         assert difference < 0 and p < 0.001
 
 
+@pytest.mark.slow
 def test_no_row_of_relevant_pairs_is_above_xml() -> None:
     for name in ("relevant-pairs", "relevant-pairs-grid", "relevant-pairs-long"):
         for (pair, metric), (difference, *_, p) in computed(name).items():

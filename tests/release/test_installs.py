@@ -105,6 +105,7 @@ def test_an_environment_knows_nothing_of_the_developers(
     assert not {"PYTHONPATH", "WHENABOUTS_CORPUS", "VIRTUAL_ENV"} & set(names)
 
 
+@pytest.mark.slow
 def test_the_page_is_asked_by_http_where_there_is_no_browser(samples_corpus: Path, tmp_path: Path) -> None:
     with listening(samples_corpus, tmp_path) as server:
         installs._search_by_http(f"http://127.0.0.1:{server.port}/")

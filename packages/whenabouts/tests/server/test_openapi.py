@@ -168,7 +168,7 @@ EVERY = [(path, method) for path, methods in ROUTES.items() for method in sorted
 def test_the_routes_do_what_their_description_says(
     described: Any, path: str, method: str, mode: GenerationMode
 ) -> None:
-    ask(described, path, method, mode, 4)
+    ask(described, path, method, mode, 2)
 
 
 @pytest.mark.slow

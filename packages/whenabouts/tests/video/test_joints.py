@@ -106,6 +106,7 @@ def heard(path: Path) -> Iterator[tuple[float, int | None]]:
                 yield begins, second_of(piece.samples[at : at + RATE // 4])
 
 
+@pytest.mark.slow
 def test_the_length_of_a_joined_film_is_that_of_all_parts(film: tuple[Path, int]) -> None:
     path, parts = film
     assert probe(path).duration == pytest.approx(parts * SECONDS, abs=parts * SLACK)

@@ -203,6 +203,7 @@ def heard(path: Path, early: float, track: str = "") -> dict[int, int | None]:
     return tones
 
 
+@pytest.mark.slow
 def test_every_picture_is_at_its_time(film: Film) -> None:
     assert agrees(shown(film.path), film.pictures)
     timing = read_timing(film.path)

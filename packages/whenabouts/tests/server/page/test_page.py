@@ -810,6 +810,7 @@ def test_what_a_browser_fetches_at_first_is_small_and_so_is_all_of_the_page() ->
     assert size_of(files) < WHOLE_PAGE
 
 
+@pytest.mark.slow
 def test_what_is_fetched_at_first_is_what_a_browser_asks_for(page: Any, address: str) -> None:
     requested: set[str] = set()
     page.on("request", lambda request: requested.add(urlsplit(request.url).path))
