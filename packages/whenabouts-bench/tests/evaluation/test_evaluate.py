@@ -550,7 +550,7 @@ def test_spr_drops_grade_zero_and_queries_without_a_grade() -> None:
 
 @pytest.mark.parametrize("protocol", [None, PROTOCOLS["rvmr"]])
 def test_a_released_program_needs_the_name_of_its_protocol(protocol: Any) -> None:
-    with pytest.raises(UsageError, match="as_released: name the protocol"):
+    with pytest.raises(UsageError, match="name the protocol whose released program"):
         evaluate(ONE, ANSWER, protocol=protocol, as_released=True)
 
 

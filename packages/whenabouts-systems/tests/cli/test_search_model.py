@@ -52,6 +52,14 @@ def place(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
     return copy
 
 
+def test_a_wrong_reranker_is_refused_before_videos_are_encoded(
+    bare: Whenabouts, place: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whenabouts.cli.opened.encoded_with", lambda *given: pytest.fail("it encodes"))
+    done = bare("search", "x", "--corpus", place, "--model", run, "--rerank", "no such thing")
+    assert done.code == 2 and "no such reranker" in done.err
+
+
 @pytest.mark.slow
 def test_search_encodes_finds_and_agrees_with_python(bare: Whenabouts, place: Path, run: Path) -> None:
     done = bare("search", "the space telescope", "--corpus", place, "--model", run, "-k", "4", "--json")

@@ -285,19 +285,24 @@ def test_what_is_said_in_another_corpus_in_another_language_changes_no_score(
     assert both.score == pytest.approx(alone.score, rel=1e-5)
 
 
+def spoken(name: str, language: str) -> VideoRecord:
+    """The row of a recording in a language that was indexed by its letters."""
+    return VideoRecord(
+        name,
+        f"/{name}.vtt",
+        content_hash=name,
+        streams={"subtitle": "letters"},
+        words="file",
+        metadata={"language": language},
+    )
+
+
 def test_a_corpus_that_lost_its_words_is_searched_with_others(tmp_path: Path) -> None:
     for name, languages in (("full", ("en", "de")), ("lost", ("en",))):
         store = Store.open(tmp_path / name, create=True)
         store.add_stream(StreamInfo("subtitle", "letters", "letters", 0))
         for language in languages:
-            record = VideoRecord(
-                f"{name} {language}",
-                f"/{name} {language}.vtt",
-                content_hash=f"{name} {language}",
-                streams={"subtitle": "letters"},
-                words="file",
-                metadata={"language": language},
-            )
+            record = spoken(f"{name} {language}", language)
             said = ClipColumns(np.zeros(1), np.ones(1), ["a house"])
             store.put_video(record, {"subtitle": said})
     store.remove_videos(["lost en"])
@@ -315,14 +320,7 @@ def test_words_of_two_bytes_a_letter_count_as_the_index_counts_them(tmp_path: Pa
         for number in numbers:
             chosen = random.Random(number)
             texts = [" ".join(chosen.choices(words, k=chosen.randint(3, 12))) for _ in range(6)]
-            record = VideoRecord(
-                f"{number:03}",
-                f"/{number}.vtt",
-                content_hash=f"{number}",
-                streams={"subtitle": "letters"},
-                words="file",
-                metadata={"language": "de" if number >= 30 else "ru"},
-            )
+            record = spoken(f"{number:03}", "de" if number >= 30 else "ru")
             context = [search_words(text, "ru") for text in texts]
             said = ClipColumns(np.arange(6.0), np.arange(6.0) + 1, texts, context=context)
             store.put_video(record, {"subtitle": said})

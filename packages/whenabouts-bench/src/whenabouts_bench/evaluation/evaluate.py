@@ -179,8 +179,8 @@ def evaluate(
     "mAP" or "VR R@100"; none means the protocol's. A metric of a task that the run does not answer has NaN
     values (`Evaluation.not_answered`), and a note.
 
-    Without a protocol the judgements choose (`protocol_for`); `as_released` takes the twin of a protocol's
-    name, with the faults of its released program. With `strict`, unjudged queries and unknown videos are
+    Without a protocol the judgements choose (`protocol_for`). With `as_released`, `protocol` is a name, and
+    numbers have the faults of its released program. With `strict`, unjudged queries and unknown videos are
     errors.
     `relevant_from` is the lowest grade of a right moment (any above 0 by default), which metrics without
     gains say in their names: "R@1,IoU=0.5,grade>=3".
@@ -198,7 +198,7 @@ def evaluate(
     Raises FormatError for files, UsageError for metrics, protocols and runs that do not fit.
     """
     if as_released and not isinstance(protocol, str):
-        raise UsageError("as_released: name the protocol whose released program is meant, such as 'rvmr'")
+        raise UsageError("name the protocol whose released program is meant, such as 'rvmr'")
     chosen = find_protocol(protocol, as_released=as_released) if isinstance(protocol, str) else protocol
     annotations = annotations_of(truth, chosen, truth_format)
     chosen = protocol_for(annotations, chosen, relevant_from)

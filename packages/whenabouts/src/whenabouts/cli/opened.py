@@ -33,6 +33,11 @@ def searched(options: argparse.Namespace) -> SearchResult:
 def corpus_and_search(options: argparse.Namespace) -> tuple[Corpus, SearchOptions]:
     """The corpus and search options of a command that searches; encodes new videos first for --model."""
     corpus = open_corpus(options)
+    models = {name: getattr(options, name) for name in _OF_MODELS if hasattr(options, name)}
+    if models.get("rerank") is not None:  # a wrong name fails before videos are encoded
+        from whenabouts.checkers import open_reranker
+
+        models["rerank"] = open_reranker(options.rerank)
     search_options = SearchOptions(
         k=options.k,
         best=options.best,
@@ -48,7 +53,7 @@ def corpus_and_search(options: argparse.Namespace) -> tuple[Corpus, SearchOption
         rewrite=_opened_rewriter(options),
         like=options.like,
         literal="all" if options.literal else (),
-        **{name: getattr(options, name) for name in _OF_MODELS if hasattr(options, name)},
+        **models,
     )
     if search_options.model is not None:
         encoded_with(corpus, options.model, options.retriever, options.segments)

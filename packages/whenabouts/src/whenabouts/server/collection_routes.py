@@ -189,7 +189,7 @@ def _refusals() -> Iterator[None]:
 async def _after(
     request: Request, change: Callable[[Corpus], Changed], shown: Callable[[Corpus, Changed], Answer]
 ) -> Answer:
-    """What `shown` gives after `change`, for its result."""
+    """What `shown` makes of the corpus after `change` and of its result."""
 
     def job(corpus: Corpus) -> Answer:
         with _refusals():
@@ -246,10 +246,10 @@ def _item(item: Item, record: VideoRecord | None, words: Sequence[str]) -> ItemB
 @router.get("/collections", responses=problems(), summary="All collections")
 async def collections(request: Request, _: NoQuery) -> CollectionsBody:
     """Lists all collections, most recently changed first."""
-    return await _after(request, lambda _: None, _listed)
+    return await read_corpus(request, _listed)
 
 
-def _listed(corpus: Corpus, _: None) -> CollectionsBody:
+def _listed(corpus: Corpus, _: None = None) -> CollectionsBody:
     return CollectionsBody(data=[CollectionLine(**each.to_json()) for each in corpus.collections.listed()])
 
 
@@ -413,10 +413,10 @@ def _join(service: Service, parts: Sequence[tuple[VideoRecord, Moment]], out: Fi
 @router.get("/saved-searches", responses=problems(), summary="Saved searches")
 async def saved_searches(request: Request, _: NoQuery) -> SavedSearchesBody:
     """Lists all saved searches, by name."""
-    return await _after(request, lambda _: None, _saved)
+    return await read_corpus(request, _saved)
 
 
-def _saved(corpus: Corpus, _: None) -> SavedSearchesBody:
+def _saved(corpus: Corpus, _: None = None) -> SavedSearchesBody:
     listed = corpus.saved_searches.listed()
     bodies = (SavedSearchBody(**asdict(each) | {"moments": sorted(each.moments)}) for each in listed)
     return SavedSearchesBody(data=list(bodies))
