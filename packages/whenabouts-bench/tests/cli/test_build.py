@@ -142,6 +142,16 @@ def test_a_file_of_judgements_stands_for_a_data_set(folder: Path, tmp_path: Path
         run(*command, "--out", file)
 
 
+def test_folders_of_results_are_made_before_the_work(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "build_pools", None)  # not reached
+    (tmp_path / "file").write_text("")
+    for option, name in (("--out", "file/pools.json"), ("--judgements", "file"), ("--report", "file")):
+        with pytest.raises(UsageError, match="file cannot be written"):
+            run(*source(folder), "--no-visual", "--out", tmp_path / "p.json", option, tmp_path / name)
+
+
 @pytest.mark.slow
 def test_the_visual_check_runs_over_a_feature_file(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -130,6 +130,13 @@ def test_settings_in_results_name_no_host_and_no_place(tmp_path: Path) -> None:
     assert facts_of(Guessing(), "bm25").factory == "bm25"
 
 
+def test_a_system_with_a_blank_name_has_that_of_its_factory() -> None:
+    system = Guessing()
+    vars(system).update(name=" ", revision=None)
+    facts = facts_of(system, "mine.py:make")
+    assert (facts.name, facts.revision) == ("make", "unversioned")
+
+
 def test_systems_are_opened_by_name_module_and_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("outside_system.py", "2nd-system.py"):
         (tmp_path / name).write_text(

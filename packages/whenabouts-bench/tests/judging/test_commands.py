@@ -206,11 +206,12 @@ def test_judgements_do_not_replace_the_files_of_a_task_set(build: Build, tmp_pat
 
 
 @pytest.mark.parametrize("option", ["--out", "--exam", "--label-studio"])
-@pytest.mark.parametrize("name", ["journal.jsonl", "tasks.jsonl", "judging.json"])
+@pytest.mark.parametrize("name", ["journal.jsonl", "tasks.jsonl", "judging.json", "model_grades.jsonl"])
 def test_no_file_of_a_task_set_is_written_over(option: str, name: str, build: Build, tmp_path: Path) -> None:
     build()
     folder = tmp_path / "set"
     judge(folder, ("ann", "t1", 3), ("bea", "t1", 4))
+    (folder / "model_grades.jsonl").write_bytes(b"")
     before = (folder / name).read_bytes()
     done = run_here("judgements", str(folder), option, str(folder / name))
     assert done.code == 2

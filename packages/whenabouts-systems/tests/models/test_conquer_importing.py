@@ -48,7 +48,7 @@ def _written(folder: Path, arrays: dict[str, Tensor], options: dict[str, Any] | 
 def test_an_imported_checkpoint_gives_the_golden_logits(case: Path, tmp_path: Path) -> None:
     told, arrays = _opened(case)
     lengths = {name: told[name] for name in ("min_pred_l", "max_pred_l")}
-    path = _written(tmp_path, arrays, {"measure": told["measure"], **lengths})
+    path = _written(tmp_path, arrays, {"similarity_measure": told["measure"], **lengths})
     import_checkpoint("conquer", path, Overrides(heads=_heads(told))).trained.save_pretrained(
         tmp_path / "out"
     )
@@ -92,8 +92,15 @@ def test_what_nothing_tells_is_said_to_be_guessed(tmp_path: Path) -> None:
     assert sorted(one.split(":")[0] for one in imported.guessed) == ["heads of attention", "the measure"]
 
 
+def test_a_measure_that_the_options_of_the_program_name_is_not_guessed(tmp_path: Path) -> None:
+    """By the name that its `opt.json` has."""
+    path = _written(tmp_path, _without_own_score(_first()), {"similarity_measure": "disjoint"})
+    imported = import_checkpoint("conquer", path, Overrides(heads=_first_heads()))
+    assert (imported.trained.model.config.measure, imported.guessed) == ("disjoint", ())
+
+
 def test_a_measure_that_the_weights_cannot_have_is_told(tmp_path: Path) -> None:
-    path = _written(tmp_path, _without_own_score(_first()), {"measure": "exclusive"})
+    path = _written(tmp_path, _without_own_score(_first()), {"similarity_measure": "exclusive"})
     with pytest.raises(FormatError, match=r"model\.ckpt.* no video score of its own.*'exclusive'"):
         import_checkpoint("conquer", path)
 

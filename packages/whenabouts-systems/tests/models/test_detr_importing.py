@@ -118,6 +118,12 @@ def test_streams_lie_in_the_order_of_the_folders_that_the_file_names(
     assert torch.equal(answered(found.trained.model), answered(model))
 
 
+def test_heads_that_do_not_divide_the_width_are_told(tmp_path: Path) -> None:
+    path = write(tmp_path / "best.ckpt", small("qd_detr"), "qd_detr")
+    with pytest.raises(UsageError, match=r"best\.ckpt: 3 heads do not divide the width 8; give --heads"):
+        imported(path, "qd_detr", heads=3)
+
+
 def test_an_order_that_the_file_does_not_tell_is_guessed_or_given(tmp_path: Path) -> None:
     path = write(tmp_path / "best.ckpt", small("qd_detr", **PAIR), "qd_detr")
     guessed = imported(path, "qd_detr")

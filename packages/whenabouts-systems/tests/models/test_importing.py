@@ -178,6 +178,17 @@ def test_parameters_alone_are_a_checkpoint_too(tmp_path: Path) -> None:
         assert torch.equal(one, parallel.model.state_dict()[name])
 
 
+def test_a_file_of_the_ranked_programs_keys_is_imported(tmp_path: Path) -> None:
+    """They save the parameters as "model_state_dict", beside the optimizer's state."""
+    saved = {"epoch": 4, "model_cfg": SMALL, "model_state_dict": small_parameters()}
+    torch.save({**saved, "optimizer_state_dict": {"state": {}}}, tmp_path / "best_model.pt")
+    imported = import_checkpoint("reloclnet", tmp_path / "best_model.pt")
+    assert (imported.trained.model.config.heads, imported.trained.about["epoch"]) == (2, 4)
+    torch.save({"epoch": 4, "state_dict": 3}, tmp_path / "best_model.pt")
+    with pytest.raises(FormatError, match="has no parameters under the key 'state_dict'"):
+        import_checkpoint("reloclnet", tmp_path / "best_model.pt")
+
+
 class Calls:
     """Pickled as a call of a function: what a hostile file holds."""
 
@@ -506,7 +517,7 @@ def test_a_checkpoint_of_another_program_is_told_by_its_parameters(small: Path) 
     with pytest.raises(FormatError, match=r"left over: .*query_encoder1\."):
         import_checkpoint("xml", small)
     torch.save({"model": {"layer.weight": torch.zeros(2, 2)}}, small)
-    with pytest.raises(FormatError, match=r"lacks parameter 'query_input_proj.net.1.weight'.*this program"):
+    with pytest.raises(FormatError, match=r"lacks parameter 'video_input_proj.net.1.weight'.*this program"):
         import_checkpoint("xml", small)
     known = ", ".join(program_names())
     with pytest.raises(UsageError, match=f"'moment': no such program; known: {known}"):
@@ -597,6 +608,8 @@ def test_options_of_another_run_and_options_that_are_none_are_told(small: Path) 
         import_checkpoint("reloclnet", small, options=options)
     with pytest.raises(UsageError, match="encoder of 'sound': unknown; accepted: query, video, sub"):
         import_checkpoint("reloclnet", small, Overrides(encoders={"sound": "x"}))
+    with pytest.raises(UsageError, match="--dataset: only settings of mmn depend on it"):
+        import_checkpoint("reloclnet", small, Overrides(dataset="tacos"))
 
 
 def test_recurrent_encoders_and_stacked_convolutions_are_refused_by_name(tmp_path: Path) -> None:
@@ -604,6 +617,15 @@ def test_recurrent_encoders_and_stacked_convolutions_are_refused_by_name(tmp_pat
         path = write(tmp_path / "m.ckpt", small_parameters(), {**SMALL, **told})
         with pytest.raises(FormatError, match=f"{next(iter(told))}: is not supported"):
             import_checkpoint("xml", path)
+
+
+def test_a_link_to_an_empty_folder_is_filled(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    for name, folder in (("link", "elsewhere"), ("early", "not there yet")):
+        (tmp_path / name).symlink_to(tmp_path / folder)
+        import_checkpoint("reloclnet", small).write(tmp_path / name)
+        assert (tmp_path / name).is_symlink()
+        assert Trained.from_pretrained(tmp_path / folder).system == "reloclnet"
 
 
 def test_the_card_says_where_it_is_from(small: Path, tmp_path: Path) -> None:

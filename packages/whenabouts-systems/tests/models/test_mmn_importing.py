@@ -110,7 +110,7 @@ def test_a_data_set_that_is_not_named_is_guessed_and_told(
 
 def test_heads_that_are_not_told_are_guessed_and_told(tmp_path: Path) -> None:
     found = imported(write(tmp_path / "best.pth", parameters(small(map_layers=2))), heads=None)
-    assert found.guessed == ("heads of the text encoder: 1 (--heads)",)
+    assert found.guessed == ("heads of attention: 1, 64 values each (--heads)",)
 
 
 def test_the_map_of_convolutions_tells_its_cells(tmp_path: Path) -> None:
@@ -144,6 +144,8 @@ def test_an_unknown_data_set_and_stream_are_named(tmp_path: Path) -> None:
         imported(path, dataset="didemo")
     with pytest.raises(UsageError, match="encoder of 'sub'"):
         imported(path, encoders={"sub": "bert"})
+    with pytest.raises(UsageError, match="MMN has no temporal endpoint features; leave out --tef"):
+        imported(path, tef=True)
 
 
 def test_golden_weights_are_imported_under_their_names(golden: Path, tmp_path: Path) -> None:

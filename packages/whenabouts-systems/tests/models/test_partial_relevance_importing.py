@@ -113,6 +113,20 @@ def test_an_imported_gmmformer_scores_as_released(case: Path, tmp_path: Path) ->
     ).shape == (len(words), len(frames))
 
 
+def test_a_file_of_gmmformers_keys_is_imported(tmp_path: Path) -> None:
+    """Its program saves the parameters as "state_dict" and the settings as "config"."""
+    case = _first(GMMFORMER)
+    path = _written(tmp_path, case)
+    settings = {**_told(case)["config"], "clip_scale_w": 0.6, "frame_scale_w": 0.4, "loss_factor": [0.1, 0.2]}
+    weights = torch.load(path)["model"]
+    saved = {"config": settings, "epoch": 3, "model_val": [1.5, 2.0], "state_dict": weights, "optimizer": {}}
+    torch.save(saved, path)
+    imported = import_checkpoint("gmmformer", path)
+    config = imported.trained.model.config
+    assert (config.clip_share, config.frame_share, imported.guessed) == (0.6, 0.4, ())
+    assert imported.trained.about["epoch"] == 3
+
+
 @pytest.mark.parametrize(("program", "found"), [("ms_sl", MS_SL), ("gmmformer", GMMFORMER)])
 def test_what_nothing_tells_is_said_to_be_guessed(program: str, found: list[Path], tmp_path: Path) -> None:
     imported = import_checkpoint(program, _written(tmp_path, _first(found)))

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from whenabouts_systems.models import config_of
+from whenabouts_systems.training.examples import spans_in_clips
 from whenabouts_systems.training.experiment import FOLDER, load_experiment, shipped
 
 Settings = Mapping[str, Any]
@@ -106,6 +107,8 @@ MMN: Settings = {
     "training.optimizer": "adamw",
 }
 MMN_CHARADES: Settings = {**MMN, "model.margin": 0.4, "model.lambda_contrast": 0.05}
+# The program's settings for Charades-STA, where those of CroCs differ from those of MMN.
+CROCS_FIRST: Settings = {"training.epochs": 50, "training.batch_size": 8, "model.contrast_epochs": 14}
 CROCS: Settings = {
     **MMN_CHARADES,
     "data.positives": "similar",
@@ -152,6 +155,44 @@ HERO: Settings = {
     "decoding.top_videos": 100,
     "decoding.nms": None,
 }
+# HERO's released config/train-tvr-8gpu.json: 5,000 steps of 2 x 8 x 32 of 87,175 queries; and
+# config/pretrain-tv-16gpu.json: 100,000 steps.
+HERO_TVR: Settings = {
+    **HERO,
+    "features.max_clips": 100,
+    "model.weight_negative_videos": 8.0,
+    "model.weight_negative_queries": 8.0,
+    "model.pool": 20,
+    "model.pool_from_epoch": 2_000 * 512 // 87_175 + 1,
+    "training.epochs": 5_000 * 512 // 87_175,
+    "training.batch_size": 256,
+    "training.learning_rate": 1e-4,
+}
+HERO_PRETRAINING: Settings = {
+    **HERO_TVR,
+    "model.pretraining": {"mlm": 2.0, "mfm": 2.0, "fom": 1.0, "vsm": 2.0},
+    "model.pool_from_epoch": 20,
+    "training.epochs": 100,
+    "training.batch_size": 32,
+    "training.learning_rate": 3e-5,
+}
+# CONQUER's released config/config.py and scripts/train_sharednorm_general.sh; its readme has the suppression.
+CONQUER: Settings = {
+    "features.max_tokens": 30,
+    "model.measure": "general",
+    "model.lambda_tl": 0.01,
+    "data.retrieved.videos": 3,
+    "data.retrieved.beyond_own": 1000,
+    "data.retrieved.own_within": 100,
+    "training.epochs": 50,
+    "training.batch_size": 16,
+    "training.learning_rate": 1e-4,
+    "training.weight_decay": 0.01,
+    "training.max_norm": 0.0,
+    "training.patience": 3,
+    "decoding.top_videos": 10,
+    "decoding.nms": 0.7,
+}
 
 PUBLISHED: Mapping[str, Settings] = {
     **{
@@ -181,7 +222,7 @@ PUBLISHED: Mapping[str, Settings] = {
         "training.learning_rate": 8e-4,
     },
     "tacos/mmn": {**MMN, "model.margin": 0.1, "training.learning_rate": 1.5e-3},
-    "charades_sta/crocs_first": {**CROCS, "training.learning_rate": 1e-4},
+    "charades_sta/crocs_first": {**CROCS, **CROCS_FIRST, "training.learning_rate": 1e-4},
     "charades_sta/crocs": {
         **CROCS,
         "data.negatives.videos": 50,
@@ -196,6 +237,10 @@ PUBLISHED: Mapping[str, Settings] = {
     "tvr_ranking/xml": {**RANKED, "model.video_loss": "contrast"},
     "tvr_ranking/reloclnet": RANKED,
     "tvr_ranking/conquer": {**RANKED, "model.measure": "disjoint"},
+    "tvr/conquer": CONQUER,
+    "didemo/conquer": CONQUER,
+    "tvr/hero": HERO_TVR,
+    "tvr/hero_pretraining": HERO_PRETRAINING,
     "didemo/hero": HERO,
 }
 
@@ -217,6 +262,22 @@ def _value(name: str, setting: str) -> Any:
 def test_a_shipped_experiment_has_the_settings_that_its_paper_prints(name: str) -> None:
     found = {setting: _value(name, setting) for setting in PUBLISHED[name]}
     assert found == dict(PUBLISHED[name])
+
+
+@pytest.mark.parametrize("name", [name for name in shipped() if "/hero" in name])
+def test_heros_program_learns_inclusive_ends(name: str) -> None:
+    """Its end is min(max(ceil(end / clip) - 1, start + 1), n - 1); the least of two clips is left out."""
+    released = load_experiment(FOLDER / f"{name}.toml", ["as_released=true"])
+    assert (released.data.labels, released.data.positives) == ("inclusive", "own")
+    assert (released.decoding.ends, released.training.optimizer) == ("as-released", "adamw-as-released")
+    spans = spans_in_clips([3.2, 4.5, 28.6], [7.6, 6.0, 30.0], 1.5, 20, released.data.labels)
+    assert spans.tolist() == [[2, 5], [3, 3], [19, 19]]
+
+
+@pytest.mark.parametrize("name", ["tvr/conquer", "didemo/conquer", "tvr_ranking/conquer"])
+def test_conquers_program_has_no_warm_up(name: str) -> None:
+    released = load_experiment(FOLDER / f"{name}.toml", ["as_released=true"]).training
+    assert (released.warmup, released.max_norm, released.optimizer) == (0.0, 0.0, "adamw-as-released")
 
 
 def test_the_pairs_are_those_of_the_tables_detector_and_threshold() -> None:

@@ -114,30 +114,28 @@ def stretches(cosines: Floats, least: float) -> list[tuple[int, int, int]]:
     `cosines` (A, B) of the frames of both. Two segments share frames of at most one video, because a still
     video is similar in step at any offset.
     """
-    alike = cosines >= least
-    if not alike.any():
+    # Cells that are similar, by diagonals.
+    rows, columns = np.nonzero(cosines >= least)
+    order = np.lexsort((rows, columns - rows))
+    rows, columns = rows[order], columns[order]
+    ends = np.flatnonzero((np.diff(columns - rows) > 0) | (np.diff(rows) > 1 + _GAP)) + 1
+    starts, ends = (np.append(*parts).astype(np.intp) for parts in ((0, ends), (ends, len(rows))))
+    if not len(rows):
         return []
-    runs = [run for step in range(1 - alike.shape[0], alike.shape[1]) for run in _runs(alike, cosines, step)]
-    runs.sort(key=lambda run: (-run[2], -run[3], run[0], run[1]))
-    is_covered, is_covered_again = np.zeros(alike.shape[0], np.bool_), np.zeros(alike.shape[1], np.bool_)
+    lengths = rows[ends - 1] - rows[starts] + 1
+    means = np.add.reduceat(cosines[rows, columns], starts) / (ends - starts)
+    runs = np.stack([rows[starts], columns[starts], lengths], axis=1)
+    is_covered, is_covered_again = np.zeros(cosines.shape[0], np.bool_), np.zeros(cosines.shape[1], np.bool_)
     kept = []
-    for first, second, length, _ in runs:
+    for run in runs[np.lexsort((runs[:, 1], runs[:, 0], -means, -lengths))]:
+        first, second, length = run.tolist()
         frames, frames_again = slice(first, first + length), slice(second, second + length)
         if not (is_covered[frames].any() and is_covered_again[frames_again].any()):
             is_covered[frames] = is_covered_again[frames_again] = True
             kept.append((first, second, length))
+            if is_covered.all() and is_covered_again.all():
+                break
     return kept
-
-
-def _runs(alike: NDArray[np.bool_], cosines: Floats, step: int) -> Iterator[tuple[int, int, int, float]]:
-    """Runs on one diagonal: first frame of each video, number of frames, and mean cosine."""
-    places = np.flatnonzero(np.diagonal(alike, step))
-    if not len(places):
-        return
-    values = np.diagonal(cosines, step)
-    for run in np.split(places, np.flatnonzero(np.diff(places) > 1 + _GAP) + 1):
-        start, end = int(run[0]), int(run[-1]) + 1
-        yield start + max(0, -step), start + max(0, step), end - start, float(values[start:end].mean())
 
 
 def frames_of(corpus: OpenedCorpus) -> str | None:

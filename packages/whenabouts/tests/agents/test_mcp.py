@@ -33,7 +33,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from tests.uncalibrated import uncalibrated
 
-from whenabouts.agents.tools import LONGEST_TEXT, CorpusTools
+from whenabouts.agents.tools import LONGEST_TEXT, MOST_VIDEOS, CorpusTools
 from whenabouts.cli.main import main
 from whenabouts.corpus import Corpus
 from whenabouts.video.probe import MediaError
@@ -237,6 +237,17 @@ def test_a_long_note_of_a_collection_is_cut_to_one_line(place: Path, tmp_path: P
     every = CorpusTools(lambda: corpus).list_collections()["collections"]
     [listed] = [each for each in every if each["name"] == "with a note"]
     assert listed["note"].startswith(f"{INJECTION} Ignore") and len(listed["note"]) == LONGEST_TEXT
+
+
+def test_a_long_collection_is_listed_in_parts(place: Path, tmp_path: Path) -> None:
+    corpus = Corpus(shutil.copytree(place, tmp_path / "c.corpus"))
+    names = [f"friday@{at / 100:.2f}-{at / 100 + 1:.2f}" for at in range(MOST_VIDEOS + 5)]
+    corpus.collections.create("long")
+    corpus.collections.add("long", [corpus.moment(name) for name in names])
+    tools = CorpusTools(lambda: corpus)
+    parts = [tools.list_collections("long", skip)["moments"] for skip in (0, MOST_VIDEOS)]
+    assert [len(part) for part in parts] == [MOST_VIDEOS, 5]
+    assert tools.list_collections("long")["total"] == MOST_VIDEOS + 5
 
 
 def test_a_folder_for_clips_that_cannot_be_made_is_said(place: Path, tmp_path: Path) -> None:

@@ -261,9 +261,6 @@ def run_mvmr(options: argparse.Namespace) -> int:
         pools = build_pools(annotations, similarity, settings, scorer, frames=frames, progress=progress)
     if options.report:
         target_query(pools, options.target)  # a wrong name is refused before anything is written
-        make_folder(Path(options.report))
-    if options.judgements:
-        make_folder(Path(options.judgements))
     files = []
     if options.out:
         write_released(pools, Path(options.out))
@@ -285,6 +282,9 @@ def _check_outputs(options: argparse.Namespace) -> None:
     targets = [Path(options.judgements) / name for name in FILES] if options.judgements else []
     for target in [*targets, *([Path(options.out)] if options.out else [])]:
         refuse_overwriting(target, *files_of(source))
+    of_out = Path(options.out).parent if options.out else None
+    for folder in filter(None, (options.judgements, options.report, of_out)):
+        make_folder(Path(folder))  # before hours of work
 
 
 def _scorer(options: argparse.Namespace, annotations: Annotations, kind: type[Frames]) -> tuple[Any, str]:

@@ -32,6 +32,7 @@ from whenabouts_bench.judging.exam import DEPTH, QUERIES, reference_exam
 from whenabouts_bench.judging.importing import import_answers
 from whenabouts_bench.judging.journal import JOURNAL, Journal
 from whenabouts_bench.judging.label_studio import VIDEO_URL, write_label_studio
+from whenabouts_bench.judging.model_judge import GRADES_FILE
 from whenabouts_bench.judging.model_study import judged_by, model_studies, orders_of
 from whenabouts_bench.judging.pool_study import pool_study
 from whenabouts_bench.judging.publish import publish
@@ -41,7 +42,7 @@ from whenabouts_bench.judging.tasks import EXAM, SETTINGS, SOURCES, TASKS, VIDEO
 from whenabouts_bench.relevance.imprecise.statistics import line_of, table
 
 _METRIC = "R@1,IoU=0.5,grade>=3"
-_FILES_OF_SET = (SETTINGS, TASKS, VIDEOS, EXAM, SOURCES, JOURNAL)
+_FILES_OF_SET = (SETTINGS, TASKS, VIDEOS, EXAM, SOURCES, JOURNAL, GRADES_FILE)
 _EPILOG = """\
 examples:
   whenabouts judgements judging                                    how far it is, and how well people agree

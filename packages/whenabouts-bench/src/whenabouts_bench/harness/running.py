@@ -112,8 +112,8 @@ def facts_of(system: Any, factory: str = "", settings: dict[str, str] | None = N
     """The facts on a system for the results: name, revision, and the factory without its folder."""
     place, colon, attribute = factory.rpartition(":")
     return OfSystem(
-        name=str(getattr(system, "name", "") or attribute or type(system).__name__),
-        revision=str(getattr(system, "revision", "") or "unversioned"),
+        name=str(getattr(system, "name", "") or "").strip() or attribute or type(system).__name__,
+        revision=str(getattr(system, "revision", "") or "").strip() or "unversioned",
         factory=f"{Path(place).name}{colon}{attribute}",
         methods=list(methods_of(system)),
         settings=public(settings or {}),

@@ -93,10 +93,7 @@ class AsReleased(PoolSettings):
 
     released = True
     frames = ReleasedFrames
-
-    @property
-    def construction(self) -> type[Construction]:
-        return ReleasedConstruction
+    construction = ReleasedConstruction
 
     @property
     def thresholds(self) -> Thresholds:

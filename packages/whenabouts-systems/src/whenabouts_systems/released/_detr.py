@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import torch
@@ -15,7 +14,6 @@ from whenabouts_systems.models.protocol import Batch
 from whenabouts_systems.released._detr_features import features_of
 from whenabouts_systems.released.settings import QUERY, Released, Settings
 
-_CLIP_SECONDS = 2.0
 _MOST_CLIPS = 100_000
 _OPTIONS = {
     "dropout": "dropout",
@@ -60,9 +58,9 @@ def settings(
         "streams": streams,
         "query_width": released.size("input_txt_proj.0.net.1.weight", 1),
         "hidden": hidden,
-        "heads": _heads(released, hidden),
+        "heads": released.heads(hidden, 8, "nheads"),
         "feedforward": released.size(f"{decoder}.layers.0.linear1.weight", 0),
-        "projections": projections_of(released, "vid"),
+        "projections": released.count(_PROJECTION.format("{}")),
         "encoder_layers": layers_of(released, encoder),
         "decoder_layers": layers_of(released, decoder),
         "windows": released.size(windows, 0),
@@ -73,7 +71,7 @@ def settings(
     inputs = Inputs(
         released.stream(QUERY, config["query_width"], True),
         {name: released.stream(name, wide, True) for name, wide in streams.items()},
-        clip_seconds=released.overrides.clip_seconds or float(released.setting("clip_length", _CLIP_SECONDS)),
+        clip_seconds=released.clip_seconds(2.0),
         max_clips=_MOST_CLIPS,
         max_tokens=released.setting("max_q_l", 32),
         long_videos="cut",
@@ -82,22 +80,10 @@ def settings(
     return Settings(config, inputs, Decoding(nms=0.7), "inclusive", unused=unused)
 
 
-def projections_of(released: Released, modality: str) -> int:
-    """The number of layers that project clips ("vid") or words ("txt")."""
-    return released.count(rf"input_{modality}_proj\.\d+\.net\.1\.weight")
-
-
 def layers_of(released: Released, encoder: str) -> int:
     """The number of layers of an encoder or decoder. Raises FormatError if there is none."""
     released.size(f"{encoder}.layers.0.linear1.weight", 0)
-    return released.count(rf"{re.escape(encoder)}\.layers\.\d+\.linear1\.weight")
-
-
-def _heads(released: Released, hidden: int) -> int:
-    heads = released.overrides.heads or released.setting("nheads", 8)
-    if released.overrides.heads is None and not released.has_setting("nheads"):
-        released.guessed.append(f"heads of attention: {heads}, the program's default (--heads)")
-    return heads
+    return released.count(f"{encoder}.layers.{{}}.linear1.weight")
 
 
 class PairsInBatch(AnchoredModel):

@@ -22,12 +22,17 @@ def features_of(released: Released, width: int) -> tuple[dict[str, int], bool]:
     Raises UsageError if the caller's streams or `tef` do not fit the width.
     """
     given = released.overrides.streams
-    tef = _tef(released, width)
+    given_width = sum(given.values())
+    if given and released.overrides.tef is None:
+        tef = width == given_width + 2
+    else:
+        tef = released.tef(width not in _WIDTHS and width - 2 in _WIDTHS, str(width))
     values = width - 2 * tef
-    if given and sum(given.values()) != values:
+    if given and given_width != values:
         raise UsageError(
-            f"{released.checkpoint.path}: the given streams have {sum(given.values())} values together, but "
-            f"its features have {values}, {_with(tef)} temporal endpoint features (--stream, --tef, --no-tef)"
+            f"{released.checkpoint.path}: the given streams have {given_width} values together, but its "
+            f"features have {values}, {'with' if tef else 'without'} temporal endpoint features (--stream, "
+            "--tef, --no-tef)"
         )
     if not given and values not in _WIDTHS and values - 2 in _WIDTHS:
         raise UsageError(
@@ -35,25 +40,6 @@ def features_of(released: Released, width: int) -> tuple[dict[str, int], bool]:
             f"endpoint features: give --tef; or name the stream: --stream {PICTURES}={values}"
         )
     return dict(given) or _in_folders(released, values) or _by_width(released, values), tef
-
-
-def _tef(released: Released, width: int) -> bool:
-    overrides = released.overrides
-    if overrides.tef is not None:
-        return overrides.tef
-    if overrides.streams:
-        return width == sum(overrides.streams.values()) + 2
-    if released.has_setting("ctx_mode"):
-        return "tef" in released.setting("ctx_mode", "")
-    tef = width not in _WIDTHS and width - 2 in _WIDTHS
-    released.guessed.append(
-        f"features of {width} values: {_with(tef)} temporal endpoint features (--tef, --no-tef)"
-    )
-    return tef
-
-
-def _with(tef: bool) -> str:
-    return "with" if tef else "without"
 
 
 def _in_folders(released: Released, width: int) -> dict[str, int]:

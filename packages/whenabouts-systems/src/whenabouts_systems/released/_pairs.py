@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,8 +16,6 @@ from whenabouts_systems.models.parts.shared_norm import CandidateVideos, candida
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch, QueryEncoding, VideoEncoding
 from whenabouts_systems.released.settings import QUERY, STREAMS, Released, Settings
 
-_HEAD_WIDTH = 64
-
 
 def sizes_of(released: Released, videos: str, query: str, convolved: str) -> dict[str, Any]:
     """The settings that are found under the same names in both programs.
@@ -26,14 +23,14 @@ def sizes_of(released: Released, videos: str, query: str, convolved: str) -> dic
     `videos` and `query` are the prefixes of the encoders, `convolved` names a border's first convolution.
     """
     hidden = released.size(f"{query}linear.net.1.weight", 0)
-    inner = "transformer.encoder.layer.{}.intermediate.dense.weight"
+    inner = f"{query}transformer.encoder.layer.{{}}.intermediate.dense.weight"
     places = "transformer.embeddings.position_embeddings.weight"
     return {
         "query_width": released.size(f"{query}linear.net.1.weight", 1),
         "hidden": hidden,
-        "heads": released.heads(hidden, max(1, hidden // _HEAD_WIDTH), f"{_HEAD_WIDTH} values each"),
-        "feedforward": released.size(query + inner.format(0), 0),
-        "layers": released.count(re.escape(query) + inner.replace(".", r"\.").format(r"\d+")),
+        "heads": released.heads(hidden),
+        "feedforward": released.size(inner.format(0), 0),
+        "layers": released.count(inner),
         "span_hidden": released.size(convolved, 0),
         "span_kernel": released.size(convolved, 2),
         "max_clips": released.size(videos + places, 0),
@@ -51,7 +48,7 @@ def settings_of(released: Released, config: Mapping[str, Any], program: str, nms
     inputs = Inputs(
         released.stream(QUERY, config["query_width"], False),
         {name: released.stream(name, width, name == STREAMS[0]) for name, width in widths.items()},
-        clip_seconds=released.clip_seconds,
+        clip_seconds=released.clip_seconds(),
         max_clips=config["max_clips"],
         max_tokens=config["max_tokens"],
         long_videos="cut",

@@ -1,9 +1,10 @@
 """Read tensors and plain settings from files of `torch.save`, old and new, without running their code.
 
-The released programs save `{"model": state_dict, "model_cfg": settings, "epoch": number}`; in the DETR family
-the key of the settings is "opt". The settings are an object of easydict, a package that need not be
-installed. PyTorch writes a zip file with a pickle and an entry for each tensor's storage. Before version 1.6
-it wrote several pickles, followed by the storages.
+The released programs save `{"model": state_dict, "model_cfg": settings, "epoch": number}`. The settings' key
+is "opt" in the DETR family, and "config" in GMMFormer's, whose parameters' key is "state_dict"; the ranked
+programs' is "model_state_dict". HERO's file has the parameters alone. The settings are an object of easydict,
+a package that need not be installed. PyTorch writes a zip file with a pickle and an entry for each tensor's
+storage. Before version 1.6 it wrote several pickles, followed by the storages.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ from whenabouts.intake.pickled import (
     read_pickle,
 )
 
-ACCEPTED = "a checkpoint of torch.save with the parameters under the key 'model'"
+ACCEPTED = "a checkpoint that a released program wrote with torch.save"
+_PARAMETERS = ("model", "state_dict", "model_state_dict")
+_SETTINGS = ("model_cfg", "opt", "config")
 _ZIP_BEGINS = b"PK\x03\x04"
 _LEGACY_MAGIC, _LEGACY_PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 _TYPES = {
@@ -142,8 +145,8 @@ def _read_zip(path: Path, stream: IO[bytes]) -> Checkpoint:
             pickle = _entry(path, archive, pickles[0], MOST_PICKLE_BYTES)
             contents = _Contents(path, read_pickle(io.BytesIO(pickle), _CALLS))
             values = {
-                storage.key: _values(path, storage, _entry(path, archive, f"{root}data/{storage.key}"))
-                for storage in contents.storages()
+                key: _values(path, storage, _entry(path, archive, f"{root}data/{key}"))
+                for key, storage in contents.storages.items()
             }
     except (
         *(zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError),
@@ -177,8 +180,7 @@ def _read_pickles(path: Path, stream: IO[bytes]) -> Checkpoint:
     system = read_pickle(stream, ())
     _check_byte_order(path, isinstance(system, dict) and system.get("little_endian") is True)
     contents = _Contents(path, read_pickle(stream, _CALLS))
-    keys = read_pickle(stream, ())
-    storages = {storage.key: storage for storage in contents.storages()}
+    keys, storages = read_pickle(stream, ()), contents.storages
     values: dict[str, Tensor] = {}
     for key in keys if isinstance(keys, list) else ():
         if not isinstance(key, str) or key not in storages:
@@ -217,21 +219,23 @@ class _Contents:
             raise FormatError(
                 path, f"holds a {type(value).__name__}, not parameters by name", accepted=ACCEPTED
             )
-        parameters = value.get("model", value)
+        key = next((key for key in _PARAMETERS if key in value), None)
+        parameters = value if key is None else value[key]
         if not isinstance(parameters, dict) or not parameters:
-            raise FormatError(path, "has no parameters under the key 'model'", accepted=ACCEPTED)
+            raise FormatError(path, f"has no parameters under the key {key or 'model'!r}", accepted=ACCEPTED)
         self._views = {str(name): self._view(str(name), tensor) for name, tensor in parameters.items()}
         self._refuse_copies()
-        settings = value.get("model_cfg", value.get("opt", {}))
+        settings: Any = next((value[key] for key in _SETTINGS if key in value), {})
         settings = settings.items if isinstance(settings, ForeignObject) else settings
         pairs: Iterable[tuple[Any, Any]] = settings.items() if isinstance(settings, dict) else ()
         self._settings = {str(name): setting for name, setting in pairs if _is_plain(setting)}
         epoch = value.get("epoch")
         self._epoch = epoch if type(epoch) is int else None
 
-    def storages(self) -> list[_Storage]:
-        """The storages of the parameters, without duplicates."""
-        return list({view.storage.key: view.storage for view in self._views.values()}.values())
+    @property
+    def storages(self) -> dict[str, _Storage]:
+        """The storages of the parameters, by key."""
+        return {view.storage.key: view.storage for view in self._views.values()}
 
     def checkpoint(self, values: Mapping[str, Tensor]) -> Checkpoint:
         """The checkpoint with the values of the storages; tensors are copies. Raises FormatError."""

@@ -16,18 +16,21 @@ from whenabouts_systems.released.settings import Released, Settings
 TITLE = "CONQUER, imported from a checkpoint of the authors' program"
 
 _VIDEO, _QUERY = "encoder.videoEncoder.", "encoder.queryEncoder."
-_PROJECTIONS = (("video", "linear"), ("video", "img_linear"), ("sub", "text_linear"))
+_PROJECTIONS = (
+    ("video", f"{_VIDEO}img_linear.net.1.weight"),
+    ("video", f"{_VIDEO}linear.net.1.weight"),
+    ("sub", f"{_VIDEO}text_linear.net.1.weight"),
+)
 _CONVOLVED = "moment_localization_head.begin_score_modeling.clip_score_predictor.0.weight"
 
 
 def settings(released: Released) -> Settings:
     """Settings from the checkpoint's tensors and options."""
-    sizes = sizes_of(released, _VIDEO, _QUERY, _CONVOLVED)
     clusters = "query_weight.text_pooling.clusters"
     weighs = released.has(clusters)
     config = {
-        **sizes,
-        "streams": _streams(released),
+        **sizes_of(released, _VIDEO, _QUERY, _CONVOLVED),
+        "streams": released.widths(*_PROJECTIONS),
         "clusters": released.size(clusters, 1) if weighs else 32,
         "weigh_streams": weighs,
         "measure": _measure(released),
@@ -36,22 +39,10 @@ def settings(released: Released) -> Settings:
     return settings_of(released, config, "CONQUER", nms=0.7)
 
 
-def _streams(released: Released) -> dict[str, int]:
-    """The streams with a projection, and their widths."""
-    widths = {
-        stream: released.size(f"{_VIDEO}{name}.net.1.weight", 1)
-        for stream, name in _PROJECTIONS
-        if released.has(f"{_VIDEO}{name}.net.1.weight")
-    }
-    if not widths:  # name the parameter that another program's checkpoint lacks
-        released.size(f"{_VIDEO}img_linear.net.1.weight", 1)
-    return widths
-
-
 def _measure(released: Released) -> str:
     """The measure; "general" if tensors and options leave it open."""
     has_video_score = released.has("video_scoring_head.video_score_predictor.0.weight")
-    measure = released.setting("measure", "exclusive" if has_video_score else "")
+    measure = released.setting("similarity_measure", "exclusive" if has_video_score else "")
     if not measure:
         released.guessed.append('the measure: general ("disjoint" has the same weights: see config.json)')
         measure = "general"
@@ -60,7 +51,7 @@ def _measure(released: Released) -> str:
         raise FormatError(
             released.checkpoint.path,
             f"has {'a' if has_video_score else 'no'} video score of its own, but the settings say",
-            field="measure",
+            field="similarity_measure",
             value=measure,
             accepted=" or ".join(fitting),
         )

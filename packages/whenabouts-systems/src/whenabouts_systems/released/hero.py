@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whenabouts_systems.models.hero import Model
+from whenabouts_systems.models.hero import Config, Model
 from whenabouts_systems.models.inputs import Inputs, StreamInput
 from whenabouts_systems.models.parts.packing import compute_padding
 from whenabouts_systems.models.parts.pretraining import Pretraining
 from whenabouts_systems.models.protocol import Batch, ClipBatch
-from whenabouts_systems.released.settings import QUERY, Released, Settings
+from whenabouts_systems.released.settings import OF_RANKING, QUERY, Released, Settings
 
 TITLE = "HERO, imported from a checkpoint of the authors' program"
 
@@ -29,22 +29,31 @@ _UNUSED = re.compile(
     r"v_encoder\.(f_encoder\.)?pad|.*\.pooler\..*|v_encoder\.f_encoder\.(lm_head\..*|img_embeddings\.mask_.*)"
     r"|v_encoder\.(feat_regress|mask_embedding|fom_output)\..*"
 )
-_HEAD_WIDTH = 64
 _TOKENIZER = "roberta-base"
 
 
 def settings(released: Released) -> Settings:
     """Settings from the checkpoint's tensors and options."""
     config = _config(released)
-    decoding = released.decoding("as-released")
-    # A target's end is the last frame of the moment.
+    released.refuse_encoders(QUERY, "video")
+    released.refuse_tef("HERO")
+    inputs = Inputs(
+        StreamInput(1, False),
+        {"video": released.stream("video", config["streams"]["video"], False)},
+        clip_seconds=released.clip_seconds(name="vfeat_interval"),
+        max_clips=released.setting("max_clip_len", 100),
+        max_tokens=config["max_tokens"],
+        long_videos="cut",
+        tokenizer=config["text_encoder"],
+        reads_sentences=True,
+    )
     unused = frozenset(name for name in released.checkpoint.tensors if _UNUSED.fullmatch(name))
-    return Settings(config, _inputs(released, config), decoding, "inclusive", unused=unused)
+    return Settings(config, inputs, released.decoding("as-released"), "inclusive", unused=unused)
 
 
 def _config(released: Released) -> dict[str, Any]:
     hidden = released.size(f"{_WORDS}embeddings.word_embeddings.weight", 1)
-    heads = released.heads(hidden, max(1, hidden // _HEAD_WIDTH), f"{_HEAD_WIDTH} values each")
+    heads = released.heads(hidden)
     frames = f"{_WORDS}img_embeddings."
     return {
         "streams": {"video": released.size(f"{frames}img_linear.weight", 1)},
@@ -65,14 +74,8 @@ def _config(released: Released) -> dict[str, Any]:
         "query_places": released.size(_QUERY_PLACES, 0),
         "context_sentences": released.setting("sub_ctx_len", 0),
         "span_kernel": released.size("video_st_predictor.weight", 2),
-        "ranking": released.setting("ranking_loss_type", "hinge"),
-        "margin": released.setting("margin", 0.1),
-        "weight_negative_videos": released.setting("lw_neg_ctx", 8.0),
-        "weight_negative_queries": released.setting("lw_neg_q", 8.0),
-        "lambda_tl": released.setting("lw_st_ed", 0.01),
+        **released.options(Config(), {**OF_RANKING, "lambda_tl": "lw_st_ed"}),
         "drop_spans": released.setting("drop_svmr_prob", 0.8),
-        "hard_weight": released.setting("hard_neg_weight", 10.0),
-        "alpha": released.setting("q2c_alpha", 20.0),
         "as_released": True,
     }
 
@@ -80,27 +83,10 @@ def _config(released: Released) -> dict[str, Any]:
 def _layers(released: Released, place: str, heads: int) -> dict[str, int]:
     """Number of layers, heads and inner width of the transformer with the prefix `place`."""
     return {
-        "layers": released.count(re.escape(place) + r"encoder\.layer\.\d+\.intermediate\.dense\.weight"),
+        "layers": released.count(f"{place}encoder.layer.{{}}.intermediate.dense.weight"),
         "heads": heads,
         "feedforward": released.size(f"{place}encoder.layer.0.intermediate.dense.weight", 0),
     }
-
-
-def _inputs(released: Released, config: dict[str, Any]) -> Inputs:
-    """The system's inputs; features are not normalised."""
-    released.refuse_encoders(QUERY, "video")
-    released.refuse_tef("HERO")
-    clip = released.overrides.clip_seconds or released.setting("vfeat_interval", 1.5)
-    return Inputs(
-        StreamInput(1, False),
-        {"video": released.stream("video", config["streams"]["video"], False)},
-        clip_seconds=clip,
-        max_clips=released.setting("max_clip_len", 100),
-        max_tokens=config["max_tokens"],
-        long_videos="cut",
-        tokenizer=config["text_encoder"],
-        reads_sentences=True,
-    )
 
 
 class ReleasedPretraining(Pretraining):
@@ -128,6 +114,7 @@ class AsReleased(Model):
     Padding is computed and convolved, so the last frames' logits depend on it. The initial weights of the
     borders' convolutions are random. Only a query's own video is excluded from its negatives; other known
     positives are not. Places use RoBERTa's table from its first row, although rows for padding come first.
+    Sentences of one clip are learned as two clips. Not reproduced: so are the moments of queries.
     """
 
     counts_padding = True

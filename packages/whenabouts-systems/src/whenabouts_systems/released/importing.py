@@ -41,7 +41,7 @@ class Imported:
         Raises UsageError if it exists already, FormatError if it cannot be written.
         """
         check_free(folder)
-        with folder_aside(folder) as aside:
+        with folder_aside(folder.resolve()) as aside:  # a link stays a link
             self.trained.save_pretrained(aside)
 
     def to_json(self) -> dict[str, Any]:
@@ -75,17 +75,20 @@ def import_checkpoint(
     """Import a checkpoint as a trained system that computes the same as the program.
 
     `options` is the program's opt.json (default: the one in the file's folder, if any). Raises UsageError for
-    an unknown program; FormatError for a file that is not a checkpoint of the program, naming the parameters
-    that are missing, left over or of another shape.
+    an unknown program and for overrides that it lacks; FormatError for a file that is not a checkpoint of the
+    program, naming the parameters that are missing, left over or of another shape.
     """
     if program not in program_names():
         raise UsageError(f"{program!r}: no such program; known: {', '.join(program_names())}")
+    overrides = overrides or Overrides()
+    if overrides.dataset and program != "mmn":
+        raise UsageError(f"--dataset: only settings of mmn depend on it; leave it out for {program}")
     importer: Any = importlib.import_module(f"whenabouts_systems.released.{program}")
     checkpoint = _without_prefix(read_checkpoint(path))
-    released = Released(checkpoint, _read_options(path, options), overrides or Overrides())
+    released = Released(checkpoint, _read_options(path, options), overrides)
     try:
         settings = importer.settings(released)
-        _refuse_streams(released.overrides.streams, settings)
+        _refuse_streams(overrides.streams, settings)
         model = _model(program, checkpoint, settings)
     except UsageError as error:
         raise UsageError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
@@ -95,10 +98,12 @@ def import_checkpoint(
             raise
         problem = str(error).removeprefix(f"{path}: ")
         raise FormatError(path, f"{problem}; it looks like a checkpoint of {' or '.join(others)}") from None
+    with open_regular(path) as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
     about = {
         "title": importer.TITLE,
         IMPORTED_FROM: path.name,
-        "SHA-256 of that file": _digest(path),
+        "SHA-256 of that file": digest,
         "guessed settings": "; ".join(released.guessed) or "none",
         **({} if checkpoint.epoch is None else {"epoch": checkpoint.epoch}),
     }
@@ -111,7 +116,8 @@ def _model(program: str, checkpoint: Checkpoint, settings: Settings) -> Any:
     try:
         config = config_of(program, settings.config)
         shapes = shapes_of(program, config, len(checkpoint.tensors))
-        shortened = _shortened(checkpoint, settings.used_rows)
+        short = {name: checkpoint.tensors[name][:count] for name, count in settings.used_rows.items()}
+        shortened = replace(checkpoint, tensors={**checkpoint.tensors, **short})
         weights = _renamed(shortened, _names(program, config, checkpoint), shapes, settings.unused)
         with torch.random.fork_rng(devices=[]):
             model = new_model(program, config)
@@ -166,12 +172,6 @@ def _without_prefix(checkpoint: Checkpoint) -> Checkpoint:
     return replace(checkpoint, tensors=tensors)
 
 
-def _shortened(checkpoint: Checkpoint, rows: Mapping[str, int]) -> Checkpoint:
-    """Cut some parameters to their first rows."""
-    short = {name: checkpoint.tensors[name][:count] for name, count in rows.items()}
-    return replace(checkpoint, tensors={**checkpoint.tensors, **short})
-
-
 def _renamed(
     checkpoint: Checkpoint,
     names: Mapping[str, str],
@@ -180,30 +180,25 @@ def _renamed(
 ) -> dict[str, Tensor]:
     """The tensors by our names; `parameters` are our shapes. FormatError names all that do not fit."""
     tensors = checkpoint.tensors
-    released = [names[name] for name in parameters]
-    missing = [name for name in released if name not in tensors]
-    surplus = sorted(set(tensors) - set(released) - unused)
+    expected = {names[ours]: shape for ours, shape in parameters.items()}
+    missing = [name for name in expected if name not in tensors]
+    surplus = sorted(set(tensors) - set(expected) - unused)
     misshaped = [
-        f"{theirs} is {tuple(tensors[theirs].shape)} for {parameters[ours]}"
-        for ours, theirs in zip(parameters, released, strict=True)
-        if theirs in tensors and tensors[theirs].shape != parameters[ours]
+        f"{name} is {tuple(tensors[name].shape)} for {shape}"
+        for name, shape in expected.items()
+        if name in tensors and tensors[name].shape != shape
     ]
     faults = (("missing:", missing), ("left over:", surplus), ("of another shape:", misshaped))
     if problems := "; ".join(f"{fault} {_listed(which)}" for fault, which in faults if which):
         raise FormatError(
             checkpoint.path, f"does not fit: {problems}", accepted="a checkpoint of the named program"
         )
-    for name in released:
+    for name in expected:
         if not torch.isfinite(tensors[name]).all():
             raise FormatError(checkpoint.path, f"parameter {name!r} has values that are not finite")
-    return {ours: tensors[theirs] for ours, theirs in zip(parameters, released, strict=True)}
+    return {ours: tensors[names[ours]] for ours in parameters}
 
 
 def _listed(names: list[str]) -> str:
     more = len(names) - _MOST_NAMED
     return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _digest(path: Path) -> str:
-    with open_regular(path) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

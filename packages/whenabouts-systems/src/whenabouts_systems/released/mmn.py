@@ -7,7 +7,6 @@ data set (`--dataset`), which is guessed if it is not given.
 from __future__ import annotations
 
 import itertools
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +29,6 @@ _UNUSED = frozenset({f"{_BERT}embeddings.position_ids"})
 _WORDS = f"{_BERT}embeddings.word_embeddings.weight"
 _TEXT_ENCODER = "distilbert-base-uncased"
 _MOST_TOKENS = 512
-_HEAD_WIDTH = 64
 
 
 @dataclass(frozen=True)
@@ -78,6 +76,7 @@ def settings(released: Released) -> Settings:
     width = released.size("featpool.conv.weight", 1)
     encoder = released.overrides.encoders.get("query", _TEXT_ENCODER)
     released.refuse_encoders("query", "video")
+    released.refuse_tef("MMN")
     config = {
         "streams": {"video": width},
         "query_width": text["dim"],
@@ -90,7 +89,7 @@ def settings(released: Released) -> Settings:
         "pooling_counts": counts,
         "map": "conv" if released.has("feat2d.convs.0.weight") else "pool",
         "map_kernel": released.size("proposal_conv.convs.0.weight", 2),
-        "map_layers": released.count(r"proposal_conv\.convs\.(\d+)\.weight"),
+        "map_layers": released.count("proposal_conv.convs.{}.weight"),
         "as_released": True,
         **data.config,
     }
@@ -129,7 +128,7 @@ def _counts(released: Released, data: _DataSet) -> tuple[int, ...]:
     """
     if not released.has("feat2d.convs.0.weight"):
         return data.counts
-    count = released.count(r"feat2d\.convs\.(\d+)\.weight")
+    count = released.count("feat2d.convs.{}.weight")
     widths = [released.size(f"feat2d.convs.{at}.weight", 2) for at in range(count)]
     borders = [0, *(at for at, width in enumerate(widths) if width == 3), count]
     return tuple(high - low for low, high in itertools.pairwise(borders))
@@ -138,14 +137,11 @@ def _counts(released: Released, data: _DataSet) -> tuple[int, ...]:
 def _text(released: Released) -> dict[str, int]:
     """The sizes of the text encoder."""
     width = released.size(_WORDS, 1)
-    heads = released.overrides.heads or max(1, width // _HEAD_WIDTH)
-    if released.overrides.heads is None:
-        released.guessed.append(f"heads of the text encoder: {heads} (--heads)")
     return {
         "vocab_size": released.size(_WORDS, 0),
         "max_position_embeddings": released.size(f"{_BERT}embeddings.position_embeddings.weight", 0),
-        "n_layers": released.count(re.escape(_BERT) + r"transformer\.layer\.(\d+)\.ffn\.lin1\.weight"),
-        "n_heads": heads,
+        "n_layers": released.count(_BERT + "transformer.layer.{}.ffn.lin1.weight"),
+        "n_heads": released.heads(width),
         "dim": width,
         "hidden_dim": released.size(f"{_BERT}transformer.layer.0.ffn.lin1.weight", 0),
     }

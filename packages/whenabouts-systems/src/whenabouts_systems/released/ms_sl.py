@@ -54,7 +54,7 @@ def settings_of(released: Released, program: str, preset: BranchSettings) -> Set
     inputs = Inputs(
         released.stream(QUERY, query_width, True),
         {stream: released.stream(stream, width, False)},
-        clip_seconds=released.clip_seconds,
+        clip_seconds=released.clip_seconds(),
         max_clips=_MOST_ROWS,
         max_tokens=tokens,
     )

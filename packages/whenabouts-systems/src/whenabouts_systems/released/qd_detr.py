@@ -1,8 +1,4 @@
-"""Import QD-DETR's checkpoints from lighthouse, and reproduce its program's departures from the paper.
-
-`released/importing.py` calls `settings`; `models/protocol.py` makes `AsReleased` if a `Config` has
-`as_released`.
-"""
+"""Import QD-DETR's checkpoints from lighthouse, and reproduce its program's departures from the paper."""
 
 from __future__ import annotations
 

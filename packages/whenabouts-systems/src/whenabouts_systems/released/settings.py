@@ -30,6 +30,7 @@ QUERY = "query"
 _FEATURE_WIDTHS = (300, 500, 512, 768, 1024, 2048, 2304, 2816, 3072, 4096, 4352)
 # Wider features (ResNet with I3D) are unit vectors already.
 _WIDEST_NORMALISED = 3000
+_HEAD_WIDTH = 64
 _PROJECTED = "{}_input_proj.net.1.weight"
 _PLACES = "{}_pos_embed.position_embeddings.weight"
 _SHAPES = {
@@ -46,9 +47,9 @@ OF_LOSSES = {
     "margin": "margin",
     "pool": "hard_pool_size",
 }
-_OF_FUSION = {
-    **OF_LOSSES,
+OF_RANKING = {
     "ranking": "ranking_loss_type",
+    "margin": "margin",
     "weight_negative_videos": "lw_neg_ctx",
     "weight_negative_queries": "lw_neg_q",
     "alpha": "q2c_alpha",
@@ -110,12 +111,12 @@ class Released:
     @property
     def streams(self) -> dict[str, int]:
         """Streams and their widths, including temporal endpoint features. FormatError if there is none."""
-        weights = {name: _PROJECTED.format(name) for name in STREAMS}
-        widths = {name: self.size(weight, 1) for name, weight in weights.items() if self.has(weight)}
-        if not widths:  # raise with the name of the missing parameter
-            self.size(_PROJECTED.format(QUERY), 1)
-            self.size(weights[STREAMS[0]], 1)
-        return widths
+        return self.widths(*((name, _PROJECTED.format(name)) for name in STREAMS))
+
+    def widths(self, *projections: tuple[str, str]) -> dict[str, int]:
+        """Stream -> width, of the (stream, parameter) that the checkpoint has; FormatError if it has none."""
+        widths = {stream: self.size(name, 1) for stream, name in projections if self.has(name)}
+        return widths or {stream: self.size(name, 1) for stream, name in projections[:1]}
 
     def has(self, name: str) -> bool:
         """Whether there is a parameter `name`."""
@@ -132,9 +133,10 @@ class Released:
             raise FormatError(self.checkpoint.path, f"parameter {name!r} has shape", value=shape)
         return shape[axis]
 
-    def count(self, pattern: str) -> int:
-        """The number of parameters whose names match a pattern."""
-        return sum(re.fullmatch(pattern, name) is not None for name in self.checkpoint.tensors)
+    def count(self, name: str) -> int:
+        """The number of parameters of a name in which "{}" stands for any number."""
+        pattern = re.compile(re.escape(name).replace(r"\{\}", r"\d+"))
+        return sum(pattern.fullmatch(other) is not None for other in self.checkpoint.tensors)
 
     def refuse_encoders(self, *but: str) -> None:
         """Raise UsageError for encoders of streams that the system does not read."""
@@ -187,20 +189,25 @@ class Released:
                 self.checkpoint.path, "is not supported:", field=name, value=value, accepted=accepted
             )
 
-    def heads(self, hidden: int, default: int, reason: str = "the program's default") -> int:
-        """The heads of attention, which no tensor shows. Raises UsageError if they do not divide `hidden`."""
-        if self.overrides.heads is None and not self.has_setting("n_heads"):
-            self.guessed.append(f"heads of attention: {default}, {reason} (--heads)")
-        heads = self.overrides.heads or self.setting("n_heads", default)
-        if heads < 1 or hidden % heads:
+    def heads(self, width: int, default: int | None = None, name: str = "n_heads") -> int:
+        """The heads of attention, which no tensor shows; without a default one for each 64 values.
+
+        Raises UsageError if they do not divide `width`.
+        """
+        usual = default or max(1, width // _HEAD_WIDTH)
+        if self.overrides.heads is None and not self.has_setting(name):
+            reason = "the program's default" if default else f"{_HEAD_WIDTH} values each"
+            self.guessed.append(f"heads of attention: {usual}, {reason} (--heads)")
+        heads = self.overrides.heads or self.setting(name, usual)
+        if heads < 1 or width % heads:
             raise UsageError(
-                f"{self.checkpoint.path}: {heads} heads do not divide the width {hidden}; give --heads"
+                f"{self.checkpoint.path}: {heads} heads do not divide the width {width}; give --heads"
             )
         return heads
 
-    @property
-    def clip_seconds(self) -> float:
-        return self.overrides.clip_seconds or self.setting("clip_length", 1.5)
+    def clip_seconds(self, default: float = 1.5, name: str = "clip_length") -> float:
+        """The seconds of a clip."""
+        return self.overrides.clip_seconds or self.setting(name, default)
 
     def stream(self, name: str, width: int, normalise: bool) -> StreamInput:
         """The settings of an input, with the encoder that the caller names."""
@@ -218,7 +225,7 @@ class Released:
             "heads": self.heads(hidden, preset.heads),
             "max_clips": clips,
             "max_tokens": tokens,
-            **self.options(preset, _OF_FUSION),
+            **self.options(preset, {**OF_LOSSES, **OF_RANKING}),
             "as_released": True,
         }
 
@@ -240,7 +247,9 @@ class Released:
         )
 
     def inputs(self, long_videos: LongVideos) -> Inputs:
-        tef = self._tef()
+        widths = self.streams.values()
+        is_tef = all(w - 2 in _FEATURE_WIDTHS and w not in _FEATURE_WIDTHS for w in widths)
+        tef = self.tef(is_tef, " and ".join(map(str, widths)))
         video_is_wide = self.streams.get(STREAMS[0], 0) > _WIDEST_NORMALISED
         bare = {
             STREAMS[0]: self.setting("no_norm_vfeat", video_is_wide),
@@ -254,26 +263,24 @@ class Released:
         return Inputs(
             self.stream(QUERY, width, not bare[STREAMS[1]]),
             streams,
-            clip_seconds=self.clip_seconds,
+            clip_seconds=self.clip_seconds(),
             max_clips=clips,
             max_tokens=tokens,
             long_videos=long_videos,
             tef=tef,
         )
 
-    def _tef(self) -> bool:
-        """Whether each stream ends in two columns of temporal endpoint features."""
+    def tef(self, guess: bool, widths: str) -> bool:
+        """Whether features end in two columns of temporal endpoint features; `widths` are for a message."""
         if self.overrides.tef is not None:
             return self.overrides.tef
-        if "ctx_mode" in self._settings:
+        if self.has_setting("ctx_mode"):
             return "tef" in self.setting("ctx_mode", "")
-        widths = self.streams.values()
-        has_tef = all(w - 2 in _FEATURE_WIDTHS and w not in _FEATURE_WIDTHS for w in widths)
         self.guessed.append(
-            f"features of {' and '.join(map(str, widths))} values: {'with' if has_tef else 'without'} "
-            "temporal endpoint features (--tef, --no-tef)"
+            f"features of {widths} values: {'with' if guess else 'without'} temporal endpoint features "
+            "(--tef, --no-tef)"
         )
-        return has_tef
+        return guess
 
     def _check_settings(self) -> None:
         """Raise FormatError if sizes in the settings differ from the tensors: an opt.json of another run."""

@@ -32,7 +32,7 @@ def settings(released: Released) -> Settings:
         released,
         encoder="CIM.GKA_Module",
         decoder="CIM.decoder",
-        projections=_detr.projections_of(released, "txt"),
+        projections=released.count("input_txt_proj.{}.net.1.weight"),
         text_layers=_detr.layers_of(released, "CIM.t2v_encoder"),
         text_centres=released.size("CIM.txt_mu", 0),
         video_centres=released.size("CIM.vid_mu", 0),
@@ -62,12 +62,7 @@ class AsReleased(_detr.PairsInBatch, Model):
 
     def _within_videos(self, batch: Batch, alike: Tensor, mask: Tensor) -> Tensor:
         clips = mask.sum(1)
-        inside = _first_window(true_windows(batch, clips), clips, mask)
+        borders = (borders_of(true_windows(batch, clips)[:, 0]) * clips[:, None]).long()
+        place = torch.arange(mask.shape[1], device=mask.device)
+        inside = (place >= borders[:, :1]) & (place < borders[:, 1:]) & mask
         return (alike.log_softmax(1) * inside).mean()
-
-
-def _first_window(windows: Tensor, clips: Tensor, mask: Tensor) -> Tensor:
-    """(Q, T) bool: the clips inside each query's first window of (Q, W, 2), with borders rounded down."""
-    borders = (borders_of(windows[:, 0]) * clips[:, None]).long()
-    place = torch.arange(mask.shape[1], device=mask.device)
-    return (place >= borders[:, :1]) & (place < borders[:, 1:]) & mask

@@ -170,17 +170,18 @@ class CorpusTools:
         ]
         return {"total": len(listed), "videos": _facts(corpus, listed[first : first + count])}
 
-    def list_collections(self, name: str | None = None) -> dict[str, Any]:
-        """List the collections of moments; with a name, the moments of that one in order.
+    def list_collections(self, name: str | None = None, skip: int = 0) -> dict[str, Any]:
+        """List the collections of moments; with a name, the moments of that one in order, at most 200.
 
         Args:
             name: a collection
+            skip: how many of its moments to skip, to continue a list
         """
-        corpus = self._open()
+        corpus, first = self._open(), _checked("skip", skip, 0)
         if name is None:
             listed = [each.to_json() for each in corpus.collections.listed()]
             return {"collections": [each | {"note": one_line(each["note"], LONGEST_TEXT)} for each in listed]}
-        return self._collection(corpus, name)
+        return self._collection(corpus, name, first)
 
     def collect(self, collection: str, moments: list[str]) -> dict[str, Any]:
         """Append moments to a collection, which is created if it does not exist.
@@ -336,14 +337,14 @@ class CorpusTools:
             **self._link(v=moment.video_id, s=moment.start, e=moment.end),
         }
 
-    def _collection(self, corpus: Corpus, name: str) -> dict[str, Any]:
+    def _collection(self, corpus: Corpus, name: str, first: int = 0) -> dict[str, Any]:
         kept = corpus.collections.get(name)
         items = [
             {"moment": item.moment.name, "note": one_line(item.note, LONGEST_TEXT), "tags": [*item.tags]}
-            for item in kept.items
+            for item in kept.items[first : first + MOST_VIDEOS]
         ]
-        facts = {"name": kept.name, "seconds": round(kept.seconds, 3), "moments": items}
-        return facts | self._link(c=kept.id)
+        facts = {"name": kept.name, "seconds": round(kept.seconds, 3), "total": len(kept.items)}
+        return facts | {"moments": items} | self._link(c=kept.id)
 
     def _link(self, **state: str | float) -> dict[str, str]:
         """A link to the page with this state, as `addressOf` of page.js writes it; empty without a page."""
