@@ -277,7 +277,7 @@ def test_the_drop_is_told_as_a_table_and_a_picture(
         (("--given", "GIVEN", "--per-query", "x.jsonl"), "--per-query does not go with --given"),
         (
             ("--given", "GIVEN", "--figure", "drop.json"),
-            "drop.json: not a kind of picture; its name must end in .svg, .png",
+            "drop.json: not the name of a figure, which must end in .svg, .png",
         ),
         (("--given", "GIVEN", "--strict"), "--strict does not go with --given"),
     ],

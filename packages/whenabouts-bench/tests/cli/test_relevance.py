@@ -62,7 +62,7 @@ def test_pairs_are_found_written_and_told(
 def test_a_name_of_no_picture_is_refused_before_pairs_are_sought(judgements: Path, tmp_path: Path) -> None:
     asked = ("pairs", "--queries", judgements, "--out", tmp_path / "x.pairs")
     with pytest.raises(
-        UsageError, match=r"x\.json: not a kind of picture; its name must end in \.png, \.svg, "
+        UsageError, match=r"x\.json: not the name of a figure, which must end in \.png, \.svg, "
     ):
         run(*asked, "--picture", tmp_path / "x.json")
     assert not list(tmp_path.glob("x.*"))

@@ -150,7 +150,7 @@ def test_systems_are_opened_by_name_module_and_file(tmp_path: Path, monkeypatch:
     assert open_system("bm25", {"seconds": "20"}).name == "bm25"
     for named, settings, said in (
         ("bm26", {}, "did you mean 'bm25'"),
-        ("outside_system:T", {}, "nothing to call"),
+        ("outside_system:T", {}, "has no function"),
         ("nowhere_at_all:T", {}, "cannot be imported"),
         ("nowhere.py:T", {}, "there is no file"),
         (":T", {}, "accepted: PACKAGE:FACTORY or FILE.py:FACTORY"),

@@ -124,7 +124,7 @@ def test_a_system_without_a_way_to_answer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="needs index"):
         methods_of(Base())
     RELEASES["qvhighlights"](tmp_path)
-    with pytest.raises(UsageError, match="has rank_videos, which qvhighlights cannot ask"):
+    with pytest.raises(UsageError, match="rank_videos cannot answer qvhighlights"):
         run_task(QVH, RankingVideos(), tmp_path)
 
 

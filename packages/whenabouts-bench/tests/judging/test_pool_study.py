@@ -146,7 +146,7 @@ def test_the_command_prints_it(pooled: Any, capsys: pytest.CaptureFixture[str]) 
     printed = capsys.readouterr().out
     assert f"the pool, by {METRIC} over 24 queries:" in printed
     assert "Kendall's tau of the order of runs without their own moments:" in printed
-    assert "queries to find 3 points:" in printed
+    assert "to find 3 points, queries needed:" in printed
     assert main([*command, *given, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["pool"]["queries"] == QUERIES
     assert main(command) == 2

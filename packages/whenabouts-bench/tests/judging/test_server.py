@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import av
 import pytest
@@ -24,6 +24,8 @@ from tests.judging.served_set import (
     write_avi,
 )
 
+from whenabouts.server.decoding import Decoders
+from whenabouts.server.errors import busy
 from whenabouts.server.security import HEADERS
 from whenabouts.types import UsageError
 from whenabouts.workplace.guests import Guests
@@ -286,6 +288,19 @@ def test_nothing_but_recordings_of_tasks_is_sent(serve: Serve) -> None:
     assert refused(ada.get("/api/tasks/t3/video")) == (409, "unreadable_video")
     for path in ("/static/server.py", "/static/..%2fserver.py", "/static/nothing.js", "/openapi.json"):
         assert refused(ada.get(path)) == (404, "not_found")
+
+
+def test_too_many_requests_do_not_make_a_recording_unreadable(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> NoReturn:
+        raise busy("videos", 1)
+
+    ada = serve().judge("Ada")
+    with monkeypatch.context() as while_busy:
+        while_busy.setattr(Decoders, "probe", full)
+        assert refused(ada.get("/api/task", params={"annotator": "Ada"})) == (429, "busy")
+    assert ada.next()["task"]["video"] == "there"
 
 
 def test_a_missing_video_is_told_and_its_task_waits_until_it_is_there(serve: Serve, samples: Path) -> None:

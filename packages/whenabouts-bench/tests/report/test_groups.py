@@ -40,14 +40,14 @@ def test_moments_by_seconds_and_those_without_any() -> None:
         "20–40 s",
         "80 s and more",
         "80 s and more",
-        "no usable moment",
-        "no usable moment",
+        "no length",
+        "no length",
     ]
 
 
 def test_queries_by_words() -> None:
     assert _labels(by_query_length(np.array([0, 1, 5, 6, 10, 11, 20, 21, 99]))) == [
-        "no text",
+        "no words",
         "1–5 words",
         "1–5 words",
         "6–10 words",
@@ -70,8 +70,8 @@ def test_positions_by_fifths_also_at_and_behind_the_end() -> None:
         "last fifth",
         "last fifth",
         "last fifth",
-        "duration unknown",
-        "duration unknown",
+        "unknown part",
+        "unknown part",
     ]
 
 

@@ -1,8 +1,8 @@
 """Highlights: the saliency of each clip of a video, and the best moments on that curve.
 
-A localizer with saliency (`models.protocol.Salient`: the DETR family) scores clips for a sentence. Without a
-query, a clip's score is the mean over forty sentences on many subjects. (We do not use an empty sentence,
-because these systems were never trained with one.)
+Localizers of the DETR family score clips for a sentence, which is called saliency
+(`models.protocol.Salient`). Without a query, a clip's score is the mean over forty sentences on many
+subjects. (We do not use an empty sentence, because these systems were never trained with one.)
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def highlights_of(corpus: Corpus, video: str, model: System, query: str = "", k:
     system = trained_on(corpus, model).localizer
     if not isinstance(system.trained.model, Salient):
         raise UsageError(
-            f"{system.name} ({system.trained.system}) has no saliency, and so no highlights; take a system "
-            "that answers windows, such as qd_detr"
+            f"{system.name} ({system.trained.system}) does not score clips, and so has no highlights; take "
+            "a system of the DETR family, such as qd_detr"
         )
     indexed, more = system.corpus()
     rows = indexed.rows_of([record.video_id])
@@ -118,7 +118,7 @@ def _curve(system: IndexedSystem, video: MemoryCorpus, sentences: Sequence[str])
 
 
 def _moments(video_id: str, edges: Floats, score: Floats, k: int) -> list[ScoredMoment]:
-    """The best k moments on a curve: its peaks, each with its neighbours that are nearly as high."""
+    """The best k moments on a curve: its peaks, each with its neighbours nearly as high (`Config`)."""
     low, high = score.min(), score.max()
     shares = (score - low) / (high - low) if high > low else np.zeros_like(score)
     peaks = find_peaks(shares, edges[:-1], edges[1:], [0, len(score)], Config(count=k))

@@ -207,5 +207,5 @@ def test_a_checkpoint_without_an_experiment_names_the_option(place: Path, tmp_pa
 
 
 def test_a_picture_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="not a kind of picture"):
+    with pytest.raises(UsageError, match="not the name of a figure"):
         called("--checkpoint", str(tmp_path / "none"), "--features", "x", "--out", str(tmp_path / "a.txt"))

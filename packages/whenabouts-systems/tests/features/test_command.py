@@ -100,7 +100,7 @@ def test_show_counts_what_is_not_finite_and_zero_and_strict_refuses_it(
 def test_show_says_that_rows_have_unit_length(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unit = {i: r / np.linalg.norm(r, axis=1, keepdims=True) for i, r in make_items().items()}
     run("show", write_hdf5(tmp_path / "f.h5", unit), "--table")
-    assert "rows have unit length" in capsys.readouterr().out
+    assert ": unit rows" in capsys.readouterr().out
 
 
 def test_nothing_finite_is_null_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

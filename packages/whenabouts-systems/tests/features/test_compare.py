@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.features.conftest import VARIANTS, make_items, write_hdf5
@@ -59,8 +60,7 @@ def test_half_precision_is_called_rounded_whatever_type_it_is_stored_in(tmp_path
 
 def test_coarser_rounding_is_said_to_be_coarser(tmp_path: Path) -> None:
     made = make_items(width=256)
-    coarse = {item: (rows.view(np.uint32) & 0xFFFF0000).view(np.float32) for item, rows in made.items()}
-    coarse = {item: made[item] + (rows - made[item]) / 4 for item, rows in coarse.items()}
+    coarse = {item: torch.from_numpy(rows).bfloat16().float().numpy() for item, rows in made.items()}
     found = held_against(tmp_path, made, coarse)
     assert found.verdict == "rounded" and "more coarsely than to float16" in found.sentence
 
@@ -134,10 +134,10 @@ def test_rows_that_are_not_finite_are_left_out_and_counted(tmp_path: Path) -> No
     assert found.rows_not_finite_by_file == (0, found.rows_not_finite)
     assert found.verdict == "same_where_finite", "what is left is equal, but not every number"
     assert found.sentence.startswith(
-        "These are the same features where both are finite: those rows are equal"
+        "These are the same features where both are finite: all finite rows are equal"
     )
     count = found.rows_not_finite
-    assert found.sentence.endswith(f"; {count} rows that are not finite are left out (0 in A, {count} in B).")
+    assert found.sentence.endswith(f"; {count} rows are not finite (0 in A, {count} in B).")
     assert found.worst[0].id == "9" and np.isnan(found.worst[0].cosine_mean)
     assert held_against(tmp_path, broken, broken).verdict == "same"
     nothing = {item: np.full_like(rows, np.nan) for item, rows in made.items()}
@@ -152,7 +152,7 @@ def test_rows_that_are_not_finite_do_not_hide_how_the_others_differ(tmp_path: Pa
     rounded["3MSZA"][0, 0] = np.nan
     found = held_against(tmp_path, broken, rounded)
     assert found.verdict == "rounded"
-    assert found.sentence.endswith("; 2 rows that are not finite are left out (1 in A, 1 in B).")
+    assert found.sentence.endswith("; 2 rows are not finite (1 in A, 1 in B).")
     broken["3MSZA"][0] = np.inf
     assert held_against(tmp_path, broken, rounded).rows_not_finite_by_file == (2, 1)
     assert held_against(tmp_path, broken, rounded).rows_not_finite == 2

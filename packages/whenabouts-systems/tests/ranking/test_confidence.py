@@ -125,7 +125,7 @@ def test_scores_become_confidences_by_the_definition(definition: Any) -> None:
     raw = scores if definition == "top" else [-2.0, 0.0, 2.0]
     np.testing.assert_allclose(kept.of_scores(scores, background), kept.calibrator(raw))
     if definition == "margin":
-        with pytest.raises(ValueError, match="there is no background"):
+        with pytest.raises(ValueError, match="needs a background"):
             kept.of_scores(scores, None)
 
 

@@ -14,8 +14,8 @@ from whenabouts_systems.training.experiment import TrainingSettings
 from whenabouts_systems.training.optimizer import (
     BertAdam,
     EarlyAdamW,
+    clipped_each,
     constant,
-    cut_each,
     decay_groups,
     new_optimizer,
     warmup_linear,
@@ -91,11 +91,11 @@ def _follow_adamw(told: dict[str, Any], arrays: dict[str, Tensor]) -> None:
 
 def test_each_gradient_is_cut_by_itself_and_stays_as_it_was() -> None:
     long, short = torch.tensor([3.0, 4.0]), torch.tensor([0.3, 0.4])
-    cut = cut_each([long, short], 1.0)
+    cut = clipped_each([long, short], 1.0)
     assert torch.allclose(cut[0], torch.tensor([0.6, 0.8]))
     assert torch.equal(cut[1], short)
     assert torch.equal(long, torch.tensor([3.0, 4.0]))
-    assert cut_each([long], 0.0)[0] is long
+    assert clipped_each([long], 0.0)[0] is long
 
 
 def test_biases_and_layer_normalisation_do_not_decay() -> None:

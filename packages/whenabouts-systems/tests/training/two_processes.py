@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tests.models.test_systems import STREAMS, Case, make_batch, make_queries, usual_batch
+from tests.models.test_systems import STREAMS, Case, make_batch, make_queries, make_videos, usual_batch
 from torch import Tensor, distributed
 
 from whenabouts_systems.models import config_of, model_names
 from whenabouts_systems.models.parts.pretraining import TASKS
-from whenabouts_systems.models.protocol import Batch, ClipBatch, SentenceBatch
+from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch, SentenceBatch
 from whenabouts_systems.training import devices as shared_steps
 from whenabouts_systems.training.devices import DeviceSetup
 
@@ -88,6 +88,21 @@ def spoken_videos() -> ClipBatch:
     return replace(videos, sentences=SentenceBatch(words, said, of_clips))
 
 
+def half_silent_videos() -> ClipBatch:
+    """As `spoken_videos`, but all videos of the second process are silent."""
+    videos = spoken_videos()
+    said = videos.sentences
+    assert said is not None
+    silent = torch.arange(len(videos))[:, None] >= 3
+    return replace(videos, sentences=replace(said, of_clips=said.of_clips.masked_fill(silent, -1)))
+
+
+def worded_queries() -> QueryBatch:
+    """The usual queries as ids of words."""
+    mask = usual_batch(WIDTHS).queries.mask
+    return QueryBatch(torch.randint(4, VOCABULARY - 1, mask.shape), mask)
+
+
 VOCABULARY = 30
 WHOLE_HERO: Mapping[str, Any] = {
     "text_encoder": "numbers",
@@ -112,9 +127,12 @@ STEPS: Mapping[str, Step] = {
     "conquer, exclusive": Step("conquer", {"measure": "exclusive"}, HARD),
     "squidnet, moment_video": Step("squidnet", {"measure": "moment_video"}, HARD),
     "prem_localizer, negatives": Step("prem_localizer", batch=HARD),
+    # All long videos are the first process's.
+    "ms_sl, averaged frames": Step("ms_sl", {"frames": 5}, {"videos": make_videos(WIDTHS, [9, 4, 7, 3, 2])}),
     "crocs, second stage": Step("crocs", {"stage": "second"}, HARD),
     "xml, one video": Step("xml", batch=one_video()),
     "uvcom, unlike": Step("uvcom", {"unlike_from_epoch": 0}),
+    "hero, half silent": Step("hero", WHOLE_HERO, {"videos": half_silent_videos, "queries": worded_queries}),
     "hero, hardest": Step("hero", {"pool": 2, "pool_from_epoch": 0}),
     **{
         f"hero, {task}": Step("hero", {**WHOLE_HERO, "pretraining": {task: 1.0}}, {"videos": spoken_videos})

@@ -1,4 +1,4 @@
-"""Draws figures in one style with matplotlib, and writes them atomically.
+"""The one style of figures drawn with matplotlib, and writing them atomically.
 
 Needs the extra `figures`. The same numbers give the same bytes.
 """
@@ -26,7 +26,7 @@ SETTINGS: Final[dict[Any, Any]] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
-# Metadata to leave out of each kind of file: the time and matplotlib's version.
+# Metadata to leave out of each kind of file, because they differ from run to run or machine to machine.
 _METADATA: Final[dict[str, dict[str, None]]] = {
     ".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None},
 }  # fmt: skip
@@ -37,9 +37,9 @@ BOTH: Final = (".svg", ".png")
 
 
 def check_picture(path: Path, *, accepted: Sequence[str] = PICTURES) -> None:
-    """Raise UsageError if a picture of that name cannot be written: by its suffix, or without matplotlib."""
+    """Raise UsageError if no figure can be written there, for its suffix or for want of matplotlib."""
     if path.suffix.lower() not in accepted:
-        raise UsageError(f"{path}: not a kind of picture; its name must end in {', '.join(accepted)}")
+        raise UsageError(f"{path}: not the name of a figure, which must end in {', '.join(accepted)}")
     require_matplotlib()
 
 
@@ -49,14 +49,14 @@ def require_matplotlib() -> None:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise UsageError(
-            "pictures need matplotlib, which is not installed: pip install 'whenabouts[figures]'; "
-            "or leave out the picture"
+            "figures need matplotlib, which is not installed: pip install 'whenabouts[figures]'; "
+            "or leave out the option that asks for one"
         ) from error
 
 
 @contextmanager
 def figure_settings() -> Iterator[None]:
-    """A context in which figures get these settings. Raises UsageError without matplotlib."""
+    """A context in which figures get `SETTINGS`. Raises UsageError without matplotlib."""
     require_matplotlib()
     import matplotlib
 
@@ -74,7 +74,7 @@ def new_figure(width: float, height: float) -> Iterator[Any]:
 
 
 def save_figure(figure: Any, path: Path, *, dpi: int = 160) -> None:
-    """Write a figure in the format of the suffix. Raises FormatError if it cannot be written."""
+    """Write a figure in the format of its suffix (`PICTURES`). Raises FormatError if it cannot be written."""
     kind = path.suffix.lower()
     with write_atomically(path) as stream:
         figure.savefig(stream, format=kind[1:], dpi=dpi, metadata=_METADATA[kind])

@@ -81,6 +81,15 @@ def test_the_place_of_an_error_is_in_the_package_and_not_in_a_folder_of_its_name
     assert "KeyError: 'x' (main.py, line" in done.err
 
 
+def test_a_fault_of_another_package_is_placed_there(
+    whenabouts: Callable[..., Done], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "of_bench.py").write_text("def run(_):\n    raise KeyError('x')\n", encoding="utf-8")
+    ours = runpy.run_path(str(tmp_path / "of_bench.py"), run_name="whenabouts_bench.of_bench")
+    monkeypatch.setattr(stats, "run", ours["run"])
+    assert "KeyError: 'x' (of_bench.py, line 2)" in whenabouts("stats").err
+
+
 @pytest.mark.slow
 def test_the_variable_shows_the_trace(tmp_path: Path) -> None:
     command = [*PROGRAM, "stats", "--corpus", str(tmp_path / "none")]

@@ -1,4 +1,4 @@
-"""`whenabouts build`: make benchmarks from annotated data sets, and tasks for people to check them."""
+"""`whenabouts build`: make benchmarks from annotated data sets or own videos, and tasks for people."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--positives", type=int, default=5, metavar="K",
-        help="the most right videos in a pool, with the query's own (default: 5)",
+        help="at most so many right videos in a pool, with the query's own (default: 5)",
     )  # fmt: skip
     parser.add_argument(
         "--positive", type=float, default=0.9, metavar="COSINE",
@@ -198,7 +198,7 @@ def _add_tasks(kinds: Any) -> None:
     parser.add_argument(
         "--judge",
         action="store_true",
-        help="write a task set of `whenabouts judge` instead: --out is its folder, --videos or --corpus has "
+        help="write a task set for `whenabouts judge` instead, in the folder --out; --videos or --corpus has "
         "the recordings",
     )
     parser.add_argument("--videos", metavar="DIR", help="the recordings, with the names of the videos")
@@ -260,7 +260,7 @@ def run_mvmr(options: argparse.Namespace) -> int:
     with _progress() as progress:
         pools = build_pools(annotations, similarity, settings, scorer, frames=frames, progress=progress)
     if options.report:
-        target_query(pools, options.target)  # a wrong name is refused before anything is written
+        target_query(pools, options.target)  # a wrong --target is refused before files are written
     files = []
     if options.out:
         write_released(pools, Path(options.out))
@@ -346,7 +346,7 @@ def run_tasks(options: argparse.Namespace) -> int:
     """Write tasks and the labelling interface."""
     out = Path(options.out)
     if options.judge:
-        return _run_check(options, out)
+        return _run_judge(options, out)
     if options.videos:
         raise UsageError("--videos goes with --judge; Label Studio finds videos by --video-url")
     interface = interface_beside(out)
@@ -365,7 +365,7 @@ def run_tasks(options: argparse.Namespace) -> int:
     return 0
 
 
-def _run_check(options: argparse.Namespace, out: Path) -> int:
+def _run_judge(options: argparse.Namespace, out: Path) -> int:
     """Write a task set of `whenabouts judge`."""
     if options.video_url:
         raise UsageError("--video-url is for Label Studio; with --judge give --videos or --corpus")

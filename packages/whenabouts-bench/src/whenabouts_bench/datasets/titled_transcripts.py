@@ -4,7 +4,7 @@
 and `queries.jsonl`. A title is a query; its moment is the part that it names. The recordings are assigned to
 three folds, and each fold has its own training, validation and test split: a title is tested once, by systems
 that were trained on other recordings. The split "test" has all titles, for untrained systems.
-`python -m benchmarks.titled_transcripts` adds features and measures.
+`python -m benchmarks.titled_transcripts` makes the features and measures systems.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ WORDS_FILE = "titled_transcripts_said.jsonl"
 VIDEOS_FILE = "titled_transcripts_videos.json"
 FOLDS = (1, 2, 3)
 ALL = "test"
-"""The split of all titles, for systems that are not trained on them."""
+"""The split of all titles, for systems that are not trained on them. Names of all test splits begin so."""
 PIECE_SECONDS = 9_000.0
 """Recordings longer than this (in this data set only whole days of radio) are cut into equal pieces."""
 VALIDATION_EVERY = 5
-"""Every fifth recording with titles, in the order of `folds_of`, is for validation where it is not tested."""
+"""Every fifth recording with titles (`folds_of`) is for validation in the folds that do not test it."""
 
 
 _Name = Annotated[str, Meta(pattern=r"^[\w.-]+$", title="the name of a file without its suffix")]
@@ -182,7 +182,7 @@ def _parts(
 def _judged(
     split: str, titles: Sequence[_Title], spoken: Mapping[str, Mapping[Piece, Sequence[Sentence]]]
 ) -> Annotations:
-    """The titles as queries; a moment is what a title's part shares with the piece that holds most of it.
+    """The titles as queries. A moment is the overlap of a title's part and one piece, that with the longest.
 
     Only pieces with words count. A title whose part touches no such piece is left out.
     """
@@ -261,14 +261,15 @@ DATASET = Declaration(
     ),
     features=made_features("titled_transcripts", "the passages of whenabouts' own index", 60.0),
     notes=(
-        "It can judge whether training on some recordings helps to find parts of others by what is said. It "
-        "cannot judge pictures, or training on many titles.",
+        "It shows whether training on some recordings helps to find parts of others by what is said, and "
+        "nothing on pictures, or on training with many titles.",
         "Titles are short, and written for readers who know the recording: a title may fit parts of other "
         "recordings, too. The end of a part is where the next title begins.",
         "Train, validate and test within one fold: the splits of another fold have the same recordings. The "
         'split "test" has all titles, for systems that are not trained.',
     ),
-    # Splits of different folds share queries, except test with test and training with validation.
+    # "test" shares queries with all splits. Splits of different folds share some, except test with test and
+    # training with validation, because each fold validates on recordings of the same list.
     shared_query_ids=tuple(
         (first, second)
         for first, second in combinations([ALL, *(name for fold in FOLDS for name in split_names(fold))], 2)

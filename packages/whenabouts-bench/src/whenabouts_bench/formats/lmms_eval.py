@@ -5,15 +5,15 @@ Two files of its tasks `temporal_grounding_charades` and `timelens_*` are read:
 - the submission, an object `{"VIDEO>>>SENTENCE>>>[start, end]": "answer", ...}` (TimeLens: `[[start, end]]`);
 - the samples of `--log_samples`: JSON lines that hold such an object among their metrics.
 
-Neither has query ids, so queries are found by video and sentence (`sentence_ids`). Every answer is a moment
-of the given video. Its times are, as in TimeLens' program, the first of these that the answer has:
+Neither has query ids, so queries are found by video and sentence (`formats/sentence_ids.py`). Every answer is
+a moment of the given video. Its times are, as in TimeLens' program, the first of these that it has:
 
 - two clock times (`01:05`);
 - a range (`24.3 - 30.4`, `3 to 9.5`);
-- two numbers; a single clock time `01:05` counts as two.
+- two numbers: a single clock time `01:05` is read as 1 s and 5 s.
 
 Reversed times are swapped, as the program of Charades-STA does. An answer without two times is an empty list,
-which counts as a miss; their number is logged.
+which counts as a miss; a warning has the number of such answers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from whenabouts_bench.formats.sentence_ids import DescribedQuery, SentenceRun, v
 
 NAME = "lmms-eval"
 KEEPS: frozenset[str] = frozenset()
-# The first part cannot contain ">>>"; this avoids backtracking in a file without "[".
+# VIDEO cannot contain ">>>", so that a file without "[" is refused in linear time.
 _SUBMISSION = Sign(start=rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:[^"\\>]|\\.|>(?!>>))+>>>(?:[^"\\]|\\.)+?>>>\[')
 _SAMPLES = Sign("doc_id filtered_resps")
 SIGNS = {"open_run": (_SUBMISSION, _SAMPLES)}
@@ -50,7 +50,8 @@ _KEY = '"VIDEO>>>SENTENCE>>>[start, end]", seconds'
 _SAMPLE = "a line of samples with a metric {VIDEO>>>SENTENCE>>>[start, end]: answer}"
 _CLOCK = re.compile(r"\b(?:(\d{1,2}):)?(\d{1,2}):(\d{2}(?:\.\d+)?)\b")
 _NUMBER = r"(\d+(?:\.\d+)?)"
-# Linear in the answer's length: a match begins only at the first digit of a run, and blanks match in one way.
+# Linear in the answer's length: a match begins only at the first digit of a number, and a blank can match
+# only one part of the pattern.
 _RANGE = re.compile(rf"(?<!\d){_NUMBER}\s*(?:(?:s|secs?|seconds?)\s*)?(?:-|–|—|to)\s*{_NUMBER}")
 
 
@@ -73,7 +74,7 @@ def times_in(answer: str) -> tuple[float, float] | None:
 
 def open_run(path: Path) -> LmmsEvalRun:
     """The answers, in the order of the file."""
-    return LmmsEvalRun(path, str(path), {"SVMR": "VCMR"})
+    return LmmsEvalRun(path, str(path), {"SVMR": "VCMR"})  # SVMR, too, is answered by the list of VCMR
 
 
 class LmmsEvalRun(SentenceRun):

@@ -6,7 +6,7 @@ annotator; spans that two marked are true, as in DiDeMo's files (`didemo.py`).
 
 A submission: `{"video2idx": {name: index}, "VCMR": [{"desc_id", "desc", "predictions": [[index, start, end,
 score], ...]}, ...], "SVMR": ..., "VR": ...}`. As in the released evaluation, the order of a list counts, not
-its scores; lists are kept whole, protocols cut them.
+its scores. Lists are read whole, and protocols cut them; they are written cut to 100.
 """
 
 from __future__ import annotations
@@ -123,10 +123,10 @@ class _Document(msgspec.Struct):
 
 
 def read_annotations(path: Path) -> Annotations:
-    """Queries with one moment each; `type` (v, t or vt) is metadata.
+    """Queries with a moment (annotators' lines: those that two marked); `type` (v, t or vt) is metadata.
 
-    Times are kept, because the released evaluation compares raw times. A line without `ts` is a query without
-    judgement; its video, if named, is its pool.
+    Times are not cut to the video's length, because the released evaluation compares raw times. A line
+    without `ts` is a query without judgement; its video, if named, is its pool.
     """
     builder = AnnotationBuilder(str(path), cut=False)
     for origin, fields in read_records(path, "lines with desc_id, desc, vid_name, ts"):
@@ -165,7 +165,7 @@ def _read_line(builder: AnnotationBuilder, line: _AnnotationLine) -> None:
 
 
 def open_run(path: Path) -> RunSource:
-    """A submission, decoded while its blocks are read. Empty spans hit nothing; rows of VR have no times."""
+    """A submission, decoded while its blocks are read. It may have empty spans; rows of VR have no times."""
     data, origin = read_document(path), Origin(path)
     try:
         data.isascii() or data.decode()
@@ -259,7 +259,7 @@ class Submission:
             return place.convert(json.loads(bytes(answer.predictions)), list[_Row])
 
     def _refuse_row(self, task: Task, first: int, lists: Sequence[Sequence[_Row]]) -> None:
-        """Raise FormatError for the first row with an invalid video or span."""
+        """Raise FormatError for the first row with an invalid video or span, of which there is one."""
         for number, rows in enumerate(lists, first):
             for row, (index, start, end, _) in enumerate(rows):
                 place = Origin(self.path).at(task, number, "predictions", row)
@@ -300,9 +300,9 @@ def _line(
 def write_run(source: RunSource, path: Path, annotations: Annotations | None = None) -> None:
     """Write a submission, each list cut to 100.
 
-    A list is written for each task that the source answers (`answered_by`, inferred from `annotations` if it
-    does not say). Moments of a corpus do not answer SVMR. Without a list of videos, they are ranked by their
-    best moments.
+    A list is written for each task that the source answers (`answered_by`, which asks `annotations` if the
+    source does not say). Moments of a corpus are no list of SVMR. Without a list of videos, videos are ranked
+    by their best moments.
     """
     losses = Losses(path)
     if annotations is None:
@@ -343,7 +343,7 @@ def _entries(
             if task != held and task == "VR":
                 rows = _of_videos(rows)
             losses.count(f"lists of {task} are cut to 100", len(rows) > _LONGEST)
-            losses.count(f"lists of {task} are empty, at which the released evaluation fails", not rows)
+            losses.count(f"lists of {task} are empty; the released evaluation fails at such", not rows)
             shown = [[indices.setdefault(row[0], len(indices)), *row[1:]] for row in rows[:_LONGEST]]
             unanswered.discard(query_id)
             names = {"desc_id": id_as_number(query_id), "desc": sentences.get(query_id, "")}

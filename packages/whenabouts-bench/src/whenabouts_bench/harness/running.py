@@ -56,7 +56,8 @@ def run_task(
     """The metrics and answers of a system on a task whose files are in `folder`.
 
     Metrics that the system's methods do not support are listed in `not_honoured`. Raises UsageError for a
-    system that returns malformed rows, or that supports no metric of the task; FormatError for files.
+    system that returns malformed rows, or that supports no metric of the task; FormatError for files that are
+    not those of the task.
     """
     facts = facts_of(system, factory, settings)
     material = task.read(folder)
@@ -121,7 +122,10 @@ def facts_of(system: Any, factory: str = "", settings: dict[str, str] | None = N
 
 
 def _task_metrics(task: Task, protocol: Protocol, annotations: Annotations) -> tuple[Metric, ...]:
-    """The metrics of a task: those of given videos if videos are given, and highlights if graded."""
+    """The metrics of a task: of given videos if videos are given, else of a corpus; highlights if graded.
+
+    Some protocols measure moments of given videos by the metrics of a corpus (`given_video`).
+    """
     metrics = metrics_of(protocol, (*(protocol.metrics if task.of_protocol else ()), *task.metrics))
     read = {"SVMR"} if task.is_given else {"VCMR", "SVMR", "VR"}
     read |= {"VCMR"} if protocol.given_video else set()
@@ -131,7 +135,7 @@ def _task_metrics(task: Task, protocol: Protocol, annotations: Annotations) -> t
 
 
 class _ListCollector:
-    """Asks a system for the lists of a run; `spent` and `queried` measure the first list."""
+    """Asks a system for the lists of a run; `spent` and `queried` are cost and queries of the first list."""
 
     def __init__(self, task: Task, system: Any, facts: OfSystem, annotations: Annotations) -> None:
         self.task, self.system, self.methods, self.name = task, system, facts.methods, facts.name
@@ -167,7 +171,7 @@ class _ListCollector:
             if not lists:
                 lists["VR"], probability = self._block(queries, videos_of_clips(scores), "VR")
         if not lists:
-            raise UsageError(f"{self.name}: has {', '.join(self.methods)}, which {self.task.name} cannot ask")
+            raise UsageError(f"{self.name}: {', '.join(self.methods)} cannot answer {self.task.name}")
         return Answered(self.name, lists, clips, probability)
 
     def _rows(self, listed: RunList) -> tuple[list[BenchQuery], Any]:
@@ -205,7 +209,7 @@ class _ListCollector:
 
 
 def _clusters(annotations: Annotations) -> dict[str, int]:
-    """Query id -> the number of its video; for an unanswerable query, the given video."""
+    """Query id -> the number of its video; unanswerable ones have that of the given video, or their own."""
     codes = {video.id: number for number, video in enumerate(annotations.videos)}
     unanswerable = annotations.given_videos.items() - annotations.first_videos.items()
     return clusters_of(annotations) | {query_id: codes[video] for query_id, video in unanswerable}
@@ -239,7 +243,7 @@ def _rejection(
     protocol: Protocol,
     clusters: dict[str, int],
 ) -> OfRejection | None:
-    """The measures of rejection; None if all queries have an answer and the system gives no probabilities.
+    """The measures of rejection; None if all queries have a right moment and some answer has no probability.
 
     They cover the evaluated queries and those without a judgement.
     """

@@ -2,12 +2,13 @@
 
 | method | answers | measured by |
 | --- | --- | --- |
-| `search(queries, k)` | per query rows (video id, start, end, score[, probability]) | all metrics |
-| `ground(queries, k)` | the same rows, in each query's given video | metrics of the given video |
-| `rank_videos(queries, k)` | per query rows (video id, score[, probability]) | metrics of videos |
-| `score_clips(queries)` | per query {video id: scores of its clips of 2 s} | metrics of videos, highlights |
+| `search(queries, k)` | for each query rows (video id, start, end, score[, probability]) | all metrics |
+| `ground(queries, k)` | the same rows, in each query's one video | metrics of the given video, of pools |
+| `rank_videos(queries, k)` | for each query rows (video id, score[, probability]) | metrics of videos |
+| `score_clips(queries)` | for each {video id: scores of its clips of 2 s} | metrics of videos, highlights |
 
-A system has only the methods that it supports. `index(videos)` is called once, first. An optional method
+A system has only the methods that it supports. Rows may come in any order. `ground` may get one query several
+times in a call, each time with another video. `index(videos)` is called once, before them. An optional method
 `index_bytes()` returns the size of its index; optional attributes `name` and `revision` name it in tables.
 """
 
@@ -37,7 +38,8 @@ Line = tuple[float, float, str]
 class BenchVideo:
     """A video to index.
 
-    `duration` is in seconds or None, `path` its recording or None, `transcript` a subtitle file or lines.
+    `duration` is in seconds or None, `path` its recording or None, `transcript` a subtitle file or lines;
+    `lines` reads either.
     """
 
     id: str
@@ -56,7 +58,7 @@ class BenchVideo:
 
 @dataclass(frozen=True)
 class BenchQuery:
-    """A query; only `videos` are searched, or all if it is ()."""
+    """A query; only `videos` are searched, or all if it is (). Rows of other videos do not count."""
 
     id: str
     text: str
@@ -80,7 +82,7 @@ def methods_of(system: Any) -> tuple[str, ...]:
 
 
 def open_system(named: str, settings: Mapping[str, str]) -> Any:
-    """A system by the name of a shipped one, by PACKAGE:FACTORY, or by FILE.py:FACTORY.
+    """A system by a name of `systems()`, by PACKAGE:FACTORY, or by FILE.py:FACTORY.
 
     The factory gets `settings` as keyword arguments. Raises UsageError.
     """
@@ -89,14 +91,14 @@ def open_system(named: str, settings: Mapping[str, str]) -> Any:
         by_name = systems()
         if named not in by_name:
             raise UsageError(
-                f"{named!r} is not a system that ships ({', '.join(by_name)}){did_you_mean(named, by_name)}; "
+                f"{named!r} is not a known system ({', '.join(by_name)}){did_you_mean(named, by_name)}; "
                 "yours is PACKAGE:FACTORY or FILE.py:FACTORY"
             )
         factory = by_name[named].make
     else:
         factory = getattr(_module(place, named), attribute, None)
         if not callable(factory):
-            raise UsageError(f"{named}: {place} has nothing to call under the name {attribute!r}")
+            raise UsageError(f"{named}: {place} has no function {attribute!r}")
     try:
         system = factory(**settings)
     except TypeError as error:
@@ -107,7 +109,7 @@ def open_system(named: str, settings: Mapping[str, str]) -> Any:
 
 
 def _module(place: str, named: str) -> Any:
-    """The module of a file, or of a name that Python finds from this folder."""
+    """The module of a file, or of a name that Python finds, from now on in the current folder, too."""
     try:
         if not place.endswith(".py"):
             if not all(place.split(".")):

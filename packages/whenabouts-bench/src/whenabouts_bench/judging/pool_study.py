@@ -1,8 +1,9 @@
 """Study the pool of a judged collection: what each run gave to it, and how many queries a comparison needs.
 
-- **A run without its own moments**: its value when the moments that no other run gave are unjudged, which is
-  how a later, equal run would fare (Zobel, "How Reliable Are the Results of Large-Scale Information Retrieval
-  Experiments?", SIGIR 1998), and Kendall's tau-b of the orders of runs by these and by the usual values.
+- **A run without its own moments**: its value when the moments that no other run gave are unjudged, as they
+  would be for a run that was made after the pool (Zobel, "How Reliable Are the Results of Large-Scale
+  Information Retrieval Experiments?", SIGIR 1998), and Kendall's tau-b of the orders of runs by these and by
+  the usual values.
 - **Holes**: the share of unjudged answers at each rank.
 - **Depth**: the order of the runs by the judgements of a shallower pool.
 - **Queries**: how alike two separate sets of queries order the runs (Voorhees and Buckley, "The Effect of
@@ -11,7 +12,7 @@
   deviation of the differences by query (Sakai, "Topic set size design", Information Retrieval Journal 19,
   2016, by the normal distribution).
 
-Intervals (95 %) come from a bootstrap over queries.
+Intervals (95 %) come from a bootstrap over queries, those of separate sets from random sets.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ DIFFERENCE = 0.03
 _NEEDED = (1.959963985 + 0.841621234) ** 2
 _RANKS = 10
 _DEPTHS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
-_HALVES = 500
+_SETS = 500
 _BLOCK_CELLS = 1 << 20
 
 
@@ -63,7 +64,7 @@ class Contribution:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two runs: their difference, and the `queries` needed to find one of `DIFFERENCE` (None if s is 0).
+    """Two runs: their difference, and the `queries` needed to find one of `DIFFERENCE`; None if s is 0.
 
     `detectable` is the smallest difference that the queries at hand find with a chance of 80 %.
     """
@@ -126,10 +127,11 @@ class PoolStudy:
             queries = number_of(half.queries, "query", "queries")
             yield f"  two separate sets of {queries}: tau {half.tau:.2f}{_between(half.interval, '95 %')}"
         for pair in self.pairs:
-            needed = "none" if pair.queries is None else f"{pair.queries:,}{_between(pair.interval, '95 %')}"
+            needed = "-" if pair.queries is None else f"{pair.queries:,}{_between(pair.interval, '95 %')}"
             yield (
-                f"  {pair.first} - {pair.second}: {100 * pair.difference:+.1f}; found from "
-                f"{100 * pair.detectable:.1f} on; queries to find {100 * DIFFERENCE:g} points: {needed}"
+                f"  {pair.first} - {pair.second}: {100 * pair.difference:+.1f}; these queries "
+                f"find differences from {100 * pair.detectable:.1f} points on; to find {100 * DIFFERENCE:g} "
+                f"points, queries needed: {needed}"
             )
 
 
@@ -145,8 +147,8 @@ def _between(interval: Interval | None, what: str, times: float = 1) -> str:
 def pool_study(judged: Judged, runs: Mapping[str, RunSource], metric: str) -> PoolStudy:
     """The study of the pool that `runs` were judged with.
 
-    The task set knows a run by its name here, its path or its file's name. Raises UsageError for fewer than
-    two runs, for a run that the task set does not know, and as `evaluate`.
+    A run's name in the task set is its name here, its path or the name of its file. Raises UsageError for
+    fewer than two runs, for a run that the task set does not know, and whatever `evaluate` raises.
     """
     settled = [(task, final) for task, final in judged.outcomes if final.grade is not None]
     sources = judged.task_set.sources()
@@ -292,11 +294,11 @@ def _halves(values: Floats) -> Iterator[Halves]:
     count = values.shape[1]
     for size in sorted({count // 8, count // 4, count // 2} - {0}):
         rng, taus = np.random.default_rng(0), list[Floats]()
-        for _ in range(0, _HALVES, step := max(1, min(_HALVES, _BLOCK_CELLS // count))):
+        for _ in range(0, _SETS, step := max(1, min(_SETS, _BLOCK_CELLS // count))):
             order = rng.permuted(np.broadcast_to(np.arange(count), (step, count)), axis=1)
             sums = [values[:, order[:, at : at + size]].sum(axis=2).T for at in (0, size)]
             taus.append(kendall_taus(*sums))
-        drawn = np.concatenate(taus)[:_HALVES]
+        drawn = np.concatenate(taus)[:_SETS]
         if defined := drawn[~np.isnan(drawn)].tolist():
             low, high = np.quantile(defined, (0.025, 0.975)).tolist()
             yield Halves(size, float(np.mean(defined)), (low, high))

@@ -1,4 +1,7 @@
-"""Serve the recordings of a task set over HTTP, whole or as MP4 clips, by task and never by file name."""
+"""Serve the recordings of a task set over HTTP, whole or as MP4 clips.
+
+Requests and downloads name the task, never the file, whose name may reveal a caption or title.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from whenabouts.video.probe import MediaError, Probe
 from whenabouts_bench.judging.tasks import Task, TaskSet
 
 CONTEXT_SECONDS = 10.0
-"""Visible context on each side of a moment, and how far its borders can be dragged."""
+"""Visible context on each side of a moment, within which the page lets its borders be dragged."""
 MOST_CLIP_SECONDS = 600.0
 _USUAL_RATE = 25.0
 _KEPT_PROBES = 1000
@@ -61,12 +64,14 @@ class Videos:
         self._decoders.close()
 
     def look(self, task: Task) -> Recording:
-        """Whether a task can be shown, and the visible range."""
+        """Whether a task can be shown, and the visible range. Raises ServerError 429."""
         start = max(0.0, task.moment.start - CONTEXT_SECONDS)
         end = task.moment.end + CONTEXT_SECONDS
         try:
             opened, probed = self._open(task)
         except ServerError as error:
+            if error.status not in (409, 410):
+                raise  # too many requests say nothing about the recording
             state: Literal["missing", "unreadable"] = "missing" if error.status == 410 else "unreadable"
             return Recording(state, start, max(task.moment.end, min(end, task.duration or end)))
         opened.close()
@@ -75,7 +80,7 @@ class Videos:
         return Recording("there", start, end, rate)
 
     async def file(self, request: Request, task: Task) -> Response:
-        """The recording unchanged, whole or one range. Raises ServerError 410 and 409."""
+        """The recording unchanged, whole or one range. Raises ServerError 409, 410, 429."""
         self._downloads.acquire()
         try:
             opened, _ = await self._reads.run(partial(self._open, task), partial(left, request))
@@ -83,14 +88,13 @@ class Videos:
             self._downloads.release()
             raise
         path = self._path(task)
-        # The file's name may reveal a caption or title.
         name = f"{task.id}{path.suffix}"
         return respond(
             request, opened, media_type=content_type(path), name=name, done=self._downloads.release
         )
 
     async def clip(self, request: Request, task: Task) -> Response:
-        """The visible range as MP4, cached. Raises ServerError 400, 409 and 410."""
+        """The visible range as MP4, cached. Raises ServerError 400, 409, 410, 429, 500, 507."""
         key, make = await self._reads.run(partial(self._plan, task), partial(left, request))
         cut, _ = await self._cache.get(key, make, self._clips.run)
         name = f"{task.id}.mp4"
@@ -99,7 +103,7 @@ class Videos:
     def _plan(self, task: Task) -> tuple[str, Make]:
         """(cache key of a task's clip, function that makes it)."""
         opened, _ = self._open(task)
-        opened.close()
+        opened.close()  # its status stays
         recording, path, status = self.look(task), self._path(task), opened.status
         if recording.end - recording.start > MOST_CLIP_SECONDS:
             raise ServerError(

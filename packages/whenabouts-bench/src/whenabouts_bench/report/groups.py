@@ -1,4 +1,4 @@
-"""Group queries: by length, position and number of their moments, by number of words, by type."""
+"""Group queries: by length, position and number of their moments, by number of words, by label."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from whenabouts_bench.evaluation.matching import Truth
 from whenabouts_bench.formats.annotations import Annotations, Floats, Indices
 
+# The least value of each group; queries with fewer positives than the least have none.
 SECONDS: Final = (0.0, 5.0, 10.0, 20.0, 40.0, 80.0)
 WORDS: Final = (0, 6, 11, 16, 21)
 POSITIVES: Final = (1, 2, 3, 4, 6, 11, 21)
@@ -27,7 +28,7 @@ class Grouping:
 
     title: str
     what: str
-    """The label in a phrase: "moments of {label}"."""
+    """A phrase, with braces where a label goes: "moments of {}"."""
     labels: tuple[str, ...]
     members: Indices
 
@@ -51,7 +52,7 @@ class QueryProperties:
     """Properties of queries, independent of the answers; all are (Q,).
 
     `length` and `middle` (seconds) belong to the most relevant positive (ties: the first), `duration` to its
-    video; NaN without one. `length` is 0 if the positive has no span.
+    video; they are NaN for a query without positives. `length` is 0 if the positive has no span.
     """
 
     words: Indices
@@ -62,7 +63,7 @@ class QueryProperties:
 
 
 def properties_of(annotations: Annotations, truth: Truth, queries: Indices) -> QueryProperties:
-    """The properties of queries, given by the truth's indices."""
+    """The properties of `queries`, rows of the truth's queries, which are those of `annotations` in order."""
     positives = truth.positives()
     order = np.lexsort((-positives.relevance, positives.query))
     answered, at = np.unique(positives.query[order], return_index=True)
@@ -83,7 +84,7 @@ def properties_of(annotations: Annotations, truth: Truth, queries: Indices) -> Q
 
 
 def groupings(properties: QueryProperties, given: Mapping[str, Sequence[str]]) -> tuple[Grouping, ...]:
-    """All groupings of the queries without empty labels; `given` are labels from the data set."""
+    """All groupings of the queries, without unused labels; `given` are labels from the data set."""
     return (
         *(by_label(name, labels) for name, labels in given.items()),
         by_moment_length(properties.length),
@@ -98,14 +99,14 @@ def by_moment_length(length: Floats) -> Grouping:
     between = (f"{a:g}–{b:g} s" for a, b in pairwise(SECONDS[1:]))
     names = (f"under {SECONDS[1]:g} s", *between, f"{SECONDS[-1]:g} s and more")
     members = np.searchsorted(SECONDS, length, "right") - 1
-    return _by_class("Moment length", "moments of {}", names, members, length > 0, "no usable moment")
+    return _by_class("Moment length", "moments of {}", names, members, length > 0, "no length")
 
 
 def by_query_length(words: Indices) -> Grouping:
     """Queries grouped by their number of words."""
     names = (*(f"{a}–{b - 1} words" for a, b in pairwise((1, *WORDS[1:]))), f"{WORDS[-1]} words and more")
     members = np.searchsorted(WORDS, words, "right") - 1
-    return _by_class("Query length", "queries of {}", names, members, words > 0, "no text")
+    return _by_class("Query length", "queries of {}", names, members, words > 0, "no words")
 
 
 def by_position(middle: Floats, duration: Floats) -> Grouping:
@@ -114,7 +115,7 @@ def by_position(middle: Floats, duration: Floats) -> Grouping:
     share = np.divide(middle, duration, out=np.zeros(len(middle)), where=is_placed)
     members = np.clip((share * len(FIFTHS)).astype(np.int64), 0, len(FIFTHS) - 1)
     title, what = "Position in the video", "moments in the {} of the video"
-    return _by_class(title, what, FIFTHS, members, is_placed, "duration unknown")
+    return _by_class(title, what, FIFTHS, members, is_placed, "unknown part")
 
 
 def by_positives(positives: Indices) -> Grouping:
@@ -155,6 +156,7 @@ def by_label(name: str, labels: Sequence[str]) -> Grouping:
 
 
 def _shown(title: str, what: str, labels: Sequence[str], members: Indices) -> Grouping:
+    """A grouping with the labels that some query has."""
     used = np.unique(members)
     return Grouping(
         title, what, tuple(labels[at] for at in used), np.searchsorted(used, members).astype(np.int64)

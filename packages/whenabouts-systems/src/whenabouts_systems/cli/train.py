@@ -18,8 +18,9 @@ examples:
   whenabouts train tvr/prem --features features --out run  two stages, one after the other
 
 The folder of --out then holds the best system (whenabouts run --checkpoint, whenabouts search --model), all
-settings, the curves, and the answers in validation with each query's values. See docs/training.md.
-exit codes: 0 trained, 2 wrong use or bad input (reported before the first step)"""
+settings, the curves, and the answers in validation with each query's values; with --seeds a folder seed-N
+has them for each seed, with stages a folder for each stage. See docs/training.md.
+exit codes: 0 trained, 2 wrong use, bad input (reported before the first step) or a fault of the training"""
 
 
 def add_parser(verbs: Any) -> None:
@@ -28,7 +29,7 @@ def add_parser(verbs: Any) -> None:
         verbs,
         "train",
         run,
-        description="Train a system as an experiment says: a TOML file with every setting.",
+        description="Train a system with the settings of an experiment, a TOML file.",
         epilog=_EPILOG,
     )
     parser.add_argument(
@@ -50,28 +51,32 @@ def add_parser(verbs: Any) -> None:
         help="another value for a setting, such as training.epochs=3 (with stages also "
         "prem_localizer.training.epochs=3); may be repeated",
     )
-    parser.add_argument("--resume", action="store_true", help="continue the training that stopped in --out")
-    parser.add_argument("--seeds", metavar="N,N,…", help="train once with each, and show mean and deviation")
+    parser.add_argument(
+        "--resume", action="store_true", help="continue the training in --out that was stopped"
+    )
+    parser.add_argument(
+        "--seeds", metavar="N,N,…", help="one training for each seed; show mean and deviation"
+    )
     add_device(parser)
     parser.add_argument(
         "--processes",
         metavar="N",
         type=int,
         default=1,
-        help="split each batch among N devices, or N processes on the CPU (needs lightning-fabric)",
+        help="divide each batch among N devices, or on the CPU among N processes (needs lightning-fabric)",
     )
     parser.add_argument(
         "--precision",
         choices=("fp32", "bf16"),
-        help="type of numbers in the networks: fp32 or bf16 (default: the experiment's)",
+        help="type of numbers in the networks (default: the experiment's)",
     )
     add_format(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Train the system and show the results."""
-    # PyTorch's threads wait for one another in a loop of some ms, which on a busy machine takes most of a
-    # small step. 1,000 turns is what GCC's library chooses if it knows of more threads than processors.
+    # PyTorch's threads wait for one another by spinning for some ms, which on a busy machine takes most of a
+    # small step. GCC's library spins 1,000 turns if it knows of more threads than processors.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     from whenabouts_systems.cli.work import train  # imports PyTorch
 

@@ -18,17 +18,17 @@ Verdict = Literal["same", "same_where_finite", "rounded", "normalised", "differe
 
 PERCENTILES = (1, 5, 25, 50)
 _WORST = 10
-_SAME_DIRECTION = 1e-6
-"""Up to this 1 - cosine two rows have one direction; no rounding, down to bfloat16, changes it by more."""
-_SAME_LENGTH = 1e-2
-"""The share by which rounding alone may change the length of a row."""
+_SAME_DIRECTION = 1e-5
+"""Up to this 1 - cosine two rows have one direction. Rounding to bfloat16 changes it by some 1.4e-6."""
+_SAME_NORM = 1e-2
+"""The share by which rounding alone may change the norm of a row."""
 # Half a step of float16, for normal and for subnormal numbers.
 _HALF_STEP, _HALF_LEAST = 2.0**-11, 2.0**-25
 
 
 @dataclass(frozen=True, slots=True)
 class ItemDifference:
-    """One item in both files: the mean and least cosine of its common rows, and its two lengths."""
+    """One item in both files: the mean and least cosine of its common rows, and its two numbers of rows."""
 
     id: str
     cosine_mean: float
@@ -46,8 +46,9 @@ class ItemDifference:
 class Comparison:
     """The differences of two feature files.
 
-    Rows at the same place are compared, up to the shorter length. `cosine_*` and `percentiles` are over items
-    (their mean cosines), but `cosine_min` is over rows. They are None if nothing could be compared.
+    Rows at the same place are compared, as far as both files have them. `cosine_mean` and `percentiles` are
+    over items (their mean cosines), `cosine_min` is over rows. Without anything to compare the cosines are
+    None.
     """
 
     a: Path
@@ -59,7 +60,7 @@ class Comparison:
     rows_compared: int
     rows_equal: int
     rows_not_finite: int
-    """Rows that are not finite in A, in B or in both; they are left out."""
+    """Rows that are not finite in A, in B or in both; they have no cosine, norm or difference."""
     rows_not_finite_by_file: tuple[int, int]
     cosine_mean: float | None
     cosine_min: float | None
@@ -98,7 +99,7 @@ class Comparison:
             ]
         if self.norm_means is not None:
             lines.append(
-                f"length of rows   mean {self.norm_means[0]:.4g} in A, {self.norm_means[1]:.4g} in B"
+                f"norm of rows     mean {self.norm_means[0]:.4g} in A, {self.norm_means[1]:.4g} in B"
             )
         for name, only in (("A", self.only_in_a), ("B", self.only_in_b)):
             if only:
@@ -112,7 +113,11 @@ class Comparison:
 
 @dataclass(slots=True)
 class _Counts:
-    """Counts over the rows of both files, added batch by batch."""
+    """Counts over the rows of both files, added batch by batch.
+
+    `equal` counts all equal rows, `equal_finite` the finite ones. Of finite rows, `rounded` (to float16) and
+    `aligned` (of one direction) count the equal ones too; the norms of `resized` ones differ.
+    """
 
     ids: list[str]
     means: list[NDArray[np.float64]]
@@ -193,7 +198,7 @@ def _comparison(
 
 
 def _add_batch(counts: _Counts, batch: ItemBatch) -> None:
-    """Add a batch: cosines per item, and how many rows are equal, rounded, or of one direction or length."""
+    """Add a batch: cosines per item, and counts of rows."""
     cosines = np.empty(len(batch.arrays[0]))
     for cut, (rows_a, rows_b) in batch.slices():
         cosines[cut] = _compare_rows(counts, rows_a, rows_b)
@@ -242,7 +247,7 @@ def _compare_unequal(
     cosines = np.clip(dots / np.where(scale > 0, scale, 1), -1, 1)
     counts.rounded += int(np.logical_and.reduce(gap <= step, axis=1).sum())
     counts.aligned += int((1 - cosines <= _SAME_DIRECTION).sum())
-    counts.resized += int((np.abs(norms_a - norms_b) > _SAME_LENGTH * np.maximum(norms_a, norms_b)).sum())
+    counts.resized += int((np.abs(norms_a - norms_b) > _SAME_NORM * np.maximum(norms_a, norms_b)).sum())
     counts.largest = max(counts.largest, float(gap.max()))
     return np.asarray(cosines, dtype=np.float64)
 
@@ -259,7 +264,7 @@ def _verdict(a: FeatureSource, b: FeatureSource, common: int, counts: _Counts) -
         return "incomparable"
     if counts.equal_finite == finite:
         return "same_where_finite"
-    # Checked before rounding, because very small numbers always differ by less than a step of float16.
+    # Before "rounded", which very small numbers always are: they differ by less than a step of float16.
     if counts.aligned == finite and counts.resized:
         return "normalised"
     return "rounded" if finite in (counts.rounded, counts.aligned) else "different"
@@ -276,13 +281,13 @@ def _sentence(verdict: Verdict, a: FeatureSource, b: FeatureSource, counts: _Cou
     if verdict == "same":
         return f"These are the same features: every number is equal {where}"
     if verdict == "same_where_finite":
-        return f"These are the same features where both are finite: those rows are equal {where}"
+        return f"These are the same features where both are finite: all finite rows are equal {where}"
     if verdict == "rounded":
         fine = counts.rounded == counts.rows - counts.not_finite
         how = "rounded (float16)" if fine else "rounded more coarsely than to float16"
         return f"These are the same features, {how}: the largest difference is {counts.largest:.3g} {where}"
     if verdict == "normalised":
-        return f"These are the same features up to normalisation: only the lengths of rows differ {where}"
+        return f"These are the same features up to normalisation: only the norms of rows differ {where}"
     turned = counts.rows - counts.not_finite - counts.aligned
     return f"These are different features: {turned:,} rows have another direction {where}"
 
@@ -293,9 +298,7 @@ def _notes(only_in_a: tuple[str, ...], only_in_b: tuple[str, ...], differing: in
         notes.append(f"{differing:,} differ in their number of rows (the shorter counts)")
     if counts.not_finite:
         in_a, in_b = counts.not_finite_by_file.tolist()
-        notes.append(
-            f"{counts.not_finite:,} rows that are not finite are left out ({in_a:,} in A, {in_b:,} in B)"
-        )
+        notes.append(f"{counts.not_finite:,} rows are not finite ({in_a:,} in A, {in_b:,} in B)")
     return "".join(f"; {note}" for note in notes) + "."
 
 

@@ -17,12 +17,12 @@ from whenabouts_systems.features.layouts.store import content_hash
 from whenabouts_systems.features.source import FeatureSource
 
 _UNIT = 1e-2
-"""Rows whose length differs from 1 by less are unit rows; float16, or 1e-5 added to a norm, changes less."""
+"""Rows whose norm differs from 1 by less are unit rows; float16, or programs that add 1e-5, change less."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowCount:
-    """Counts over rows: their lengths as vectors, and how many are zero or not finite."""
+    """Counts over rows: their norms, and how many are zero or not finite."""
 
     norm_min: float
     norm_mean: float
@@ -36,7 +36,9 @@ class RowCount:
 
 @dataclass(frozen=True, slots=True)
 class FeatureSummary:
-    """A feature file in numbers; `counted` is None if the rows were not read."""
+    """A feature file in numbers. `lengths` are the least, median and most rows of an item; `counted` is None
+    if the rows were not read.
+    """
 
     path: Path
     layout: str
@@ -49,7 +51,6 @@ class FeatureSummary:
     counted: RowCount | None
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object."""
         counted = self.counted
         return {
             "path": str(self.path),
@@ -67,7 +68,6 @@ class FeatureSummary:
         }
 
     def lines(self) -> list[str]:
-        """Lines of text."""
         fingerprint, (least, median, most) = self.fingerprint, self.lengths
         lines = [
             f"{self.path}",
@@ -91,7 +91,7 @@ class FeatureSummary:
         unit = counted.unit_rows + counted.zero_rows == self.rows and counted.unit_rows > 0
         lines = [
             f"{'norms':16}{counted.norm_min:.4g} to {counted.norm_max:.4g}, mean {counted.norm_mean:.4g}"
-            + (": rows have unit length" if unit else "")
+            + (": unit rows, or zero" if unit and counted.zero_rows else ": unit rows" if unit else "")
         ]
         if counted.zero_rows:
             lines.append(f"{'zero rows':16}{counted.zero_rows:,}")
@@ -106,7 +106,7 @@ class FeatureSummary:
 def summarise(source: FeatureSource, quick: bool = False) -> FeatureSummary:
     """Summarise a source; with `quick` no rows are read. One batch of items is in memory at a time.
 
-    Raises FormatError if the rows of our own layout differ from those that were written.
+    Raises FormatError if the fingerprint states another hash of the rows, as in our own layout.
     """
     if quick:
         counted, lengths = None, np.array([source.length(item) for item in source], dtype=np.int64)
@@ -133,7 +133,7 @@ def summarise(source: FeatureSource, quick: bool = False) -> FeatureSummary:
 
 
 def _count(source: FeatureSource) -> tuple[RowCount, NDArray[np.int64]]:
-    """The counts over rows, and the length of each item."""
+    """The counts over rows, and the number of rows of each item."""
     norms, lengths, bad_items = [], [], []
     for batch in item_batches((item, (source.get(item),)) for item in source):
         norms_of_batch = np.empty(len(batch.arrays[0]))

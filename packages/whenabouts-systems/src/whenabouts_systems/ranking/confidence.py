@@ -1,15 +1,15 @@
 """Give a trained system's answers confidences, by a calibration in the checkpoint's folder.
 
-The confidence is the probability that the first moment is right (its IoU with a positive is high enough). A
+The confidence is the probability that the first moment is right: its IoU with a true moment is high enough. A
 calibrator (`calibrators.py`) computes it from a raw number:
 
 - `top`: the score of the best moment;
 - `margin`: how far this score lies above the best scores of unrelated queries on the same videos,
-  (top - median) / (upper quartile - lower quartile). It means the same in 50 videos and in 20,000, where
-  every query finds something with a high score.
+  (top - median) / (upper quartile - lower quartile). So it means the same for few and for many videos,
+  although among 20,000 every query finds something with a high score.
 
-`calibration.py` fits the calibrator to the queries of a validation split, each answered once with its
-positives and once without. So confidences assume that half of the queries have an answer.
+`calibration.py` fits the calibrator to the queries of a validation split, each answered once in a pool with
+its right videos and once without them. So confidences assume that half of the queries have an answer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ FILE = CALIBRATION
 FORMAT = 1
 LEAST_UNRELATED = 8
 """The fewest unrelated queries for meaningful quartiles."""
-# The least spread, relative to the scores: a smaller one means that all unrelated queries score the same.
+# The least spread, as a share of the median (of 1 if it is smaller): below it all unrelated queries score the
+# same.
 _LEAST_SPREAD = 1e-6
 _ACCEPTED = "what `whenabouts calibrate --checkpoint RUN` writes"
 
@@ -54,8 +55,8 @@ class Background:
         values = values[np.isfinite(values)]
         if len(values) < LEAST_UNRELATED:
             raise UsageError(
-                f"only {len(values)} unrelated queries found anything; measuring what chance scores takes "
-                f"{LEAST_UNRELATED}"
+                f"only {len(values)} unrelated queries found anything; {LEAST_UNRELATED} are needed to "
+                "measure what chance scores"
             )
         low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
         least = _LEAST_SPREAD * max(1.0, abs(float(median)))
@@ -70,9 +71,9 @@ class Background:
 class TrainedConfidence:
     """The calibration of one checkpoint.
 
-    `fingerprint` is the checkpoint's (`Trained.fingerprint`), `iou` the least IoU of a right moment with a
-    positive. `unrelated` are the sentences that measure chance; `thresholds` separate "match", "unsure" and
-    "no match". `about` holds plain values: the split it was measured on, and how good it is.
+    `fingerprint` is the checkpoint's (`Trained.fingerprint`). A moment is right from the IoU `iou` with a
+    true one on. `unrelated` are the sentences that measure chance; `thresholds` separate "match", "unsure"
+    and "no match". `about` holds plain values: the split it was measured on, and how good it is.
     """
 
     fingerprint: str
@@ -92,7 +93,7 @@ class TrainedConfidence:
         if self.definition == "top":
             return self.calibrator(scores)
         if background is None:
-            raise ValueError("a margin needs the scores of unrelated queries; there is no background")
+            raise ValueError("a margin needs a background, the scores of unrelated queries")
         return self.calibrator(background.margin(np.asarray(scores, np.float64)))
 
     def to_json(self) -> dict[str, Any]:

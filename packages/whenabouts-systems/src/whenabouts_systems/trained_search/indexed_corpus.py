@@ -1,6 +1,6 @@
 """Read what the index stores of a corpus for a trained system: encodings, search keys and segments.
 
-`trained_search/search.py` opens it for each query. Shapes: V videos, N units found, P pairs.
+`trained_search/opened.py` keeps one while the corpus stays the same. Shapes: V videos, N units found.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Names = NDArray[np.str_]
 Vectors = Mapping[str, NDArray[np.float32]]
 
 NEAREST_KEYS = 800
-"""The number of keys that a first search of each stream asks the index for."""
+"""The number of keys that a query first asks the index for, in each stream."""
 _MORE_KEYS, _MAX_KEYS = 4, 12_800
 
 
@@ -41,7 +41,7 @@ class IndexedCorpus:
 
     A unit is a whole video, or a segment of one; units are numbered video after video (`place_of`). The index
     keeps keys of segments but no encodings, so `select` works on whole videos. `stale` names videos that
-    changed since they were encoded: they are never answered.
+    changed since they were encoded: no answer has them.
     """
 
     def __init__(self, keys: Keys, trained: Trained, stale: Sequence[str] = ()) -> None:
@@ -74,7 +74,7 @@ class IndexedCorpus:
         return {name: row for row, name in enumerate(self.ids)}
 
     def allowed(self, video_ids: Sequence[str] | None) -> Mask:
-        """(V,) bool: which videos may be answered, of `video_ids` (None: of all)."""
+        """(V,) bool: which videos answers may have, of `video_ids` (None: of all)."""
         if video_ids is None:
             allowed = np.ones(len(self.ids), bool)
         else:
@@ -84,7 +84,7 @@ class IndexedCorpus:
         return allowed
 
     def select(self, rows: Indices) -> MemoryCorpus:
-        """Videos read into memory on the model's device, without the silent ones.
+        """Videos read into memory on the model's device, without those that have no features.
 
         Raises UsageError if no video remains.
         """
@@ -101,7 +101,7 @@ class IndexedCorpus:
         )
 
     def kept(self, rows: Indices, *, with_keys: bool = True) -> list[KeptVideo]:
-        """The stored bytes of some videos, without the silent ones."""
+        """The stored bytes of some videos, without those that have no features."""
         return self.keys.encodings([self.ids[row] for row in rows.tolist()], with_keys=with_keys)
 
     def nearest(self, vectors: Vectors, k: int, allowed: Mask | None = None) -> tuple[Indices, Floats]:
@@ -152,9 +152,9 @@ def nearest_units(
 ) -> tuple[Names, Indices, Floats]:
     """The video names (N,), segment numbers (N,; 0 if `whole`) and scores (N,) of at most `count` best units.
 
-    A unit's score is the mean, over its streams, of its best key; best units come first. A unit without words
-    is scored by its pictures alone, and units with words could push it out of the list of pictures although
-    their means are lower. So units of each kind (`Keys.kinds`: a set of streams) are searched separately.
+    A unit's score is the mean, over its streams, of its best key; best units come first. Units of a kind
+    (`Keys.kinds`: the streams they have) are searched separately. Otherwise units with pictures and words
+    could push one with pictures alone out of the list of nearest pictures, although their means are lower.
     Within a kind, a unit that one stream did not retrieve gets the score of the last key that this stream
     retrieved, which is an upper bound.
     """
@@ -212,8 +212,7 @@ def _units(hits: Sequence[ClipHits], whole: bool) -> tuple[Names, Indices, Indic
 def unpacked(videos: Sequence[KeptVideo]) -> VideoEncoding:
     """The encodings of one or more videos, padded to the longest, in float32.
 
-    They have keys if `videos` were read with keys. 300 videos of 50 different lengths take 28 ms. Joining
-    videos of equal length without the library took 94 ms (if all were equally long, 14 instead of 49 ms).
+    They have keys if `videos` were read with keys. 300 videos of 50 different lengths take 28 ms.
     """
     load = safetensors.torch.load
     kept = [load(video.encoding) | (load(video.packed) if video.packed else {}) for video in videos]
@@ -229,7 +228,7 @@ def unpacked(videos: Sequence[KeptVideo]) -> VideoEncoding:
 
 
 def key_seconds(trained: Trained, cells: int, rows: int, duration: float) -> float:
-    """The seconds of a cell of a video's grid: from the system's inputs, else an equal share of the video."""
+    """How long a cell of a video's grid is: from the system's inputs, else an equal share of the video."""
     if cells == trained.inputs.cells_of(rows):
         return trained.inputs.clip_seconds_of(rows, duration)
     return duration / cells

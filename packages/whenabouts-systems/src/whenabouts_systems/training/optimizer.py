@@ -1,7 +1,8 @@
 """Make the optimizer of a training, and compute the learning rate of a step.
 
-BertAdam is the optimizer of XML, ReLoCLNet and their descendants, EarlyAdamW that of HERO and SQuiDNet; AdamW
-is PyTorch's. The learning rate depends only on the step, so a resumed training continues it exactly.
+BertAdam is the optimizer of XML, ReLoCLNet and their descendants, EarlyAdamW that of the programs of HERO,
+CONQUER and SQuiDNet; AdamW is PyTorch's. The rate depends only on the step, so a resumed training continues
+it exactly.
 """
 
 from __future__ import annotations
@@ -18,10 +19,8 @@ from whenabouts_systems.training.experiment import TrainingSettings
 
 
 class BertAdam(torch.optim.Optimizer):
-    """Adam as in BERT's program, which differs from the published Adam.
+    """Adam as in BERT's program, which unlike the published Adam has no bias correction.
 
-    - There is no bias correction.
-    - `eps` is added after the square root.
     - Weight decay is decoupled and multiplied by the learning rate (Loshchilov and Hutter).
     - Each tensor's gradient is clipped to norm `max_norm` separately (0: not clipped); `grad` is unchanged.
 
@@ -52,8 +51,8 @@ class BertAdam(torch.optim.Optimizer):
                 self._step_group(parameters, group)
 
     def _step_group(self, parameters: list[Tensor], group: Mapping[str, Any]) -> None:
-        first, second = self._moments(parameters)
-        gradients = cut_each(
+        first, second = self._averages(parameters)
+        gradients = clipped_each(
             [tensor.grad for tensor in parameters if tensor.grad is not None], group["max_norm"]
         )
         (fast, slow), rate = group["betas"], float(group["lr"])
@@ -66,7 +65,7 @@ class BertAdam(torch.optim.Optimizer):
             torch._foreach_mul_(parameters, 1.0 - rate * group["weight_decay"])
         torch._foreach_addcdiv_(parameters, first, divisors, -rate)
 
-    def _moments(self, parameters: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    def _averages(self, parameters: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """The moving averages of gradients and of their squares, which start at zero."""
         for tensor in parameters:
             if not self.state[tensor]:
@@ -76,11 +75,11 @@ class BertAdam(torch.optim.Optimizer):
 
 
 class EarlyAdamW(BertAdam):
-    """AdamW as in the first version of Hugging Face's program, which HERO and SQuiDNet still use.
+    """AdamW as in the first version of Hugging Face's program, which HERO, CONQUER and SQuiDNet still use.
 
-    The moments are bias-corrected, but `eps` is added to the root of the uncorrected second moment: in the
-    first steps it counts up to 30 times as much as in PyTorch. Weights decay after the step. Gradients are
-    not clipped here.
+    The averages are bias-corrected, but `eps` is added to the root of the uncorrected average of squares: in
+    the first steps `eps` weighs up to 30 times as much as in PyTorch. Weights decay after the step. It does
+    not clip gradients.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class EarlyAdamW(BertAdam):
         super().__init__(params, lr, betas=betas, max_norm=0.0)
 
     def _step_group(self, parameters: list[Tensor], group: Mapping[str, Any]) -> None:
-        self._moments(parameters)
+        self._averages(parameters)  # makes what is missing
         # Parameters without a gradient skip steps, so their step counts differ.
         by_step: dict[int, list[Tensor]] = {}
         for tensor in parameters:
@@ -104,7 +103,7 @@ class EarlyAdamW(BertAdam):
             torch._foreach_mul_(parameters, 1.0 - rate * group["weight_decay"])
 
 
-def cut_each(gradients: list[Tensor], max_norm: float) -> list[Tensor]:
+def clipped_each(gradients: list[Tensor], max_norm: float) -> list[Tensor]:
     """The gradients, each clipped to norm `max_norm`; 0 clips none."""
     if not max_norm:
         return gradients
@@ -117,7 +116,8 @@ def new_optimizer(settings: TrainingSettings, model: nn.Module) -> torch.optim.O
     """The optimizer that the settings name, over a model's parameters.
 
     Biases and the parameters of layer normalisation do not decay. "rate" of a parameter group is its factor
-    of the learning rate (`settings.rates`). BertAdam clips gradients itself; for the others the loop does.
+    of the learning rate (`settings.rates`, the first prefix that fits). BertAdam clips gradients itself; for
+    the others the training loop does.
     """
     groups = [
         part
@@ -133,9 +133,10 @@ def new_optimizer(settings: TrainingSettings, model: nn.Module) -> torch.optim.O
 
 
 def freeze(model: nn.Module, epochs: Mapping[str, int], epoch: int) -> None:
-    """Freeze the parameters whose names begin with a key of `epochs`, until `epoch` (from 0) is its value.
+    """Freeze parameters whose names begin with a key of `epochs`, until `epoch` (from 0) reaches its value.
 
-    Raises UsageError for a prefix that matches no parameter.
+    All others are trained. Call it after `new_optimizer`, which leaves frozen parameters out. Raises
+    UsageError for a prefix that matches no parameter.
     """
     if not epochs:
         return
@@ -167,7 +168,7 @@ def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Two groups: parameters that decay, and those that do not (biases and layer normalisation).
 
     The released programs find layer normalisation by name and miss that of their cross-attention
-    ("cross_layernorm"), so its weight decays there.
+    ("cross_layernorm"), whose weight they let decay.
     """
     exempt = {
         id(parameter)
@@ -183,7 +184,7 @@ def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
 
 
 def learning_rate_share(settings: TrainingSettings, step: int, steps: int, epoch: int) -> float:
-    """The factor of the learning rate at `step` of `steps`, in `epoch`; both count from 0."""
+    """The factor of the learning rate at `step` (from 0) of `steps`, in `epoch` (from 0)."""
     schedule = warmup_linear if settings.schedule == "linear" else constant
     milestones = after_milestones(epoch, settings.milestones, settings.milestone_factor)
     return schedule(step, steps, settings.warmup) * milestones

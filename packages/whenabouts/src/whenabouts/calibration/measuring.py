@@ -1,10 +1,10 @@
-"""Measures what scores mean on a corpus, with questions of known answer, and stores the result with it.
+"""Measures what scores mean on a corpus, with unrelated sentences and questions, and stores the result.
 
-Three quantities are measured. The first two are measured for each group of a stream, the videos whose words
-are in one language (`banks.py`), so that a translation does not affect its original.
+Three quantities are measured. The first two are measured separately for the videos of each language (a group
+of a stream, `banks.py`), because a translation scores otherwise than its original.
 
-- The *scale* of the encoder: the cosines of unrelated sentences with its clips. It normalises a cosine, which
-  is then added to the score of full text.
+- The *scale* of the encoder: the cosines of unrelated sentences with its clips. Divided by it, a cosine
+  can be added to the score of full text.
 - *Chance*: the best scores of such sentences, in the language of the group, in a whole search. It is the
   first feature of the probability of an answer.
 - The *answers*: how often "match" and "no match" are wrong. This is measured with unrelated sentences, each
@@ -64,9 +64,10 @@ from whenabouts.types import Moment, ScoredMoment, UsageError
 if TYPE_CHECKING:
     from whenabouts.opened_corpus import OpenedCorpus
 
-# Share of a stream's clips that may be new before it is measured again.
+# Share of a stream's clips that may be new or lost before it is measured again.
 REMEASURED_AT = 0.1
-# A corpus with fewer clips than this is searched with fewer sentences, because all find the same few clips.
+# In a corpus with fewer clips only the first `ALIGNED` sentences are searched, because all find the same
+# clips.
 FEWEST_CLIPS = 10
 # Questions made from the corpus at the end of an index run; `whenabouts calibrate` makes more.
 MADE_AT_END_OF_RUN = 80
@@ -77,11 +78,11 @@ _SAMPLED_CLIPS = 20_000
 _SAMPLED_VIDEOS = 100
 # Folds: each unrelated sentence is judged by a chance that was fitted to the other folds.
 _PARTS = 5
-# Moments of each stream that are kept for a question: some may be copies or translations of others.
-_KEPT = 2 * LISTED
+# Moments of each stream that are listed for a question: some may be copies or translations of others.
+_LISTED = 2 * LISTED
 # Number of these, per stream, that are compared with the question word by word.
 _COMPARED = 3
-# Least scale of a chance. Few clips give smaller ones, because sentences find nothing or the same clip.
+# Least spread of a chance. Few clips give smaller ones, because sentences find nothing or the same clip.
 _LEAST_SCALE = 0.5
 # Words of a question are searched at most this many seconds around a moment.
 _AROUND = 60.0
@@ -101,7 +102,7 @@ class Report:
 
     @property
     def not_measured(self) -> str:
-        """Why the calibration could not be measured; "" if it was."""
+        """Why the calibration, its misses or its error could not be measured; "" if all were."""
         calibration = self.calibration
         if not calibration.calibrated:
             return calibration.withheld or "unrelated sentences find nothing here"
@@ -162,7 +163,7 @@ class Report:
             return lines
         lines += [
             f"a match from {PROBABLE.match_at:.0%} on, or a name that is said",
-            f"no match where one of the first five is right with a probability below {LEAST_IN_FIVE:.0%}",
+            f"no match if the probability that one of the first five is right is below {LEAST_IN_FIVE:.0%}",
             *rates_of(self.outcomes).lines(),
         ]
         return [*lines, "", *charts(self.outcomes)]
@@ -244,7 +245,7 @@ def calibrate(
 def is_due(store: Store, calibration: Calibration) -> bool:
     """Whether a stream has changed by more than `REMEASURED_AT` since it was measured, or has a new language.
 
-    Streams that were never measured, or by versions that knew no groups of languages, are due as well.
+    So are streams that were never measured, or only by versions without groups of languages.
     """
     by_words = [name for name in store.streams if "text" in stream_named(name).meets]
     measured = calibration.streams
@@ -317,7 +318,7 @@ def measure(
 def _shortened(
     banks: Mapping[str, Banks], most: int | None, sentences: Sequence[str] | None
 ) -> dict[str, Banks]:
-    """The banks with at most `most` sentences each (None: all), taken from `sentences` if given."""
+    """The banks with their first `most` sentences (None: all), or with those of `sentences` if given."""
 
     def shortened(bank: Bank) -> Bank:
         return replace(bank, sentences=tuple((bank.sentences if sentences is None else sentences)[:most]))
@@ -380,7 +381,7 @@ def results_with_and_without(
 def _kept(text: str, searcher: Searcher, answers: Sequence[StreamAnswer], around: float) -> QuestionResult:
     """The parts of the streams' answers that `QuestionResult` keeps; `around` is in seconds."""
     moments = tuple(
-        answer.scored(row) for answer in answers for row in range(min(_KEPT, len(answer.moments)))
+        answer.scored(row) for answer in answers for row in range(min(_LISTED, len(answer.moments)))
     )
     rarity = searcher.localization.rarity([answer.stream for answer in answers])
     first = [answer.scored(row) for answer in answers for row in range(min(_COMPARED, len(answer.moments)))]
@@ -444,7 +445,7 @@ def _unrelated_outcomes(
 def _known_outcomes(
     pairs: Sequence[_Pair], measured: MeasuredCorpus, *, several: bool, made: bool
 ) -> Iterator[Outcome]:
-    """Outcomes of questions with known answers; if `several`, also with the true video taken out."""
+    """Outcomes of questions with known answers; if there are `several` videos, also with the true one out."""
     for question, result, without in pairs:
         video_id = question.answer.video_id
         outcome = result.outcome("known", measured, video_id, question.answer)

@@ -23,7 +23,7 @@ from whenabouts.intake.chat import (
 from whenabouts.types import UsageError
 
 ORDER = 10
-_KEPT = 1000
+_CACHED = 1000
 
 
 def recognises(name: str) -> bool:
@@ -32,20 +32,20 @@ def recognises(name: str) -> bool:
 
 
 def open(name: str, *, send_frames: bool) -> Checker:
-    """The checker at an address. Raises UsageError if frames would leave this machine without permission."""
+    """The checker at an address. Raises UsageError if frames may not leave this machine, but would."""
     sent = "frames of your videos, words that are said in them and your query"
     option, call = "--send-frames", "open_checker(…, send_frames=True)"
     return ChatChecker(_permitted(name, sent, option, call, is_permitted=send_frames))
 
 
 def open_rewriter(name: str, *, send_query: bool) -> Rewriter:
-    """The rewriter at an address. Raises UsageError if queries would leave this machine unpermitted."""
+    """The rewriter at an address. Raises UsageError if queries may not leave this machine, but would."""
     option, call = "--send-query", "open_rewriter(…, send_query=True)"
     return ChatRewriter(_permitted(name, "your query", option, call, is_permitted=send_query))
 
 
 def _permitted(name: str, sent: str, option: str, call: str, *, is_permitted: bool) -> Endpoint:
-    """The endpoint at an address, if it is this machine or data may be sent to another one."""
+    """The endpoint at an address. Raises UsageError if it is another machine, unless that is permitted."""
     endpoint = Endpoint.parse(name)
     if not endpoint.is_loopback and not is_permitted:
         way = "" if endpoint.is_encrypted else ", without encryption"
@@ -72,12 +72,12 @@ class ChatChecker:
 
 
 class ChatRewriter:
-    """A chat endpoint that rewrites queries; its last `_KEPT` answers are cached, failures are not."""
+    """A chat endpoint that rewrites queries; its last `_CACHED` answers are kept, failures are not."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self.name = endpoint.model
-        self._answer = lru_cache(_KEPT)(self._ask)
+        self._answer = lru_cache(_CACHED)(self._ask)
 
     def rewritten(self, query: str, seconds: float) -> list[str]:
         return list(self._answer(query, seconds))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from whenabouts.cli.options import add_corpus, add_format, add_verb, open_corpus
@@ -35,8 +36,8 @@ _ACTIONS = {
     "rename": "NAME NEW: rename it",
     "delete": "NAME: delete it; the videos stay",
 }
-_VALUES = {"add": (1, None), "remove": (1, None), "move": (2, 2), "change": (1, 1), "rename": (1, 1)}
-"""Action -> least and most number of values after the name (None: any)."""
+_VALUES = {"add": (1, inf), "remove": (1, inf), "move": (2, 2), "change": (1, 1), "rename": (1, 1)}
+"""Action -> least and most number of values after the name; others take none."""
 
 
 def add_parser(verbs: Any) -> None:
@@ -75,14 +76,15 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """List all collections, or do an action and print its collection (not for `delete`).
+    """List all collections, or do an action and print its collection, unless it is deleted.
 
     Returns 1 if the list, or the collection to show, is empty.
     """
     is_given = any(getattr(options, name) is not None for name in ("start", "end", "note", "tag"))
     if is_given != (options.action == "change"):
         raise UsageError(
-            "only `whenabouts collection change` takes --start, --end, --note or --tag, and it needs one"
+            "`whenabouts collection change` needs one of --start, --end, --note and --tag; no other action "
+            "takes them"
         )
     corpus = open_corpus(options)
     collections = corpus.collections
@@ -98,8 +100,12 @@ def run(options: argparse.Namespace) -> int:
         )
         return 0 if listed else 1
     least, most = _VALUES.get(options.action, (0, 0))
-    if options.name is None or not least <= len(options.values) <= (most or len(options.values)):
-        raise UsageError(f"whenabouts collection {options.action} {_ACTIONS[options.action]}")
+    if options.name is None or not least <= len(options.values) <= most:
+        amount = "many" if len(options.values) > most else "few"
+        raise UsageError(
+            f"too {amount} words; quote a name with spaces. whenabouts collection {options.action} "
+            f"{_ACTIONS[options.action]}"
+        )
     if options.action == "delete":
         collections.delete(options.name)
         return 0
@@ -109,13 +115,13 @@ def run(options: argparse.Namespace) -> int:
     elif options.action == "rename":
         collection = collections.describe(options.name, new_name=options.values[0])
     else:
-        collection = _changed(collections, options)
+        collection = _shown(collections, options)
     print_either(options, lambda: _document(corpus, collection), lambda: _lines(corpus, collection))
     return 1 if options.action == "show" and not collection.items else 0
 
 
-def _changed(collections: Collections, options: argparse.Namespace) -> Collection:
-    """The collection after `remove`, `move` or `change`; unchanged for `show`."""
+def _shown(collections: Collections, options: argparse.Namespace) -> Collection:
+    """The collection to `show`, or as it is after `remove`, `move` or `change`."""
     collection = collections.get(options.name)
     ids = [item.id for item in collection.items]
 
@@ -130,8 +136,9 @@ def _changed(collections: Collections, options: argparse.Namespace) -> Collectio
     if options.action == "remove":
         return collections.remove(collection.id, chosen)
     if options.action == "move":
-        remaining = [item for item in ids if item != chosen[0]]
-        return collections.move(collection.id, chosen[0], [*remaining, None][ids.index(chosen[1])])
+        # The moment that comes after it then; None: it comes last.
+        after = [*(item for item in ids if item != chosen[0]), None][ids.index(chosen[1])]
+        return collections.move(collection.id, chosen[0], after)
     if options.action == "change":
         start, end = (None if at is None else parse_seconds(at) for at in (options.start, options.end))
         return collections.change(

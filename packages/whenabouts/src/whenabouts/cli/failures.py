@@ -1,8 +1,8 @@
 """Turns the error that ended a command into a message and an exit code.
 
 Our own errors name cause and remedy; a missing package names the extra that brings it. Any other error is a
-bug of the program: it gets one line and exit code 2, because 1 means "no match". `--debug` or
-WHENABOUTS_DEBUG=1 show the traceback.
+bug of the program, which is said in one line. All give exit code 2, because 1 means "no match"; Ctrl-C gives
+130, a pipe whose reader left gives 0. `--debug` or WHENABOUTS_DEBUG=1 show the traceback.
 """
 
 from __future__ import annotations
@@ -16,17 +16,15 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-import whenabouts
 from whenabouts.cli.terminal import drop_output, for_terminal
 from whenabouts.extras import lacking
 from whenabouts.intake.lacks import lack_of
 from whenabouts.types import WhenaboutsError
 
-MATCH, NO_MATCH, WRONG = 0, 1, 2
+MATCH, WRONG = 0, 2
 INTERRUPTED = 130
 DEBUG_VARIABLE = "WHENABOUTS_DEBUG"
 _MOST_LETTERS = 500
-_OWN_FOLDER = Path(whenabouts.__file__).parent
 
 
 def exit_code_of(error: BaseException, arguments: Sequence[str]) -> int:
@@ -56,7 +54,7 @@ def message_of(error: BaseException) -> str:
         return "stopped"
     if lack := lacking(error):
         return lack
-    if type(error).__name__ == "OutOfMemoryError":  # of a GPU
+    if type(error).__name__ == "OutOfMemoryError":  # PyTorch's, of a GPU
         return "there is not enough memory for this; process less at once, or free some memory"
     if lack := lack_of(error):
         return lack
@@ -74,9 +72,10 @@ def message_of(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(_OWN_FOLDER)]
-    return f" ({Path(ours[-1].filename).name}, line {ours[-1].lineno})" if ours else ""
+    """The last place in one of our packages, as a parenthesis; "" if there is none."""
+    frames = traceback.walk_tb(error.__traceback__)
+    ours = [each for each in frames if each[0].f_globals.get("__name__", "").startswith("whenabouts")]
+    return f" ({Path(ours[-1][0].f_code.co_filename).name}, line {ours[-1][1]})" if ours else ""
 
 
 def _reader_left() -> bool:

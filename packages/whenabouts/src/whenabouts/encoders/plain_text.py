@@ -1,8 +1,9 @@
 """Changes untrusted texts so that sentence-transformers reads them neither as media nor as special tokens.
 
-The library treats a text such as "https://host/a.jpg", "data:image/..." or "/etc/photo.png" as a picture. If
-the model accepts pictures, the library fetches or opens it. A special token in a text ("<|im_end|>", "[SEP]")
-ends the text's part of the model's input early. Texts come from videos and queries, which are untrusted.
+The library takes a text such as "https://host/a.jpg", "data:image/..." or "/etc/photo.png" for a picture,
+film or sound, and fetches or opens it if the model accepts such. A special token in a text ("<|im_end|>",
+"[SEP]") would be one for the model, too, and could end the text early. Texts come from videos and queries,
+which are untrusted.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
-# Wider than the library's rules: any text that begins like a URL, or ends with a suffix of 2 to 5 letters.
+# Wider than the library's rules, which spaces around a text escape: what begins like a URL or ends in a
+# suffix.
 _LIKE_MEDIA = re.compile(r"\s*(?:https?:|data:|file:)|.*\.\w{2,5}\s*\Z", re.IGNORECASE | re.DOTALL)
 
 
@@ -22,12 +24,12 @@ def special_tokens(model: Any) -> tuple[str, ...]:
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
     tokens = {str(token) for token in added if getattr(token, "special", True)}
     tokens |= set(getattr(tokenizer, "all_special_tokens", ()))
-    several = (token for token in tokens if len(token) > 1)
-    return tuple(sorted(several, key=lambda token: (-len(token), token)))
+    divisible = (token for token in tokens if len(token) > 1)
+    return tuple(sorted(divisible, key=lambda token: (-len(token), token)))
 
 
 def plain_texts(texts: Sequence[str], special: Collection[str] = ()) -> list[str]:
-    """The texts, with spaces around one that looks like media, and one space in each special token.
+    """The texts; those that look like media get spaces around them, special tokens a space inside.
 
     >>> plain_texts(["a red door", "http://127.0.0.1/a.jpg", "say [SEP] now"], ["[SEP]"])
     ['a red door', ' http://127.0.0.1/a.jpg ', 'say [ SEP] now']

@@ -1,8 +1,9 @@
-"""Runs the job queue of a corpus: one job at a time, each in its own process, by one of several servers.
+"""Runs the job queue of a corpus, in one of the servers that serve it.
 
 The queue is stored in the corpus (`workplace.jobs`), so it outlives the server. The server process that holds
-the lock `jobs/queue.lock` runs it. If that process dies, the system releases the lock, and the next holder
-puts the unfinished job back into the queue.
+the lock `jobs/queue.lock` runs it: one job at a time, and beside it the planning of another job and the
+watching of folders, each in its own process. If the server dies, the system releases the lock, and the next
+holder puts the unfinished job back into the queue.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Worker:
 
     @property
     def end(self) -> tuple[str, Mapping[str, Any]]:
-        """State and outcome of a finished job."""
+        """State and outcome, after the process ended; "interrupted" if it did not report an end."""
         if self._end is not None:
             return str(self._end["end"]), self._end["outcome"]
         return "interrupted", {} if self.is_stopping else {"message": _KILLED}
@@ -111,9 +112,9 @@ class Worker:
 
 
 class Runner:
-    """The queue of a corpus and the folders of `--allow`.
+    """The thread that runs the queue of a corpus. `folders` are those of `--allow`.
 
-    Raises UsageError for a missing folder, and for corpora on object stores or side by side.
+    Raises UsageError for a missing folder, for a corpus on an object store, and for several corpora.
     """
 
     def __init__(self, corpus: Corpus, folders: Iterable[Path]) -> None:
@@ -144,7 +145,7 @@ class Runner:
         self._wake.set()
 
     def close(self) -> None:
-        """End the worker processes. The next server resumes an unfinished job."""
+        """End the worker processes. The next server that holds the lock resumes an unfinished job."""
         self._over.set()
         self._wake.set()
         if self._thread.is_alive():
@@ -168,7 +169,7 @@ class Runner:
         raise NoSuchJob(job_id)
 
     def places(self, job: Job) -> list[str]:
-        """The folders and files of a job, by their names for clients; its task is not trusted."""
+        """The folders and files of a job, by their names for clients, unless `--allow` has them not."""
         paths = job.task.get("paths")
         places = (self.allowed.place(str(path)) for path in paths) if isinstance(paths, list) else ()
         return [place or "a folder outside --allow" for place in places]
@@ -224,8 +225,9 @@ class Runner:
         workers = [worker for _, worker in filter(None, (self._work, self._plan, self._watch))]
         for worker in workers:
             worker.stop()
+        over = time.monotonic() + _END_SECONDS
         for worker in workers:
-            worker.close(_END_SECONDS)
+            worker.close(max(0.0, over - time.monotonic()))
         job, running = self._work or (None, None)
         if job and running and running.end[0] != "interrupted":
             with contextlib.suppress(StoreError):
@@ -277,7 +279,7 @@ class Runner:
     def _now(self, job: Job) -> Job:
         try:
             return self.jobs.get(job.id)
-        except UsageError:  # it was forgotten
+        except UsageError:  # a user deleted it
             return replace(job, state="stopped", wish="stop")
 
     def _follow(self) -> None:
@@ -298,7 +300,7 @@ class Runner:
                     self._note(paths, outcome or {"message": f"watching ended ({state})"})
                     self._watch_after = time.monotonic() + _WATCH_AGAIN_SECONDS
                 self._watch = None
-        # Not pathlib, which raises for the folder of a server that does not answer.
+        # Not pathlib, which raises for a folder on a network share that does not answer.
         there = (each.path for each in self.jobs.watched() if os.path.isdir(each.path))  # noqa: PTH112
         folders = [path for path in there if self.allowed.hold(path)]
         if self._watch is not None:

@@ -1,9 +1,9 @@
 """Open media files with FFmpeg so that a hostile file can make it read only that file.
 
 FFmpeg opens what a file names: the parts of a play list, the references of a QuickTime film, an address on
-the network. Three measures prevent that, each sufficient alone. Only formats of recordings are allowed
-(`FORMATS`), and others are refused before their header is read. FFmpeg gets no file name, but the bytes of an
-open descriptor that was checked to be a regular file. And every other request to open a file is refused.
+the network. Several measures prevent that. Only formats of recordings and subtitles are allowed, and others
+are refused before their header is read. FFmpeg opens no file by name, but reads an open descriptor that was
+checked to be a regular file. Every request to open another file is refused, as are all protocols.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ FORMATS = (
     "aac,ac3,eac3,ac4,aiff,amr,amrnb,amrwb,ape,au,caf,dts,dtshd,flac,mp3,mpc,mpc8,mlp,truehd,tak,tta,voc,w64,"
     "wav,wv"
 )
-"""FFmpeg's names of the formats of recordings. None of them needs another file."""
+"""FFmpeg's names of the formats of recordings. None of them needs another file, though `mov` may name one."""
 
-# Not recordings, but identified, so that a message can suggest another file name.
+# Not recordings, but identified, so that an error can say: give it a name that ends in .srt.
 _SUBTITLES = "ass,srt,webvtt"
 _OPTIONS = {
     "format_whitelist": f"{FORMATS},{_SUBTITLES}",
@@ -47,9 +47,9 @@ _PROBED_TIMES = 8
 
 
 def most_pixels() -> int:
-    """The most pixels of a decoded picture: 8K as in cinemas, or `MAX_PIXELS`.
+    """The most pixels of a decoded picture: those of 8K cinema, or the value of `MAX_PIXELS`.
 
-    A decoder holds up to some thirty pictures, so this bounds its memory. Raises UsageError.
+    A decoder holds up to some thirty pictures, so this bounds the memory of each one. Raises UsageError.
     """
     text = os.environ.get(MAX_PIXELS, "").strip()
     if not text:
@@ -60,7 +60,9 @@ def most_pixels() -> int:
 
 
 def open_container(path: Path, *, hidden: Sequence[tuple[int, int]] = ()) -> InputContainer:
-    """An open container with its own descriptor; the caller closes it. FFmpeg gets no `hidden` bytes.
+    """An open container with its own descriptor; the caller closes it.
+
+    FFmpeg reads the file without the bytes of `hidden`, each (first, one past the last), in order.
 
     Raises OSError if the file is not a regular one or cannot be read, `av.error.FFmpegError` if FFmpeg cannot
     read it or its format is not allowed.
@@ -80,17 +82,16 @@ def discard_others(container: InputContainer, *indices: int) -> None:
 def packets_of(container: InputContainer, streams: Any) -> Iterator[Any]:
     """The packets of a stream, or of several, in stored order.
 
-    After the last one PyAV raises IndexError if a stream appeared that the header does not name, as in joined
-    broadcasts. Raises `av.error.FFmpegError`.
+    Raises `av.error.FFmpegError`.
     """
     try:
         yield from container.demux(streams)
-    except IndexError:
+    except IndexError:  # at the end, if a stream appeared that the header does not name (joined broadcasts)
         return
 
 
 def open_picture(data: IO[bytes], kind: str) -> InputContainer:
-    """An open container of a single picture, with one of FFmpeg's demuxers; the caller closes it.
+    """An open container of a single picture, read by FFmpeg's demuxer `kind`; the caller closes it.
 
     Raises `av.error.FFmpegError` if FFmpeg cannot read it.
     """
@@ -146,7 +147,7 @@ class _Bytes:
 
 
 class _ObjectBytes:
-    """The same for an object in a store."""
+    """As `_Bytes`, for an object in a store."""
 
     def __init__(self, path: ObjectPath) -> None:
         self._reader = ObjectReader(path)
@@ -161,7 +162,7 @@ class _ObjectBytes:
 
 
 class _Without:
-    """Bytes without some stretches, each given by its first byte and one past its last, in order."""
+    """Bytes without the `hidden` ones (`open_container`)."""
 
     def __init__(self, source: _Bytes | _ObjectBytes, hidden: Sequence[tuple[int, int]]) -> None:
         self._source, self._hidden, self.name = source, hidden, source.name
@@ -169,11 +170,11 @@ class _Without:
 
     def read(self, size: int) -> bytes:
         place, end = self._at, math.inf
-        for first, last in self._hidden:
+        for first, past in self._hidden:
             if place < first:
                 end = first
                 break
-            place += last - first
+            place += past - first
         self._source.seek(place, os.SEEK_SET)
         data = self._source.read(int(min(size, end - place)))
         self._at += len(data)
@@ -181,7 +182,7 @@ class _Without:
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         if whence == os.SEEK_END:
-            offset += self._source.seek(0, os.SEEK_END) - sum(last - first for first, last in self._hidden)
+            offset += self._source.seek(0, os.SEEK_END) - sum(past - first for first, past in self._hidden)
         elif whence == os.SEEK_CUR:
             offset += self._at
         self._at = max(0, offset)

@@ -32,12 +32,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _MICROSECONDS = 1_000_000
-# If pictures are rarer than this (screens, slides), a picture shown across a border is clipped to it;
-# otherwise the border is moved to a frame.
+# A cut begins and ends at frames. But where a picture stays longer than this (screens, slides), it is cut at
+# the border itself.
 HELD_SECONDS = Fraction(1, 10)
 # Sound decoders need earlier data: AAC a frame, Opus 80 ms, MP3 its bit reservoir.
 _PREROLL = Fraction(1, 2)
-# Formats without an index, whose seeks are guesses. Their packets are counted from the first instead.
+# Formats whose seeks are guesses, because they have no index or a wrong one: they are read from the first
+# packet.
 _GUESSES_SEEKS = {"mp3", "aac", "ac3", "eac3", "dts", "amr", "loas", "avi"}
 # Blocks of sound within this distance are contiguous: containers round times.
 _JITTER_SECONDS = Fraction(1, 100)
@@ -56,8 +57,9 @@ class PictureSpan:
     """The pictures of [start, end) of a file, in display order.
 
     After reading, `end` is where the last picture really ends, `follows` whether a picture comes after the
-    span, `damage` a description of unreadable parts or None, `frames_decoded` the number of decoded frames.
-    If no picture is in the span, `nearest` is the one before it, or else the one after it.
+    span, `damage` a description of unreadable parts or None, `frames_decoded` the number of decoded frames,
+    those before the span included. If no picture is in the span, `nearest` is the one before it, or else the
+    one after it.
     """
 
     def __init__(self, path: Path, start: Fraction, end: Fraction) -> None:
@@ -72,7 +74,7 @@ class PictureSpan:
         frames = self._frames(skips=True)
         current = next(frames, None)
         if current is None or current[0] - self._start > HELD_SECONDS:
-            # The picture shown at the start is wanted too, but may have been skipped.
+            # The picture shown at the start is wanted too, which the decoder may have skipped to save time.
             frames.close()
             frames = self._frames(skips=False)
             current = next(frames, None)
@@ -119,10 +121,10 @@ class PictureSpan:
 def cut_borders(
     times: FrameTimes | None, start: Fraction, end: Fraction, *, has_sound: bool
 ) -> tuple[Fraction, Fraction]:
-    """Where a cut of [start, end) begins and ends, told from the frame times (None: no pictures) alone.
+    """Where a cut of [start, end) begins and ends, from the frame times (None: no pictures) alone.
 
-    As a `PictureSpan` finds them, and `cut` if sound goes on: at frames, or at the given times where
-    frames are rare or end before the sound.
+    The result is that of a `PictureSpan` and, if sound goes on, of `cut`: frames, or the given times where
+    pictures stay long or end before the sound.
     """
     if times is None:
         return start, end
@@ -159,7 +161,7 @@ class _Reader(FrameReader):
 
 @dataclass(frozen=True, slots=True)
 class SoundForm:
-    """The format of sound: samples a second, and the layout of its channels ("stereo")."""
+    """The format of sound: samples a second, and the layout ("stereo") and number of its channels."""
 
     rate: int
     layout: str
@@ -248,7 +250,7 @@ class SoundSpan:
             try:
                 container.seek(int(sought / stream.time_base), stream=stream, backward=True)
             except av.error.FFmpegError as error:
-                _log.info("%s: seek to %.2f s failed (%s)", self._path, float(earliest), error)
+                _log.info("%s: seek to %.2f s failed (%s)", printable(self._path), float(earliest), error)
                 # FFmpeg may have read to the end, looking for the instant.
                 container.close()
                 self._container = container = open_media(self._path)

@@ -1,7 +1,7 @@
 """The text in a picture, line by line, with the extra `screen` (rapidocr).
 
 PP-OCR finds and reads lines. Its networks are loaded from rapidocr's wheel by path, so nothing is downloaded.
-They read Latin letters, Chinese and Japanese; other scripts give noise or nothing.
+They read Latin, Chinese and Japanese characters; other scripts give noise or nothing.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ Box = tuple[float, float, float, float]
 """Left, top, right, bottom as shares (0 to 1) of the picture's width and height."""
 
 LONGEST_SIDE = 640
-"""Pixels of the long side of a picture for line detection (`benchmarks/screen_text.py`)."""
+"""Longer sides are scaled down to so many pixels to find lines (`benchmarks/screen_text.py`)."""
 
 LEAST_SCORE = 0.7
-"""Lines with a lower certainty (0 to 1, mean over letters) are dropped."""
+"""Lines with a lower certainty (0 to 1, mean over characters) are dropped."""
 
-# Smaller or longer pictures hold no line; rapidocr would scale them to excessive sizes.
+# Pictures with a shorter side (pixels), or longer for their width, are not read: rapidocr would enlarge them.
 _LEAST_SIDE, _MOST_ASPECT = 16, 12
 _FILES = {
     "Det": "PP-OCRv6_det_small.onnx",
     "Rec": "PP-OCRv6_rec_small.onnx",
+    # Whether a line stands upside down.
     "Cls": "ch_ppocr_mobile_v2.0_cls_mobile.onnx",
 }
 
@@ -67,9 +68,9 @@ def why_unavailable() -> str | None:
 
 
 class TextReader:
-    """Reads pictures with `threads` threads. Raises TextReaderUnavailableError.
+    """Reads pictures with `threads` threads; making one raises TextReaderUnavailableError.
 
-    `fingerprint` identifies the reader; readings with different fingerprints differ.
+    Readers with different fingerprints (version of rapidocr, settings) may read differently.
     """
 
     def __init__(self, threads: int = 1, longest_side: int | None = None) -> None:
@@ -86,7 +87,7 @@ class TextReader:
         if not pictures:
             return []
         engine = self._engine  # opened before the threads start
-        # One thread per picture: several for one would busy-wait, at 1.5 times the processor time.
+        # One thread per picture: several for one would take 1.5 times the processor time, by waiting.
         with ThreadPoolExecutor(min(self._threads, len(pictures))) as pool:
             lines = list(pool.map(partial(_lines, engine), pictures))
         # Buffers differ with each size of picture and line; freed ones would fragment the heap.
