@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -48,6 +49,24 @@ def test_a_file_that_is_gone_or_cut_off_is_said_whatever_the_size(
         Store.open(tmp_path).check_files()
     (finding,) = [found for found in examine(str(tmp_path)).findings if found.name.startswith("corpus")]
     assert not finding.well and "is damaged" in finding.seen
+
+
+def test_files_that_are_not_of_tables_may_go(tmp_path: Path) -> None:
+    store = corpus_at(tmp_path)
+    strange = [tmp_path / "jobs/queue.lock", tmp_path / "videos.lance/.DS_Store", tmp_path / "@eaDir/thumb"]
+    for path in strange:
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    with store.writing():
+        store.remove_videos(["v1"])
+    # Earlier versions listed them.
+    listed = json.loads((tmp_path / CHECKSUMS_FILE).read_bytes())
+    assert not [name for name in listed if not name.split("/")[0].endswith(".lance") or "DS_Store" in name]
+    entry = {str(path.relative_to(tmp_path)): [0, 0, 0] for path in strange}
+    (tmp_path / CHECKSUMS_FILE).write_text(json.dumps(listed | entry))
+    for path in strange:
+        path.unlink()
+    Store.open(tmp_path).check_files()
 
 
 def test_no_list_stands_while_a_corpus_is_written_and_a_new_one_after(tmp_path: Path) -> None:

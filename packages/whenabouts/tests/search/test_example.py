@@ -79,6 +79,7 @@ def test_a_frame_finds_the_video_that_it_was_taken_from(corpus: Corpus, frog: Pa
 def test_a_path_an_array_and_options_give_the_same_answer(corpus: Corpus, frog: Path) -> None:
     by_path = corpus.search(like=str(frog)).moments
     assert corpus.search(like=np.asarray(Image.open(frog).convert("RGB"))).moments == by_path
+    assert corpus.search(like=by_path[0]).moments == corpus.search(like=by_path[0].moment).moments
     assert corpus.search(options=SearchOptions(like=frog)).moments == by_path
 
 

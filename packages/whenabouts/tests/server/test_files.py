@@ -84,6 +84,7 @@ def test_whole_and_parts_are_the_files_bytes(client: Client, friday: str, sample
     size = len(content)
     for part_range, first, last in (
         ("0-99", 0, 99),
+        ("0-9223372036854775807", 0, size - 1),
         (f"{size - 7}-", size - 7, size - 1),
         ("-5", size - 5, size - 1),
     ):

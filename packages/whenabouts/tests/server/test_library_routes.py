@@ -62,6 +62,17 @@ def test_a_page_is_found_by_its_token_or_by_what_is_skipped(client: Client) -> N
         assert client.error("/api/videos", page_token=token, **other)[1] == "invalid_page_token"
 
 
+def test_a_page_token_holds_until_the_corpus_changes(opened: Open, own: Path) -> None:
+    client = opened(own)
+    pages = [("/api/videos", {}), ("/api/search", {"query": "the", "all": True})]
+    tokens = [client.json(at, **q, page_limit=1)["page_info"]["next_page_token"] for at, q in pages]
+    for (at, asked), token in zip(pages, tokens, strict=True):
+        assert client.json(at, **asked, page_limit=1, page_token=token)["data"]
+    Corpus(own).remove(id_of(client, "flower.webm"))
+    for (at, asked), token in zip(pages, tokens, strict=True):
+        assert client.error(at, **asked, page_token=token)[1] == "invalid_page_token"
+
+
 def test_conditions_narrow_the_list_and_say_of_how_many(client: Client) -> None:
     found = client.json("/api/videos", where="name=friday*")
     assert [video["name"] for video in found["data"]] == ["friday.mp4"]

@@ -17,7 +17,7 @@ import pytest
 
 from whenabouts.corpus import Corpus
 from whenabouts.index.records import StoreError
-from whenabouts.types import Moment, UsageError
+from whenabouts.types import Moment, ScoredMoment, UsageError
 from whenabouts.workplace.collections import MOST_ITEMS, Collections, NameTaken, NoSuchCollection
 from whenabouts.workplace.database import FILE, Database
 from whenabouts.workplace.searches import SavedSearches
@@ -122,6 +122,18 @@ def test_a_change_that_fails_leaves_everything_as_it_was(collections: Collection
         with pytest.raises(UsageError):
             fails()
         assert collections.get("film") == before
+
+
+def test_answers_are_added_and_what_is_no_moment_is_refused(collections: Collections) -> None:
+    collections.create("film")
+    scored = ScoredMoment(Moment("a", 1.0, 2.0), 0.5)
+    assert [item.moment for item in collections.add("film", [scored]).items] == [scored.moment]
+    with pytest.raises(UsageError, match=r"'a@1-2' is not a moment; Corpus\.moment reads"):
+        collections.add("film", ["a@1-2"])  # type: ignore[list-item]
+    with pytest.raises(UsageError, match="shorter than a millisecond"):
+        collections.add("film", [Moment("a", 0.1, 0.1000001)])
+    with pytest.raises(UsageError, match=r"'\.\.' is not a name"):
+        collections.create("..")
 
 
 def test_many_people_add_at_once_and_nothing_is_lost(collections: Collections, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,8 +28,8 @@ READ_AT_OPENING = 64 << 20
 
 _MOST_BYTES = 64 << 20
 _BLOCK_BYTES = 1 << 20
-# Lance rewrites this file: a hint with the number of the newest version.
-_REWRITTEN = "latest_version_hint.json"
+# Not files that other programs leave (`.DS_Store`), nor the hint of the newest version, which Lance rewrites.
+_OF_TABLE = re.compile(r"[^/]+\.lance/(?:[^./][^/]*/)*(?!\.|latest_version_hint\.json$)[^/]+")
 
 
 class Checksum(NamedTuple):
@@ -107,7 +108,8 @@ def _listed(folder: Path) -> Checksums | None:
     """The list; None if it is missing or cannot be read."""
     try:
         entries = json.loads(read_regular(folder / CHECKSUMS_FILE, _MOST_BYTES))
-        return {name: Checksum(*map(int, facts)) for name, facts in entries.items()}
+        listed = {name: Checksum(*map(int, facts)) for name, facts in entries.items()}
+        return {name: checksum for name, checksum in listed.items() if _OF_TABLE.fullmatch(name)}
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
 
@@ -115,11 +117,11 @@ def _listed(folder: Path) -> Checksums | None:
 def table_files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
     """Path in the corpus and status of each file of the tables that is written once."""
     for top, _, names in os.walk(folder):
-        for name in names if top != str(folder) else ():
-            path = Path(top) / name
+        for path in map(Path(top).joinpath, names):
+            name = path.relative_to(folder).as_posix()
             with contextlib.suppress(FileNotFoundError):
-                if name != _REWRITTEN:
-                    yield path.relative_to(folder).as_posix(), path.stat()
+                if _OF_TABLE.fullmatch(name):
+                    yield name, path.stat()
 
 
 def _crc(path: Path) -> int:

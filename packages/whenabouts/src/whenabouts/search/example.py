@@ -12,7 +12,7 @@ import numpy as np
 
 from whenabouts.index.records import VideoRecord
 from whenabouts.times import format_time, parse_instant, parse_moment
-from whenabouts.types import Moment, UsageError
+from whenabouts.types import Moment, ScoredMoment, UsageError
 from whenabouts.video.picture import KINDS, read_picture
 from whenabouts.video.probe import MediaError
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from whenabouts.index.stream import QueryKind
     from whenabouts.opened_corpus import OpenedCorpus
 
-    Like: TypeAlias = "str | os.PathLike[str] | Moment | NDArray[np.uint8] | Example"
+    Like: TypeAlias = "str | os.PathLike[str] | Moment | ScoredMoment | NDArray[np.uint8] | Example"
     """The forms of an example (`SearchOptions.like`)."""
 
 ASIDE_SECONDS = 2.0
@@ -61,6 +61,7 @@ def example_of(corpus: OpenedCorpus, like: Like) -> Example:
     """
     if isinstance(like, Example):
         return like
+    like = like.moment if isinstance(like, ScoredMoment) else like
     if isinstance(like, Moment):
         record = corpus.resolve(like.video_id)
         return _of_span(record, Moment(record.video_id, like.start, like.end))

@@ -39,7 +39,7 @@ _TYPES = {
     "mka": "audio/x-matroska",
     "jpg": "image/jpeg",
 }
-_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+_RANGE = re.compile(r"bytes=(\d{0,99})-(\d{0,99})")
 
 
 def content_type(path: Path | str) -> str:

@@ -243,14 +243,14 @@ async def offer(request: Request, _: NoQuery) -> OfferBody:
     return await _done(request, read)
 
 
-@router.post("/jobs", responses=problems(404), summary="Plan to index folders and files")
+@router.post("/jobs", responses=problems(404, 507), summary="Plan to index folders and files")
 async def plan(request: Request, body: NewJob, _: NoQuery) -> JobBody:
     """Creates a job and plans it. Once it is `planned`, `start` puts it into the queue."""
     models = {"transcribe": body.transcribe, "pictures": body.pictures}
     return await _job_after(request, lambda _, runner: runner.plan(body.places, models))
 
 
-@router.post("/jobs/retry", responses=problems(404), summary="Retry failed files")
+@router.post("/jobs/retry", responses=problems(404, 507), summary="Retry failed files")
 async def retry(request: Request, _: NoQuery) -> JobBody:
     """Queues a job that reads all failed files in allowed folders again."""
     return await _job_after(
@@ -258,7 +258,7 @@ async def retry(request: Request, _: NoQuery) -> JobBody:
     )
 
 
-@router.post("/jobs/remove", responses=problems(404), summary="Remove videos from the corpus")
+@router.post("/jobs/remove", responses=problems(404, 507), summary="Remove videos from the corpus")
 async def remove(request: Request, body: Removal, _: NoQuery) -> JobBody:
     """Queues a job that removes videos. Their files stay, and are indexed again only with `--again`."""
 
@@ -288,19 +288,19 @@ async def job_by_id(request: Request, job: JobId, _: NoQuery) -> JobBody:
     return await _job_after(request, lambda _, runner: runner.get(job))
 
 
-@router.post("/jobs/{job}", responses=problems(404, 409), summary="Start, pause, continue or stop a job")
+@router.post("/jobs/{job}", responses=problems(404, 409, 507), summary="Start, pause, continue or stop a job")
 async def ask(request: Request, job: JobId, body: WishBody, _: NoQuery) -> JobBody:
     """A paused or stopped job keeps finished files, and begins unfinished ones anew if it continues."""
     return await _job_after(request, lambda _, runner: runner.jobs.ask(job, body.do))
 
 
-@router.delete("/jobs/{job}", responses=problems(404, 409), summary="Remove a job from the list")
+@router.delete("/jobs/{job}", responses=problems(404, 409, 507), summary="Remove a job from the list")
 async def forget(request: Request, job: JobId, _: NoQuery) -> QueueBody:
     """Removes a job that neither waits nor runs. The videos that it indexed stay."""
     return await _queue_after(request, lambda runner: runner.jobs.forget(job))
 
 
-@router.post("/watched", responses=problems(404), summary="Watch a folder, or stop watching it")
+@router.post("/watched", responses=problems(404, 507), summary="Watch a folder, or stop watching it")
 async def watch(request: Request, body: WatchBody, _: NoQuery) -> QueueBody:
     """Starts or stops indexing files that appear, change, move or go, like `whenabouts watch`."""
 

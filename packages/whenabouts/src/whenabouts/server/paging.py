@@ -7,6 +7,7 @@ import binascii
 import hmac
 from hashlib import blake2b
 
+from whenabouts.corpus import Corpus
 from whenabouts.server.errors import ServerError
 
 _SIGNATURE_BYTES = 12
@@ -18,6 +19,10 @@ class Pages:
 
     def __init__(self, secret: bytes) -> None:
         self._key = blake2b(secret, digest_size=32).digest()
+
+    def subject(self, corpus: Corpus, asked: str) -> str:
+        """What a token belongs to: what was asked, and the corpus as it is now."""
+        return f"{corpus.version} {asked}"
 
     def token(self, subject: str, offset: int) -> str:
         """The token of the page that starts at `offset` of the answer to `subject`."""
@@ -37,7 +42,8 @@ class Pages:
             raise ServerError(
                 400,
                 "invalid_page_token",
-                "this page token is damaged, or belongs to another query or corpus; search again without it",
+                "this page token is damaged, or belongs to another query, or to the corpus before a change; "
+                "ask again without it",
                 field="page_token",
             )
         return int.from_bytes(place, "big")

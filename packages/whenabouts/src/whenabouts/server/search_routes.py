@@ -57,10 +57,10 @@ async def search_by_body(request: Request, parameters: SearchBodyParameters) -> 
 
 async def _search(request: Request, parameters: SearchParameters) -> SearchBody:
     service = service_of(request)
-    subject = parameters.subject
-    offset = service.pages.offset(subject, parameters.page_token) if parameters.page_token else 0
 
     def read(corpus: Corpus, encoded: EncodedTexts | None = None) -> SearchBody:
+        token, subject = parameters.page_token, service.pages.subject(corpus, parameters.subject)
+        offset = service.pages.offset(subject, token) if token else 0
         result = service.search(corpus, parameters, encoded)
         return _page(service, corpus, result, parameters, offset)
 
@@ -76,7 +76,8 @@ def _page(
     count, seconds = service.pool(corpus)
     end = offset + parameters.page_limit
     shown = result.numbered[offset:end]
-    more = service.pages.token(parameters.subject, end) if end < len(result.moments) else None
+    subject = service.pages.subject(corpus, parameters.subject)
+    more = service.pages.token(subject, end) if end < len(result.moments) else None
     return SearchBody(
         query=result.query,
         understood=[RuleBody(**asdict(rule)) for rule in result.understood],

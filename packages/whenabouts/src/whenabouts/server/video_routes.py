@@ -77,13 +77,12 @@ async def videos(request: Request, parameters: Annotated[VideosParameters, Query
     service.paths.check_conditions(parameters.where)
     if parameters.page_token and parameters.skip:
         raise ServerError(400, "invalid", "give page_token or skip, not both", field="skip")
-    subject, offset = f"videos {parameters.subject}", parameters.skip
-    if parameters.page_token:
-        offset = service.pages.offset(subject, parameters.page_token)
-    end = offset + parameters.page_limit
     chosen = make_filter((), parameters.after, parameters.before, parameters.where)
 
     def read(corpus: Corpus) -> VideosBody:
+        subject, token = service.pages.subject(corpus, f"videos {parameters.subject}"), parameters.page_token
+        offset = service.pages.offset(subject, token) if token else parameters.skip
+        end = offset + parameters.page_limit
         library = corpus.library
         rows = library.rows(chosen, parameters.sort, descending=parameters.descending)
         service.metrics.videos.set(library.count)

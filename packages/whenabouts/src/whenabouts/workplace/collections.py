@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whenabouts.index.records import StoreError
-from whenabouts.types import LONGEST_SECONDS, Moment, UsageError
+from whenabouts.types import LONGEST_SECONDS, Moment, ScoredMoment, UsageError
 from whenabouts.workplace.database import Database
 
 LONGEST_NAME = 200
@@ -147,15 +147,19 @@ class Collections:
             )
 
     def add(
-        self, name: str, moments: Iterable[Moment], *, query: str = "", create: bool = False
+        self, name: str, moments: Iterable[Moment | ScoredMoment], *, query: str = "", create: bool = False
     ) -> Collection:
-        """Append moments. Raises UsageError if there are too many; NoSuchCollection, unless `create`."""
+        """Append moments, those of answers too. Raises UsageError for too many or other things than moments;
+        NoSuchCollection, unless `create`.
+        """
         with self._database.changing() as connection:
             if create and _find(connection, name) is None:
                 _create(connection, name, "")
             row = _row(connection, name)
             place = _count(connection, row["id"])
-            new = list(moments)
+            new = [each.moment if isinstance(each, ScoredMoment) else each for each in moments]
+            if other := next((each for each in new if not isinstance(each, Moment)), None):
+                raise UsageError(f"{other!r} is not a moment; Corpus.moment reads names of moments")
             if place + len(new) > MOST_ITEMS:
                 raise UsageError(
                     f"{row['name']!r} would have {place + len(new)} moments, but at most {MOST_ITEMS} fit"
@@ -235,13 +239,17 @@ class Collections:
 
     def _new(self, moment: Moment) -> Moment:
         _check_times(moment)
-        return moment if self._inside is None else self._inside(moment)
+        moment = moment if self._inside is None else self._inside(moment)
+        if round(moment.start, 3) >= round(moment.end, 3):  # times are shown and cut to the millisecond
+            raise UsageError(f"{moment.name} is shorter than a millisecond")
+        return moment
 
 
 def checked_name(name: str) -> str:
     """A name, stripped. Raises UsageError if it is empty, too long or unprintable."""
     name = name.strip()
-    if not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
+    # Clients would take a name of dots in an address for a folder.
+    if not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or not name.strip("."):
         raise UsageError(f"{name[:40]!r} is not a name; use 1 to {LONGEST_NAME} printable characters")
     return name
 

@@ -647,7 +647,7 @@ export const faults = {
   "{place} is outside the folders served here; name every folder with `whenabouts serve --files`; `whenabouts index` finds files anywhere": "{place} liegt außerhalb der Ordner, die hier bereitstehen; nennen Sie alle mit `whenabouts serve --files`; `whenabouts index` findet Dateien überall",
   "this server does not add videos; start it with `whenabouts serve --allow FOLDER` to allow that": "dieser Server nimmt keine Videos auf; dafür startet man ihn mit `whenabouts serve --allow ORDNER`",
   "the server has no memory left for another request (--memory); try again in {n} s": "der Server hat keinen Speicher für eine weitere Anfrage (--memory); bitte in {n} s noch einmal versuchen",
-  "this page token is damaged, or belongs to another query or corpus; search again without it": "dieser Verweis auf die nächste Seite ist beschädigt oder gehört zu einer anderen Anfrage; bitte neu suchen",
+  "this page token is damaged, or belongs to another query, or to the corpus before a change; ask again without it": "dieser Verweis auf die nächste Seite ist beschädigt oder gehört zu einer anderen Anfrage oder zum früheren Stand des Korpus; bitte neu suchen",
   "this server does not show file paths, so it cannot be searched by path; search by name, or start it with --show-paths": "dieser Server zeigt keine Pfade, also ist er nicht nach Pfaden durchsuchbar; bitte nach Namen suchen, oder ihn mit --show-paths starten",
   "this server does not change people; start it with `serve --change-people` to allow that": "dieser Server ändert keine Personen; `serve --change-people` erlaubt es",
   "too many connections; try again in {n} s": "zu viele Verbindungen; bitte in {n} s noch einmal versuchen",
