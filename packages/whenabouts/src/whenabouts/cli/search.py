@@ -213,13 +213,15 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
         closest = " The closest are:" if shown else ""
         table.print(for_terminal(f"Nothing like it in {where}.{closest}"), style="bold")
     elif result.like:
-        table.print(for_terminal(f"Like {result.like} ({result.doubt}):"), style="bold", soft_wrap=True)
+        doubt = f" ({result.doubt})" if result.doubt else ""
+        table.print(for_terminal(f"Like {result.like}{doubt}:"), style="bold", soft_wrap=True)
     elif result.answer == "unsure":
         best = " The best are:" if shown else ""
         table.print(for_terminal(f"Maybe: {result.doubt}.{best}"), style="bold", soft_wrap=True)
     if result.places is not None and result.places.total:
         table.print(f"Said in {number_of(result.places.total, 'place')}, in order of time:", style="bold")
-    heads = _HEADS[:-1] if result.places is not None or result.like else _HEADS
+    is_unrated = result.like and all(scored.confidence is None for scored in shown)
+    heads = _HEADS[:-1] if result.places is not None or is_unrated else _HEADS
     rows = [_cells(result, rank, scored)[: len(heads)] for rank, scored in result.numbered[: len(shown)]]
     if table.is_terminal:
         rows = _within(table.width, rows)

@@ -156,7 +156,10 @@ def coverage_of(
 def _lacks(name: str, record: VideoRecord, searchable: Collection[str]) -> bool:
     """Whether a video has input for a stream that is unfinished there, or cannot be searched."""
     stream = stream_named(name)
-    return stream.could_hold(record) and not (name in searchable and stream.holds(record))
+    could_hold = stream.could_hold(record) or (
+        stream.is_in_pictures and name in searchable and record.has_picture
+    )
+    return could_hold and not (name in searchable and stream.holds(record))
 
 
 def _holds(name: str, record: VideoRecord, holding: Mapping[str, Collection[str]]) -> bool:

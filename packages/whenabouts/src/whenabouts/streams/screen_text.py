@@ -65,6 +65,7 @@ class ScreenTextStream(Stream):
     order = 20
     has_words = True
     parts_of_words = True
+    is_in_pictures = True
     options = (
         Option("--screen-text", None, "read the text on the screen: slides, captions, signs"),
         Option(
