@@ -39,11 +39,11 @@ def folder(tmp_path: Path, samples: Path) -> Path:
 def test_of_subtitles_in_two_languages_the_one_that_is_searched_is_said(folder: Path, tmp_path: Path) -> None:
     corpus = Corpus(tmp_path / "my.corpus", create=True)
     told = corpus.add(folder, processes=1).choices["subtitles"]
-    assert "en searched, de not searched" in told and "--language" in told
+    assert "searched: en; not searched: de" in told and "--language" in told
     # A run that reads nothing reports it again, and the other language once that is chosen.
     assert corpus.add(folder, processes=1).choices["subtitles"] == told
     told = corpus.add(folder, processes=1, language="de").choices["subtitles"]
-    assert "de searched, en not searched" in told
+    assert "searched: de; not searched: en" in told
     assert corpus.stats().to_json()["choices"]["subtitles"] == told
     assert any(told in line for line in corpus.stats().lines())
 
@@ -66,7 +66,7 @@ def test_a_second_sound_track_is_said_not_to_be_heard(tmp_path: Path) -> None:
     two_sounds(tmp_path / "talk.mka")
     corpus = Corpus(tmp_path / "my.corpus", create=True)
     told = corpus.add(tmp_path / "talk.mka", processes=1).choices["sound_tracks"]
-    assert "1 video has several sound tracks: eng heard, ger not heard" in told
+    assert "1 video has several sound tracks; heard: eng; not heard: ger" in told
     assert "--sound-track" in told
     for track in ("de", "2"):
         told = corpus.add(tmp_path / "talk.mka", processes=1, sound_track=track).choices["sound_tracks"]
@@ -191,4 +191,4 @@ def test_many_doubles_are_not_compared_with_one_another(monkeypatch: pytest.Monk
 def test_metadata_of_the_user_in_place_of_the_sound_track_do_no_harm(given: object) -> None:
     metadata = {"sound_tracks": ["en", "de"], "sound_track": given}
     film: Any = SimpleNamespace(metadata=metadata, file_name="film.mkv")
-    assert "en heard, de not heard (such as film.mkv: number 1)" in choices._sound([film])
+    assert "heard: en; not heard: de (such as film.mkv: number 1)" in choices._sound([film])

@@ -273,3 +273,21 @@ def test_a_run_is_heard_of_at_least_every_two_seconds_while_a_long_file_is_encod
     gaps = [later - earlier for (earlier, _), (later, _) in pairwise(heard)]
     assert max(gaps) < 2.0
     assert any(0 < fraction < 1 for _, fraction in heard), "the file is heard of before it is done"
+
+
+def test_an_encoder_that_fails_leaves_the_summary_of_the_run(
+    corpus_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken:
+        name, fingerprint, dimension = "broken", "broken@1", 4
+
+        def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
+            raise RuntimeError("the device is gone")
+
+    monkeypatch.setattr("whenabouts.calibration.measuring.is_due", lambda store, known: True)
+    (tmp_path / "violin.vtt").write_text("WEBVTT\n\n00:01.000 --> 00:03.000\nThe violin is varnished.\n")
+    summary = Corpus(corpus_dir, create=True).add(tmp_path / "violin.vtt", text=Broken(), processes=1)
+    assert [why for _, why in summary.failed] == ["RuntimeError: the device is gone"]
+    assert "unrelated questions were not measured again: RuntimeError: the device is gone" in " ".join(
+        summary.notes
+    )

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from whenabouts.types import UsageError
 from whenabouts_systems.models import config_of, new_model
+from whenabouts_systems.models.crocs import negative_cross_entropy
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch
 
 WIDTHS: Mapping[str, int] = {"video": 6}
@@ -129,6 +130,15 @@ def test_cells_of_negative_videos_are_taught_to_overlap_nothing() -> None:
     negative = ~one.positives[..., None]
     told = [torch.einsum("sd,vpd->svp", asked, cells) for cells, asked in (before, after)]
     assert (told[1] * negative).sum() < (told[0] * negative).sum()
+
+
+def test_in_bfloat16_the_cross_entropy_of_negatives_is_counted_in_full_precision() -> None:
+    """8,192 and 8,193 cells are one number in bfloat16, and so are losses that differ by a hundredth."""
+    generator = torch.Generator().manual_seed(1)
+    logits = torch.randn(1, 1, 8193, generator=generator).bfloat16()
+    there = torch.ones(1, 8193, dtype=torch.bool)
+    found = negative_cross_entropy(logits, torch.ones(1, 1, dtype=torch.bool), there)
+    torch.testing.assert_close(found, nn.functional.softplus(logits.float()).mean())
 
 
 # --- the second stage

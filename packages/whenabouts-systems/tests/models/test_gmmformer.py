@@ -76,6 +76,8 @@ def test_negatives_are_the_hardest_from_an_epoch_on() -> None:
         ({"blocks": 0}, "gmmformer: blocks is 0"),
         ({"windows": (1.0, 0.0)}, "gmmformer: windows is (1.0, 0.0)"),
         ({"windows": ("1",)}, "gmmformer: windows is ('1',)"),
+        ({"windows": 5.0}, "gmmformer: windows is 5.0"),
+        ({"windows": None}, "gmmformer: windows is None"),
         ({"diversity_scale": -1.0}, "gmmformer: diversity_scale is -1.0"),
     ],
 )

@@ -175,7 +175,7 @@ def test_faults_name_what_is_missing() -> None:
     model, batch = _model(), _batch()
     with pytest.raises(UsageError, match=r"hero reads sentences: .* \[features\] sentences"):
         model.encode_videos(replace(batch.videos, sentences=None))
-    with pytest.raises(UsageError, match="words of queries are features; the whole system reads ids"):
+    with pytest.raises(UsageError, match=r"words are features, but this system .* reads ids"):
         model.encode_queries(QueryBatch(torch.zeros(1, 2, 16), torch.ones(1, 2, dtype=torch.bool)))
     with pytest.raises(UsageError, match=r"a word has the id 30; .* 30 words .*model\.mask_token"):
         model.encode_queries(QueryBatch(torch.tensor([[30]]), torch.tensor([[True]])))

@@ -139,8 +139,11 @@ def test_rows_behind_the_end_are_left_out() -> None:
 
 
 def test_many_more_rows_than_clips_are_another_clip_length() -> None:
-    with pytest.raises(UsageError, match=r"'a'.*20 rows for 8 clips of 1.5 s in 12 s.*0.6 s would"):
+    told = r"^video 'a': 20 rows for 8 clips of 1.5 s in 12 s.*0.6 s would"
+    with pytest.raises(UsageError, match=told):
         plain().clips([{"video": rows(20)}], durations=[12.0], names=["a"])
+    with pytest.raises(UsageError, match=told):
+        plain().rows_in(20, 12.0, "a")
 
 
 def test_rows_that_are_not_finite_are_named() -> None:

@@ -61,6 +61,7 @@ def terms(made: Model, one: Batch) -> dict[str, float]:
         ({"pooling_counts": ()}, "pooling_counts is (); accepted: whole numbers, 0 or more"),
         ({"pooling_counts": (3, -1)}, "pooling_counts is (3, -1)"),
         ({"pooling_counts": ("3",)}, "pooling_counts is"),
+        ({"pooling_counts": 15}, "pooling_counts is 15; accepted: whole numbers, 0 or more"),
         ({"map": "sum"}, "map is 'sum'; accepted: 'pool', 'conv'"),
         (
             {"lowest_iou": 0.8, "highest_iou": 0.5},

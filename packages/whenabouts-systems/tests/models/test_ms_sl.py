@@ -59,10 +59,10 @@ def test_a_video_scores_its_key_clip_and_the_frames_that_this_attends_to() -> No
 def test_the_loss_attends_in_a_querys_own_video_as_the_search_does() -> None:
     model, batch = _model(clip_share=0.0, frame_share=1.0), _batch()
     sentences = model._sentences(batch.queries).vectors[:, 0]
-    scores = model._scores(sentences, model._videos(batch.videos), batch.video_of)
+    *_, frame_cosines = model._scores(sentences, model._videos(batch.videos), batch.video_of)
     searched = model.score_videos(model.encode_queries(batch.queries), model.encode_videos(batch.videos))
     own = searched.gather(1, batch.video_of[:, None])[:, 0]
-    torch.testing.assert_close(scores.frame_cosines.diagonal(), own, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(frame_cosines.diagonal(), own, atol=1e-5, rtol=1e-4)
 
 
 def test_keys_are_unit_proposals_and_find_what_the_clip_branch_finds() -> None:
@@ -120,6 +120,15 @@ def test_the_loss_compares_in_full_precision_where_a_training_computes_in_half(
     assert len(seen) == 4
     for scores in seen:
         assert (scores != scores.bfloat16().float()).any(), "rounded"
+
+
+def test_a_search_in_inference_mode_does_not_hinder_a_later_training() -> None:
+    model, batch = _model(clips=6), _batch()
+    with torch.inference_mode():
+        model.encode_videos(batch.videos)
+    total = torch.stack(list(model.loss(batch).values())).sum()
+    (gradient,) = torch.autograd.grad(total, [model.clip.projection.linear.weight])
+    assert gradient.any()
 
 
 def test_a_sequence_that_has_no_place_is_told() -> None:

@@ -212,12 +212,13 @@ def test_training_compares_the_released_scores(case: Golden) -> None:
     model, batch = case.model(), case.batch
     sentences = model._sentences(batch.queries).vectors[:, 0]
     scores = model._scores(sentences, model._videos(batch.videos), batch.video_of)
-    case.near("out.train.clip_scale_scores", scores.clip_cosines, atol=1e-5)
-    case.near("out.train.frame_scale_scores", scores.frame_cosines, atol=1e-5)
-    case.near("out.train.clip_scale_scores_unnorm", scores.clip_products)
-    case.near("out.clip_scale_scores", scores.clip_cosines, atol=1e-5)
-    case.near("out.clip_scale_scores_unnorm", scores.clip_products)
-    case.near("out.train.frame_scale_scores_unnorm", scores.frame_products)
+    clip_products, clip_cosines, frame_products, frame_cosines = scores
+    case.near("out.train.clip_scale_scores", clip_cosines, atol=1e-5)
+    case.near("out.train.frame_scale_scores", frame_cosines, atol=1e-5)
+    case.near("out.train.clip_scale_scores_unnorm", clip_products)
+    case.near("out.clip_scale_scores", clip_cosines, atol=1e-5)
+    case.near("out.clip_scale_scores_unnorm", clip_products)
+    case.near("out.train.frame_scale_scores_unnorm", frame_products)
 
 
 @pytest.fixture()

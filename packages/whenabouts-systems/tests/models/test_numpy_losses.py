@@ -28,7 +28,7 @@ from torch.nn.functional import normalize
 from whenabouts_systems.models import config_of, new_model, prem_localizer, xml
 from whenabouts_systems.models.decoding import Decoding, best_spans
 from whenabouts_systems.models.parts import ranking_loss
-from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch, QueryEncoding
+from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch, QueryEncoding, VideoEncoding
 
 FACTS = Facts(
     clips=[6, 4, 5, 3, 6],
@@ -119,14 +119,16 @@ def _xml(leaves: Mapping[str, Tensor], **settings: Any) -> Any:
     """XML whose encoders give the leaves."""
     model = _new("xml", span_kernel=3, first_pool=1, alpha=3.0, **settings)
     search, keys = (normalize(leaves[name], dim=-1) for name in ("search", "keys"))
-    mask = _mask(FACTS.clips)[..., None]
+    mask = _mask(FACTS.clips)
     parts = {f"span/{name}": leaves["asked"][at] for at, name in enumerate(STREAMS)}
-    clips = xml._Clips(
-        {name: keys[at] * mask for at, name in enumerate(STREAMS)},
-        {name: leaves["seen"][at] * mask for at, name in enumerate(STREAMS)},
+    videos = VideoEncoding(
+        mask,
+        {name: keys[at] * mask[..., None] for at, name in enumerate(STREAMS)},
+        dict.fromkeys(STREAMS, mask),
+        {f"clips/{name}": leaves["seen"][at] * mask[..., None] for at, name in enumerate(STREAMS)},
     )
     model.encode_queries = lambda _: QueryEncoding(dict(zip(STREAMS, search, strict=True)), parts)
-    model._clips = lambda _: clips
+    model.encode_videos = lambda _: videos
     for at, convolution in enumerate((model.borders["merged"].start, model.borders["merged"].end)):
         del convolution.weight
         convolution.weight = leaves["kernels"][at].view(1, 1, -1)

@@ -45,6 +45,20 @@ def test_padding_moves_no_loss_but_as_released() -> None:
         assert {"saliency", "clip_text", "video_text"} <= moved if as_released else not moved
 
 
+@torch.no_grad()
+def test_clips_are_encoded_once_before_the_second_pass_but_twice_with_dropout() -> None:
+    system, count = model(), [0]
+
+    def one_more(*_: object) -> None:
+        count[0] += 1
+
+    system.encoder.register_forward_hook(one_more)
+    system.loss(batch())
+    assert count == [2]
+    system.train().loss(batch())
+    assert count == [5]
+
+
 def best(borders: list[float], clips: int, *, as_released: bool) -> list[int]:
     """First clip and the one behind the last, of a window with these borders in clips, among 8 of a batch."""
     start, end = (border / (8 if as_released else clips) for border in borders)

@@ -11,6 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tests.hub_server import COMMIT, fetch_from_server
+from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError, WhenaboutsError
@@ -18,7 +20,7 @@ from whenabouts_systems.models import config_of, new_model
 from whenabouts_systems.models.decoding import Decoding
 from whenabouts_systems.models.inputs import Inputs, StreamInput
 from whenabouts_systems.models.protocol import ClipBatch, QueryBatch
-from whenabouts_systems.models.trained import Trained
+from whenabouts_systems.models.trained import Trained, at_most
 
 
 @pytest.fixture()
@@ -239,6 +241,23 @@ def test_sizes_that_the_weights_do_not_have_are_refused_before_memory_is_taken(
     assert made == ["meta"]
 
 
+def test_weights_are_counted_while_another_thread_builds_a_module() -> None:
+    """PyTorch goes through its hooks for each weight, and fails if they change meanwhile."""
+    counted = []
+
+    def count(*_: object) -> None:
+        with at_most(1):
+            counted.append(1)
+
+    hooks = [register_module_parameter_registration_hook(hook) for hook in (count, lambda *_: None)]
+    try:
+        nn.Linear(2, 2)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    assert len(counted) == 2
+
+
 def test_the_settings_of_another_program_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(FormatError, match="the settings of another program"):
@@ -338,6 +357,12 @@ def test_the_three_files_are_pushed_to_a_hub(trained: Trained, monkeypatch: pyte
         trained.push_to_hub("xml")
     with pytest.raises(WhenaboutsError, match=r"no/space: the hub refused the upload: the hub is full$"):
         trained.push_to_hub("no/space")
+
+
+@pytest.mark.parametrize("name", ["me/two--hyphens", "me/name.git"])
+def test_a_name_that_hubs_refuse_is_a_usage_error(trained: Trained, name: str) -> None:
+    with pytest.raises(UsageError, match=f"'{name}': .*(have -- or|cannot end by)"):
+        trained.push_to_hub(name)
 
 
 def test_a_system_is_opened_by_its_name_on_a_hub_once_it_was_fetched(

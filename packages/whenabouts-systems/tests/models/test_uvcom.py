@@ -148,6 +148,21 @@ def test_the_setting_changes_the_saliency_alone_and_only_from_its_epoch_on() -> 
     assert all(torch.equal(late[name], never[name]) for name in never)
 
 
+@torch.no_grad()
+def test_in_bfloat16_similarities_are_compared_in_full_precision() -> None:
+    """Cosines of bfloat16 have three digits; here they differ in the third."""
+    batch, model = small_batch({"video": 6}, [7, 4], [4, 2], [0, 1]), small()
+    unit = nn.functional.normalize(torch.tensor([[1.0, 0.0], [1.0, 0.01]]), dim=1)
+    clips = unit[:, None].expand(-1, 7, -1)
+    model._compared = lambda _: (unit, unit, clips)
+    queries, videos = model.encode_queries(batch.queries), model.encode_videos(batch.videos)
+    detected = model.detect(queries, videos)
+    expected = model.other_losses(batch, detected, queries, videos)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = model.other_losses(batch, detected, queries, videos)
+    torch.testing.assert_close(found, expected)
+
+
 def test_all_windows_count_where_clips_are_told_from_others() -> None:
     windows = torch.tensor([[[0.0, 2.0], [4.0, 6.0]], [[1.0, 3.0], [torch.nan, torch.nan]]])
     batch = small_batch({"video": 6}, [8, 4], [4, 2], [0, 1], labels={"windows": windows})

@@ -12,6 +12,7 @@ from tests.models.detr_cases import SYSTEMS
 from tests.models.small_batches import small_batch
 from torch import Tensor
 
+from whenabouts.types import UsageError
 from whenabouts_systems.models import config_of, new_model
 from whenabouts_systems.models.decoding import Decoding, best_spans, best_windows
 from whenabouts_systems.models.parts.window_model import Pieces
@@ -102,6 +103,14 @@ def test_seconds_end_with_the_video() -> None:
     best = best_spans(scores_of([[0.5, 6.0, 0.0]]), Decoding(), 1)
     start, end = best.seconds(np.array([[2.0]]), np.array([[11.0]]), Decoding())
     assert (start[0, 0], end[0, 0]) == (1.0, 11.0)
+
+
+def test_a_window_in_the_empty_rest_of_the_last_clip_is_answered_as_the_clip() -> None:
+    """The sixth clip of 2 seconds has one second of video; a moment of no length could not be answered."""
+    scores = scores_of([[5.6, 6.0, 0.0], [5.25, 6.0, -1.0], [1.0, 2.0, -2.0]])
+    best = best_spans(scores, Decoding(), 4)
+    start, end = best.seconds(np.array([[2.0]]), np.array([[11.0]]), Decoding())
+    assert start[0].tolist() == [10.0, 10.5, 2.0, 0.0] and end[0].tolist() == [11.0, 11.0, 4.0, 0.0]
 
 
 def test_generalized_iou_knows_windows_that_share_nothing() -> None:
@@ -196,6 +205,19 @@ def test_a_long_video_is_read_in_pieces_that_overlap_by_half() -> None:
         (0, 11, 8),
         (1, 0, 5),
     ]
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+@torch.no_grad()
+def test_every_even_width_makes_a_system_and_an_odd_one_is_refused(system: str) -> None:
+    batch = small_batch({"vision": 4}, [5, 6], [3, 2], [0, 1])
+    sizes = {"streams": {"vision": 4}, "query_width": 5, "feedforward": 8, "heads": 1}
+    sizes |= {"text_heads": 1} if system == "cg_detr" else {}
+    model: Any = new_model(system, config_of(system, {**sizes, "hidden": 6})).eval()
+    scores = model.score_spans(model.encode_queries(batch.queries), model.encode_videos(batch.videos))
+    assert scores.windows.isfinite().all()
+    with pytest.raises(UsageError, match=f"{system}: hidden is 7; accepted: an even number, 2 or more"):
+        config_of(system, {**sizes, "hidden": 7})
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

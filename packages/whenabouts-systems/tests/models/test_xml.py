@@ -326,6 +326,28 @@ def test_another_query_of_the_same_video_is_a_negative_only_as_released() -> Non
     assert _ranking(_model(margin=0.1, as_released=True), batch) == pytest.approx([0.1, 0.1], abs=1e-6)
 
 
+@pytest.mark.parametrize("own", [[0, 0, 1], [3, 0, 3]], ids=["one video twice", "more videos than queries"])
+def test_as_released_a_moment_is_compared_with_all_queries_but_its_own(own: list[int]) -> None:
+    whole, video_of = _batch(), torch.tensor(own)
+    batch = replace(
+        whole,
+        queries=QueryBatch(whole.queries.tokens[:3], whole.queries.mask[:3]),
+        video_of=video_of,
+        spans=torch.zeros(3, 2, dtype=torch.int64),
+        positives=video_of[:, None] == torch.arange(6),
+        confidence=None,
+        epoch=20,
+    )
+    model = _model(margin=0.5, as_released=True, pool=1)
+    scores = model.score_videos(model.encode_queries(batch.queries), model.encode_videos(batch.videos))
+    square = scores[:, video_of].tolist()
+    expected = [
+        sum(max(0.0, 0.5 + max(side[at][:at] + side[at][at + 1 :]) - side[at][at]) for at in range(3)) / 3
+        for side in (square, list(map(list, zip(*square, strict=True))))
+    ]
+    assert _ranking(model, batch) == pytest.approx(expected, abs=1e-5)
+
+
 def test_a_video_that_is_known_to_answer_is_no_negative() -> None:
     model, batch = _model(margin=2.0), replace(_batch(), confidence=None)
     positives = batch.positives.clone()

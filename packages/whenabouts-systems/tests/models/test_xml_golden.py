@@ -198,7 +198,7 @@ def test_videos_get_the_released_cosines(case: Golden) -> None:
     case.near(
         "out/q2ctx_scores", case.model.score_videos(queries, case.model.encode_videos(case.batch.videos))
     )
-    clips = case.model._clips(case.batch.videos)
+    clips = case.model.encode_videos(case.batch.videos)
     for name in case.streams:
         scores = best_key(queries.search[name], clips.keys[name], case.batch.videos.mask)
         case.near(f"out/{name}_q2ctx_scores", scores)
@@ -259,7 +259,7 @@ def test_every_query_with_every_video_gets_the_released_logits_and_probabilities
 @torch.no_grad()
 def test_logits_at_the_moments_of_others_are_those_of_the_whole_video(case: Golden) -> None:
     model, batch = case.model, case.batch
-    queries, clips = model.encode_queries(batch.queries), model._clips(batch.videos)
+    queries, clips = model.encode_queries(batch.queries), model.encode_videos(batch.videos)
     places = (batch.video_of, batch.spans)
     found = [
         predictor.at(spans, last, places) for predictor, spans, last in model._predictors(queries, clips)
@@ -272,7 +272,10 @@ def test_logits_at_the_moments_of_others_are_those_of_the_whole_video(case: Gold
 
 
 def _some(case: Golden, pairs: tuple[Tensor, Tensor]) -> Tensor:
-    queries, clips = case.model.encode_queries(case.batch.queries), case.model._clips(case.batch.videos)
+    queries, clips = (
+        case.model.encode_queries(case.batch.queries),
+        case.model.encode_videos(case.batch.videos),
+    )
     logits = [
         predictor.some(spans, last, case.batch.videos.mask, pairs)
         for predictor, spans, last in case.model._predictors(queries, clips)

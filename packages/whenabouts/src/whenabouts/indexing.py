@@ -22,12 +22,12 @@ from whenabouts.index.build import build
 from whenabouts.index.folders import remember_folders
 from whenabouts.index.plan import Plan, Settings, make_plan, read_metadata_file
 from whenabouts.index.progress import Heartbeat, Progress, Summary
-from whenabouts.index.records import EncoderMismatch
+from whenabouts.index.records import EncoderMismatch, StoreError
 from whenabouts.index.store import without_file
 from whenabouts.index.stream import Setup, Stream, StreamRun
 from whenabouts.index.transcripts import Speech
 from whenabouts.index.workers import available_cores
-from whenabouts.intake.lacks import MachineLack
+from whenabouts.intake.lacks import MachineLack, lack_of
 from whenabouts.search.stored_calibration import load_calibration
 from whenabouts.streams import all_streams, index_options
 from whenabouts.streams import stream as stream_named
@@ -240,6 +240,7 @@ def run_index(
     """
     if processes is not None and processes < 1:
         raise UsageError(f"{processes} reader processes: give 1 or more")
+    started = time.monotonic()
     cluster = None if ray is None else plugins.only("executors", f"--ray {ray}", "cluster")
     if cluster is not None and plan.work:
         cluster.check_address(ray)
@@ -264,6 +265,7 @@ def run_index(
             summary.interrupted = True
     summary.notes.extend(plan.notes)
     summary.choices = choices_of(corpus)
+    summary.seconds = time.monotonic() - started
     summary.searchable = sum(stream.clips for stream in corpus.store.stats().streams.values())
     return summary
 
@@ -340,25 +342,28 @@ def _finish(corpus: OpenedCorpus, summary: Summary, show: Callable[[str, float],
     """Maintain and calibrate the corpus where that is due, unless the run was interrupted."""
     if summary.interrupted:
         return
+    corpus.people.link()
+    show("merging and indexing new data", 0.0)
+    corpus.store.optimize()
+    corpus.transcripts.tidy()
     try:
-        corpus.people.link()
-        show("merging and indexing new data", 0.0)
-        corpus.store.optimize()
         if corpus.store.streams_without_effort:
             show("measuring what the vector index finds", 0.0)
             efforts.measure(corpus.store, corpus.encoders.usable()[0])
-        corpus.transcripts.tidy()
         if measuring.is_due(corpus.store, load_calibration(corpus.store)):
             show_share = partial(show, "measuring the scores of unrelated questions")
             show_share(0.0)
             measuring.measure(corpus.store, corpus.encoders.for_queries(), progress=show_share)
-    except (EncoderUnavailable, EncoderMismatch) as error:
-        summary.notes.append(f"the scores of unrelated questions were not measured again: {error}")
+    except Exception as error:  # what an encoder raises is not known
+        is_told = isinstance(error, EncoderUnavailable | EncoderMismatch)
+        if not is_told and (isinstance(error, StoreError) or lack_of(error)):
+            raise
+        cause = error if isinstance(error, WhenaboutsError) else f"{type(error).__name__}: {error}"
+        summary.notes.append(f"the scores of unrelated questions were not measured again: {cause}")
 
 
 def _steps(plan: Plan, progress: Callable[[Progress], None] | None) -> Callable[[str, float], None]:
     """A function that reports the steps after a plan's files to `progress`."""
-
     started: dict[str, float] = {}
 
     def show(step: str, fraction: float) -> None:

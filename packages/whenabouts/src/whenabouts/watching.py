@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from whenabouts.index.lance import folder_of
 from whenabouts.locking import is_shared
 from whenabouts.types import UsageError
-from whenabouts.video.files import MEDIA_SUFFIXES, TRANSCRIPT_SUFFIXES, real_place
+from whenabouts.video.files import MEDIA_SUFFIXES, TRANSCRIPT_SUFFIXES, absolute, real_place
 
 if TYPE_CHECKING:
     from whenabouts.corpus import Corpus
@@ -62,7 +62,7 @@ def watch(
     """
     from watchfiles import watch as changes_in
 
-    folders = [Path(path).expanduser().absolute() for path in paths]
+    folders = [absolute(Path(path).expanduser()) for path in paths]
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"{folder}: there is no such folder; `whenabouts watch` follows folders")

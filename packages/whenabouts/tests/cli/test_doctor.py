@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from whenabouts import plugins
 
 Whenabouts = Callable[..., Any]
 
@@ -29,6 +31,64 @@ def test_what_is_amiss_stands_with_its_remedy(bare: Whenabouts) -> None:
     lines = bare("doctor", "--table").out.splitlines()
     for line in lines:
         assert line.startswith(("      ok  ", " PROBLEM  ", " without  ", "          -> "))
+
+
+@pytest.fixture
+def odd_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], None]]:
+    """Installs a package whose entry `odd` of a group is a module with the given code."""
+
+    def install(group: str, code: str) -> None:
+        folder = tmp_path / "odd-1.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text("Name: odd\nVersion: 1.0\n", encoding="utf-8")
+        (folder / "entry_points.txt").write_text(
+            f"[whenabouts.{group}]\nodd = odd_{group}\n", encoding="utf-8"
+        )
+        (tmp_path / f"odd_{group}.py").write_text(code, encoding="utf-8")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        plugins.entries.cache_clear()
+
+    yield install
+    plugins.entries.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("group", "code", "named", "seen"),
+    [
+        ("streams", "raise RuntimeError('no light')", "plugin odd of streams", "no light"),
+        ("routes", "import absent_package", "plugin odd of routes", "absent_package"),
+        ("encoders", "raise RuntimeError('no graph')", "encoders", "none can be opened: odd: its plugin odd"),
+        (
+            "encoders",
+            "PREFIX, ORDER = 'odd', 900\ndef status(): raise ValueError('no state')\n",
+            "broken encoder odd",
+            "status() of odd_encoders raises ValueError: no state",
+        ),
+    ],
+)
+def test_a_broken_plugin_is_named_as_a_problem(
+    bare: Whenabouts,
+    odd_package: Callable[[str, str], None],
+    group: str,
+    code: str,
+    named: str,
+    seen: str,
+) -> None:
+    odd_package(group, code)
+    done = bare("doctor", "--json")
+    assert (done.code, done.json["healthy"]) == (2, False)
+    [problem] = [each for each in done.json["findings"] if each["name"] == named]
+    assert (problem["well"], problem["needed"]) == (False, True)
+    assert seen in problem["seen"]
+
+
+def test_a_plugin_that_lacks_a_package_is_no_problem(
+    bare: Whenabouts, odd_package: Callable[[str, str], None]
+) -> None:
+    odd_package("routes", "raise ModuleNotFoundError(name='fastapi')")
+    done = bare("doctor", "--table")
+    assert done.code == 0
+    assert " without  plugin odd of routes: fastapi is not installed" in done.out
 
 
 def test_the_state_of_a_corpus(whenabouts: Whenabouts, bare: Whenabouts, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from whenabouts.export.csv import defused
 from whenabouts.export.edl import reel_names
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
+from whenabouts.plugins import PluginError
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts.video.aside import WriteError
 from whenabouts.video.cut import join
@@ -68,6 +69,21 @@ def test_a_format_is_a_file_that_is_dropped_in(
     assert "spans" in format_names()
     assert write([make(films["25"].path, 1, 2)], tmp_path / "out.spans") == ["times only"]
     assert (tmp_path / "out.spans").read_text() == "pal.mp4 1.0-2.0\n"
+
+
+@pytest.mark.parametrize("returned", ["None", "'times only'"])
+def test_a_format_that_returns_no_list_of_notes_is_named(
+    films: dict[str, Film], make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, returned: str
+) -> None:
+    name = f"silent_{len(returned)}"
+    (tmp_path / f"{name}.py").write_text(
+        f"NAME, SUFFIXES, MEDIA_TYPE = '{name}', ('.{name}',), 'text/plain'\n"
+        f"def write(moments, out, options): return {returned}\n"
+    )
+    monkeypatch.setattr(export, "__path__", [*export.__path__, str(tmp_path)])
+    with pytest.raises(PluginError, match=f"{name} returns {returned}; let it return a list of notes"):
+        write([make(films["25"].path, 1, 2)], tmp_path / f"out.{name}")
+    assert not (tmp_path / f"out.{name}").exists()
 
 
 @pytest.mark.parametrize("name", format_names())

@@ -22,7 +22,7 @@ from whenabouts_systems.models.settings import check_keys
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["config_of", "model_names", "new_model"]
+__all__ = ["config_of", "model_names", "module_of", "new_model"]
 
 _parsing = threading.Lock()
 """Needed because CPython 3.11 may raise SystemError if two threads parse at once, as happened in a server."""
@@ -38,7 +38,7 @@ def model_names() -> tuple[str, ...]:
 
 def config_of(name: str, settings: Mapping[str, Any]) -> Any:
     """The `Config` of a system. Raises UsageError for an unknown setting, and lists the known ones."""
-    config: Any = _module(name).Config
+    config: Any = module_of(name).Config
     check_keys(settings, config, name)
     return config(**settings)
 
@@ -49,7 +49,7 @@ def new_model(name: str, config: Any) -> Any:
     Raises UsageError if there is not enough memory.
     """
     try:
-        return _module(name).Model(config)
+        return module_of(name).Model(config)
     except (MemoryError, OverflowError, RuntimeError) as error:
         reason = first_line(error)
         raise UsageError(f"{name}: a system with these settings cannot be made ({reason})") from error
@@ -62,7 +62,8 @@ def _is_system(path: Path) -> bool:
     return {"Config", "Model"} <= {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
-def _module(name: str) -> Any:
+def module_of(name: str) -> Any:
+    """The module, or the plugin's object, with a system's `Config` and `Model`. UsageError if unknown."""
     if name not in model_names():
         raise UsageError(f"{name!r}: no such system; known: {', '.join(model_names())}")
     if name in plugins.entries("models"):

@@ -5,8 +5,8 @@ a clip say how likely the moment starts or ends there. Queries and videos are co
 so each video is encoded once. The unit vectors of its clips are the search keys, and spans are scored with
 them.
 
-`parts/border_labels.py` has the labels (equation 10), the loss, and our readings of points that the papers
-leave open. Further readings:
+Equations have the numbers of paper 001. `parts/border_labels.py` has the labels (equation 10), the loss, and
+our readings of points that the papers leave open. Further readings:
 
 - Clips have learned position embeddings, which equation 13 does not show. Words have none, because the text
   encoder has its own, and their mean is taken.

@@ -5,11 +5,11 @@ question answering. Two perceptrons map each clip to the logits that the moment 
 pair of a query and a video is encoded separately. Only projected clips and words are stored, so there are no
 search keys.
 
-`parts/border_labels.py` has the labels (equation 10), the loss, and our readings of points that the papers
-leave open. Clips and words also have learned position embeddings, which equation 8 does not show: a table for
-each, so that the encoder can tell clips from words.
+Equations have the numbers of paper 001. `parts/border_labels.py` has the labels (equation 10), the loss, and
+our readings of points that the papers leave open. Clips and words also have learned position embeddings,
+which equation 8 does not show: a table for each, so that the encoder can tell clips from words.
 
-Shapes as in `protocol`; N packed rows (the clips and words of all pairs), C of them clips.
+Shapes as in `protocol`.
 """
 
 from __future__ import annotations
@@ -90,70 +90,28 @@ class Model(BorderModel):
 
         Equations 8 and 9 before the sigmoid; 0 where there is no clip.
         """
-        clips, tokens = videos.parts["clips"], queries.parts["tokens"]
-        joint = _Joint.of(videos.mask[video_of], queries.parts["mask"])
-        rows = torch.cat([clips.flatten(0, 1), tokens.flatten(0, 1)])
-        sources = joint.source(video_of, len(clips))
-        encoded = self.encoder(rows[sources], joint.packing)[joint.is_clip]
+        clips, tokens, count = videos.parts["clips"], queries.parts["tokens"], len(video_of)
+        lengths = videos.mask[video_of].sum(1, keepdim=True)
+        both = lengths + queries.parts["mask"].sum(1, keepdim=True)
+        longest = clips.shape[1] + tokens.shape[1]
+        longest = longest if both.is_cuda else int(both.max())  # reading from a GPU waits for it
+        # A sequence is the clips of a pair, then its words, then padding.
+        step = torch.arange(longest, device=both.device)
+        pair = torch.arange(count, device=both.device)[:, None]
+        packing, is_clip = Packing.of(step < both), step < lengths
+        of_clip = video_of[:, None] * clips.shape[1] + step
+        of_word = clips.shape[0] * clips.shape[1] + pair * tokens.shape[1] + step - lengths
+        sources = packing.pack(torch.where(is_clip, of_clip, of_word))
+        rows = torch.cat([clips.flatten(0, 1), tokens.flatten(0, 1)])[sources]
+        chosen = packing.pack(is_clip)
+        encoded = self.encoder(rows, packing)[chosen]
         logits = torch.stack([self.start(encoded), self.end(encoded)])[..., 0]
-        padded = logits.new_zeros((2, len(video_of) * clips.shape[1]))
-        return padded.index_copy(1, joint.clip_places, logits).view(2, len(video_of), -1)
+        places = packing.pack(pair * clips.shape[1] + step)[chosen]
+        padded = logits.new_zeros((2, count * clips.shape[1]))
+        return padded.index_copy(1, places, logits).view(2, count, -1)
 
     def loss(self, batch: Batch) -> Losses:
         """The terms `start` and `end` of equation 12."""
         queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
         logits = self.border_logits(queries, videos, batch.video_of)
         return self.border_loss(logits, batch)
-
-
-@dataclass(frozen=True)
-class _Joint:
-    """The clips and words of P pairs, one sequence a pair: its clips, then its words, then padding.
-
-    `owner`, `step` (N,) int64: each packed row's pair, and its place in the pair's sequence. `lengths` (P,)
-    int64: clips of each pair's video. `clips` is T, `tokens` is L.
-    """
-
-    packing: Packing
-    owner: Tensor
-    step: Tensor
-    lengths: Tensor
-    clips: int
-    tokens: int
-
-    @classmethod
-    def of(cls, clip_mask: Tensor, token_mask: Tensor) -> _Joint:
-        """The joint rows of pairs with the masks (P, T) of clips and (P, L) of words."""
-        lengths = clip_mask.sum(1)
-        both = lengths + token_mask.sum(1)
-        longest = clip_mask.shape[1] + token_mask.shape[1]
-        longest = longest if both.is_cuda else int(both.max())  # reading from a GPU waits for it
-        packing = Packing.of(torch.arange(longest, device=both.device) < both[:, None])
-        owner = torch.arange(len(both), device=both.device)[:, None].expand(-1, longest)
-        return cls(
-            packing,
-            packing.pack(owner),
-            packing.positions(),
-            lengths,
-            clip_mask.shape[1],
-            token_mask.shape[1],
-        )
-
-    @property
-    def is_clip(self) -> Tensor:
-        """(N,) bool: which rows are clips."""
-        return self.step < self.lengths[self.owner]
-
-    @property
-    def clip_places(self) -> Tensor:
-        """(C,) int64: where the clips among the rows lie in (P, T) laid flat."""
-        return (self.owner * self.clips + self.step)[self.is_clip]
-
-    def source(self, video_of: Tensor, videos: int) -> Tensor:
-        """(N,) int64: where each row lies in the clips (V, T) laid flat, with the words (P, L) after them.
-
-        `video_of` (P,) int64: each pair's row among the V videos.
-        """
-        clip = video_of[self.owner] * self.clips + self.step
-        word = videos * self.clips + self.owner * self.tokens + self.step - self.lengths[self.owner]
-        return torch.where(self.is_clip, clip, word)

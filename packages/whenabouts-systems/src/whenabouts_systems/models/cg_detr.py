@@ -71,10 +71,6 @@ class Config(ContrastedSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.hidden % self.text_heads:
-            raise UsageError(
-                f"cg_detr: hidden = {self.hidden} is no multiple of text_heads = {self.text_heads}"
-            )
         if self.prompts_taken > self.prompts:
             raise UsageError(
                 f"cg_detr: prompts_taken = {self.prompts_taken}, but there are {self.prompts} prompts"
@@ -236,26 +232,21 @@ class Model(AnchoredModel):
         rows = negative.nonzero()[:, 0]
         scores, attention = self.salience(guided).float(), self._to_words(guided.attention).float()
         wrong_scores = wrong_attention = None
-        attention_loss = scores.new_zeros(())
+        low = to_dummies = scores.new_zeros(())
         if len(rows):
             guided_wrong = self.guided(queries.take(wrong[rows]), clips[rows], mask[rows])
-            wrong_scores, wrong_attention = (
-                self.salience(guided_wrong).float(),
-                self._to_words(guided_wrong.attention).float(),
-            )
+            wrong_scores = self.salience(guided_wrong).float()
+            wrong_attention = self._to_words(guided_wrong.attention).float()
+            low = (functional.softplus(wrong_scores) * mask[rows]).sum(1).mean()
             free = self._to_dummies(guided_wrong.attention).float().clamp(min=_TINY)
-            attention_loss = -(free.log() * mask[rows]).sum(1).mean()
+            to_dummies = -(free.log() * mask[rows]).sum(1).mean()
         labels, pairs = saliency_labels(batch, mask), saliency_pairs(batch, mask)
         fits = attention.where(labels > 0, self._to_dummies(guided.attention).float())
-        of_attention = self._mean_of_clips(-fits.clamp(min=_TINY).log(), mask) + attention_loss
-        of_attention = of_attention + saliency_hinge(attention, *pairs, self.config.saliency_margin)
-        of_attention = of_attention + self._contrast_of_attention(
-            attention, wrong_attention, labels, mask, negative
-        )
-        total = saliency_hinge(scores, *pairs, self.config.saliency_margin)
-        total = total + self._contrast(scores, wrong_scores, labels, mask, negative)
-        if wrong_scores is not None:
-            total = total + (functional.softplus(wrong_scores) * mask[rows]).sum(1).mean()
+        margin, of_both = self.config.saliency_margin, (labels, mask, negative)
+        of_attention = self._mean_of_clips(-fits.clamp(min=_TINY).log(), mask) + to_dummies
+        of_attention = of_attention + saliency_hinge(attention, *pairs, margin)
+        of_attention = of_attention + self._contrast_of_attention(attention, wrong_attention, *of_both)
+        total = saliency_hinge(scores, *pairs, margin) + self._contrast(scores, wrong_scores, *of_both) + low
         return total + self.config.weight_attention * of_attention
 
     def _contrast(
@@ -280,23 +271,22 @@ class Model(AnchoredModel):
     ) -> tuple[Tensor, Tensor]:
         """The losses of alignment and distillation; `relevant` (P, T) bool are the clips of moments."""
         words, dummies = queries.parts["words"], queries.parts["dummies"]
-        first = torch.ones_like(relevant[:, :1])
         tokens = (self.sentence, self.sentence_place)
         sentence, word_rows = self.sentence_encoder.with_token(
             *tokens, words, torch.zeros_like(words), queries.parts["mask"]
         )
-        places, every = self.dummy_places.expand_as(dummies), first.expand(-1, dummies.shape[1])
+        places = self.dummy_places.expand_as(dummies)
+        every = dummies.new_ones(dummies.shape[:2], dtype=torch.bool)
         nothing, dummy_rows = self.sentence_encoder.with_token(*tokens, dummies, places, every)
-        rows = torch.cat([self.moment.expand(len(clips), 1, -1), clips], 1)
-        where = torch.cat([self.moment_place.expand(len(clips), 1, -1), guided.places], 1)
-        inside = self.moment_encoder(rows, where, torch.cat([first, mask & relevant], 1))
-        outside = self.moment_encoder(rows, where, torch.cat([first, mask & ~relevant], 1))
-        frames = inside[:, 1:].where(relevant[..., None], outside[:, 1:])
+        moment = (self.moment, self.moment_place, clips, guided.places)
+        inside, rows_inside = self.moment_encoder.with_token(*moment, mask & relevant)
+        outside, rows_outside = self.moment_encoder.with_token(*moment, mask & ~relevant)
+        frames = rows_inside.where(relevant[..., None], rows_outside)
         with torch.autocast(frames.device.type, enabled=False):
-            align = self._align(inside[:, 0], outside[:, 0], sentence, nothing)
-            belongs = (inside[:, :1].float() * frames.float()).sum(-1)
+            align = self._align(inside, outside, sentence, nothing)
+            belongs = (inside[:, None].float() * frames.float()).sum(-1)
             align = align + self._mean_of_clips(self._membership(belongs, relevant) * mask, mask)
-            similar = inside[:, 1:].float() @ torch.cat([dummy_rows, word_rows], 1).float().transpose(1, 2)
+            similar = rows_inside.float() @ torch.cat([dummy_rows, word_rows], 1).float().transpose(1, 2)
             distill = self._distill(guided.attention.float(), similar, queries.parts["mask"], relevant)
         return align, distill
 
@@ -369,7 +359,8 @@ def unlike_each_other(tokens: Tensor) -> Tensor:
     return (similarity * (1 - torch.eye(tokens.shape[-2], device=tokens.device))).abs().mean()
 
 
-_RELEASED = (
+released_names = detr_names(
+    Model,
     (r"^kinds\.", "token_type_embeddings."),
     (r"^dummies$", "dummy_rep_token"),
     (r"^dummy_places$", "dummy_rep_pos"),
@@ -384,5 +375,3 @@ _RELEASED = (
     (r"^text_to_video\.(\d+)\.output\.", r"text_to_video.\1.self_attn.out_proj."),
     *OF_CONTRASTED,
 )
-
-released_names = detr_names(Model, *_RELEASED)

@@ -1,9 +1,6 @@
 """CONQUER (Hou et al., ACM Multimedia 2021): find moments in a few videos that another system has chosen.
 
-One transformer encodes the clips of all streams (pictures, speech) together, another one the words of the
-query. The query weighs the streams (NetVLAD, a softmax over streams). Clips and words attend to each other,
-and start and end are predicted from the result; the end also sees the start's features. Every pair of a query
-and a video is computed separately. Only clips are stored, and there are no search keys.
+`parts/pairs.py` has the architecture, but for the attention between clips and words.
 
 The three measures (`measure`) in our protocol:
 
@@ -54,8 +51,6 @@ from whenabouts_systems.models.parts.pairs import (
 )
 from whenabouts_systems.models.protocol import QueryEncoding
 
-__all__ = ["Config", "Model", "released_names"]
-
 
 @dataclass(frozen=True)
 class Config(PairSettings):
@@ -66,11 +61,6 @@ class Config(PairSettings):
     """Whether the query weighs the streams; otherwise their mean is used. No effect with one stream."""
     lambda_video: float = 0.05
     """Weight of the videos' cross-entropy, with "exclusive"."""
-
-    @property
-    def weighs(self) -> bool:
-        """Whether there are weights of streams."""
-        return self.weigh_streams and len(self.streams) > 1
 
 
 class ContextQueryAttention(nn.Module):
@@ -88,15 +78,12 @@ class ContextQueryAttention(nn.Module):
 
         The similarity of clip v and word q is w . [v; q; v * q]; see `attention_flow`.
         """
-        table = self._similarity(clips, words)
+        of_clip, of_word, of_both = self.similarity.weight[0].chunk(3)
+        # Without concatenating clips and words.
+        table = torch.bmm(clips * of_both, words.transpose(1, 2))
+        table = table + (clips @ of_clip)[:, :, None] + (words @ of_word)[:, None]
         of_words, of_clips = attention_flow(table, clips, words, clip_mask, attended)
         return torch.cat([clips, of_words, clips * of_words, clips * of_clips], dim=2)
-
-    def _similarity(self, clips: Tensor, words: Tensor) -> Tensor:
-        """(P, T, L), computed without concatenating clips and words."""
-        of_clip, of_word, of_both = self.similarity.weight[0].chunk(3)
-        products = torch.bmm(clips * of_both, words.transpose(1, 2))
-        return products + (clips @ of_clip)[:, :, None] + (words @ of_word)[:, None]
 
 
 class VideoScore(nn.Module):
@@ -122,7 +109,7 @@ class Model(PairModel):
     own_score, other_measures = "exclusive", "another measure"
 
     def __init__(self, config: Config) -> None:
-        super().__init__(config, config.weighs)
+        super().__init__(config, config.weigh_streams and len(config.streams) > 1)
         self.attention = ContextQueryAttention(config.hidden)
         self.add_heads(4, lambda: VideoScore(config))
 

@@ -21,8 +21,8 @@ Readings where the papers are unclear:
   weighted by `negative_bce` (0.3: a setting of the program that none of its files reads).
 - Equation 5 is a sum; the contrast here is a mean over the positive pairs, as in the program, for which
   lambda was chosen.
-- Appendix B.1 applies a layer normalisation to moments and sentences, and says that the network is exactly
-  MMN's. The programs of MMN and CroCs normalise sentences only, and so does this.
+- Appendix B.1 of paper 002 applies a layer normalisation to moments and sentences, and says that the network
+  is exactly MMN's. The programs of MMN and CroCs normalise sentences only, and so does this.
 - lambda is 0.05 for TACoS in the paper, 0.1 in the program; see the experiments.
 
 `released/crocs.py` has the program's departures. Shapes as in `parts/mutual_matching.py`.
@@ -72,8 +72,8 @@ def negative_cross_entropy(logits: Tensor, pairs: Tensor, cells: Tensor) -> Tens
     `logits` (S, V, P) of the IoU head, `pairs` (S, V) bool: negative videos of a sentence, `cells` (V, P)
     bool.
     """
-    counted = (pairs[..., None] & cells).to(logits.dtype)
-    return (functional.softplus(logits) * counted).sum() / counted.sum().clamp(min=1)
+    counted = (pairs[..., None] & cells).float()
+    return (functional.softplus(logits.float()) * counted).sum() / counted.sum().clamp(min=1)
 
 
 class Model(mmn.Model):

@@ -117,13 +117,20 @@ class BestSpans:
     def seconds(
         self, clip_seconds: ArrayLike, duration: ArrayLike, decoding: Decoding
     ) -> tuple[Floats, Floats]:
-        """Start and end of each span in seconds; the arguments are broadcast, as in `seconds_of`."""
+        """Start and end of each span in seconds; the arguments are broadcast, as in `seconds_of`.
+
+        A window that begins after its video's end, in the last clip, begins with the clip instead. Rounded
+        windows ("as-released") may be empty.
+        """
+        first, last = self.first.cpu().numpy(), self.last.cpu().numpy()
         if self.borders is None:
-            first, last = self.first.cpu().numpy(), self.last.cpu().numpy()
             return seconds_of(first, last, clip_seconds, duration, decoding)
-        times = self.borders.double().cpu().numpy() * np.asarray(clip_seconds, np.float64)[..., None]
-        within = np.minimum(times, np.asarray(duration, np.float64)[..., None])
-        return within[..., 0], within[..., 1]
+        clip, borders = np.asarray(clip_seconds, np.float64), self.borders.double().cpu().numpy()
+        start, end = (np.minimum(borders[..., at] * clip, duration) for at in (0, 1))
+        if decoding.ends == "as-released":
+            return start, end
+        # The last clip may be longer than the video: a window in its empty rest is answered as the clip.
+        return np.where(start < end, start, first * clip), end
 
 
 def span_mask(clips: int, decoding: Decoding, device: torch.device | str = "cpu") -> Tensor:
@@ -172,13 +179,10 @@ def best_spans(scores: SpanScores, decoding: Decoding, k: int) -> BestSpans:
     no_video = scores.start.new_zeros((len(scores), 1))
     if scores.windows is not None:
         return best_windows(scores.windows[:, None], scores.mask[:, None].sum(-1), no_video, decoding, k)
-    grouped = SpanScores(
-        scores.start[:, None],
-        scores.end[:, None],
-        scores.mask[:, None],
-        None if scores.spans is None else scores.spans[:, None],
-    )
-    return best_over_videos(grouped, no_video, decoding, k)
+    grouped: dict[str, Any] = {
+        name: rows if rows is None else rows[:, None] for name, rows in vars(scores).items()
+    }
+    return best_over_videos(SpanScores(**grouped), no_video, decoding, k)
 
 
 def best_over_videos(scores: SpanScores, video: Tensor, decoding: Decoding, k: int) -> BestSpans:
@@ -187,8 +191,6 @@ def best_over_videos(scores: SpanScores, video: Tensor, decoding: Decoding, k: i
     The arrays of `scores` are (R, N, T), a map is (R, N, T, T). `video` (R, N) is added to all span scores of
     a video; minus infinity excludes the video. See `best_spans`.
     """
-    if k < 1:
-        raise UsageError(f"k is {k!r}; ask for one span or more")
     rows, videos, clips = scores.start.shape
     width = _width(clips, decoding)
     if not rows or width < 1 or not videos:
@@ -196,15 +198,10 @@ def best_over_videos(scores: SpanScores, video: Tensor, decoding: Decoding, k: i
     a_row = videos * clips * (width if scores.spans is not None else 4) + min(k, videos * clips) * width
     size = max(1, _BLOCK // a_row)
     blocks = [
-        _best_of_block(_part(scores, low, low + size), video[low : low + size], decoding, k)
-        for low in range(0, rows, size)
+        _best_of_block(scores, video, slice(low, low + size), decoding, k) for low in range(0, rows, size)
     ]
-    return BestSpans(
-        *(
-            torch.cat([getattr(block, name) for block in blocks])
-            for name in ("first", "last", "score", "place")
-        )
-    )
+    columns = zip(*((block.first, block.last, block.score, block.place) for block in blocks), strict=True)
+    return BestSpans(*map(torch.cat, columns))
 
 
 def best_windows(windows: Tensor, clips: Tensor, video: Tensor, decoding: Decoding, k: int) -> BestSpans:
@@ -214,8 +211,6 @@ def best_windows(windows: Tensor, clips: Tensor, video: Tensor, decoding: Decodi
     `video` (R, N) is added to the scores. Windows that are empty, touch a number of clips that `decoding`
     forbids, or score NaN or minus infinity are never answered.
     """
-    if k < 1:
-        raise UsageError(f"k is {k!r}; ask for one span or more")
     queries, videos, number = windows.shape[:3]
     borders = torch.minimum(windows[..., :2].clamp(min=0), clips[..., None, None].to(windows))
     first, last = borders[..., 0].floor().long(), borders[..., 1].ceil().long() - 1
@@ -229,33 +224,26 @@ def best_windows(windows: Tensor, clips: Tensor, video: Tensor, decoding: Decodi
     if decoding.ends == "as-released":
         borders = borders.round()
     # An untrained system scores all windows about the same, so some scores tie in float32.
-    order = _by_borders(borders)
+    order = borders[..., 1].argsort(dim=2, stable=True)
+    order = order.gather(2, borders[..., 0].gather(2, order).argsort(dim=2, stable=True))
     first, last, scores = (column.gather(2, order) for column in (first, last, scores))
     borders = borders.gather(2, order[..., None].expand_as(borders))
-    score, at = ranked(scores.flatten(1), k)
-    exists = score > -torch.inf
-    columns = [
+    score, at, exists = _filled(scores.flatten(1), k)
+    first, last, start, end = (
         column.flatten(1).gather(1, at).where(exists, 0)
         for column in (first, last, borders[..., 0], borders[..., 1])
-    ]
-    more = (0, max(0, k - score.shape[1]))
-    first, last, start, end = (pad(column, more) for column in columns)
-    place = pad((at // number).where(exists, 0), more)
-    return BestSpans(first, last, pad(score, more, value=-torch.inf), place, torch.stack([start, end], -1))
-
-
-def _by_borders(borders: Tensor) -> Tensor:
-    """(R, N, M) the order of each video's windows (R, N, M, 2) by start, then end."""
-    order = borders[..., 1].argsort(dim=2, stable=True)
-    return order.gather(2, borders[..., 0].gather(2, order).argsort(dim=2, stable=True))
+    )
+    return BestSpans(first, last, score, (at // number).where(exists, 0), torch.stack([start, end], -1))
 
 
 def ranked(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest values of each row of (R, N) in descending order, ties by position; and their positions.
 
     `torch.topk` does not define which of several equal values it takes; here the result is unique. NaN counts
-    as minus infinity. Both results are (R, min(k, N)).
+    as minus infinity. Both results are (R, min(k, N)). Raises UsageError for a k below 1.
     """
+    if k < 1:
+        raise UsageError(f"k is {k!r}; ask for one span or more")
     if values.isnan().any():
         values = values.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
     count = min(k, values.shape[1])
@@ -287,11 +275,6 @@ def _in_order(values: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
     return values, at.gather(1, order)
 
 
-def _part(scores: SpanScores, low: int, high: int) -> SpanScores:
-    spans = None if scores.spans is None else scores.spans[low:high]
-    return SpanScores(scores.start[low:high], scores.end[low:high], scores.mask[low:high], spans)
-
-
 def _width(clips: int, decoding: Decoding) -> int:
     """The largest number of last clips that a first clip may have."""
     least, greatest = decoding.offsets
@@ -303,19 +286,27 @@ def _nothing(rows: int, k: int, scores: Tensor) -> BestSpans:
     return BestSpans(zeros, zeros, scores.new_full((rows, k), -torch.inf), zeros)
 
 
-def _best_of_block(scores: SpanScores, video: Tensor, decoding: Decoding, k: int) -> BestSpans:
-    """`best_over_videos` of a block: the k best first clips, then the best of all their spans."""
-    clips = scores.start.shape[-1]
+def _filled(scores: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(R, k) each: the k best scores of (R, N), their positions, and which exist; others are -inf at 0."""
+    score, at = ranked(scores, k)
+    more = (0, max(0, k - score.shape[1]))
+    score = pad(score, more, value=-torch.inf)
+    return score, pad(at, more), score > -torch.inf
+
+
+def _best_of_block(scores: SpanScores, video: Tensor, rows: slice, decoding: Decoding, k: int) -> BestSpans:
+    """`best_over_videos` of some rows: the k best first clips, then the best of all their spans."""
+    clips, video = scores.start.shape[-1], video[rows]
     least, width = decoding.offsets[0], _width(clips, decoding)
-    start = scores.start.masked_fill(~scores.mask, -torch.inf)
-    end = scores.end.masked_fill(~scores.mask, -torch.inf)
+    start, end = (
+        border[rows].masked_fill(~scores.mask[rows], -torch.inf) for border in (scores.start, scores.end)
+    )
     # A band holds the last clips of each first clip: entry w of clip i is the last clip i + least + w.
     end = pad(end, (0, least + width - 1), value=-torch.inf)[..., least:]
     if scores.spans is None:
-        reach = _running_maximum(end, width)[..., :clips]
-        best = (start + reach + video[..., None]).flatten(1)
+        best = (start + _running_maximum(end, width) + video[..., None]).flatten(1)
     else:
-        band = _band(scores.spans, least, width) + (start[..., None] + end.unfold(-1, width, 1))
+        band = _band(scores.spans[rows], least, width) + (start[..., None] + end.unfold(-1, width, 1))
         best = (band.amax(-1) + video[..., None]).flatten(1)
     # Only the k first clips with the best spans can have any of the k best spans.
     _, opened = ranked(best, min(k, best.shape[1]))
@@ -329,20 +320,12 @@ def _best_of_block(scores: SpanScores, video: Tensor, decoding: Decoding, k: int
     else:
         windows = band.flatten(1, 2).gather(1, opened[..., None].expand(-1, -1, width))
     windows = windows + video.gather(1, place)[..., None]
-    return _opened_spans(windows, place, first, least, k)
-
-
-def _opened_spans(windows: Tensor, place: Tensor, first: Tensor, least: int, k: int) -> BestSpans:
-    """The k best of the spans (R, M, W) of the chosen first clips (R, M)."""
-    width = windows.shape[-1]
-    score, at = ranked(windows.flatten(1), k)
+    score, at, exists = _filled(windows.flatten(1), k)
     row = at // width
-    exists = score > -torch.inf
     place, first = place.gather(1, row), first.gather(1, row)
     last = first + least + at % width
-    more = (0, max(0, k - score.shape[1]))
-    first, last, place = (pad(column.where(exists, 0), more) for column in (first, last, place))
-    return BestSpans(first, last, pad(score, more, value=-torch.inf), place)
+    first, last, place = (column.where(exists, 0) for column in (first, last, place))
+    return BestSpans(first, last, score, place)
 
 
 def _running_maximum(values: Tensor, width: int) -> Tensor:

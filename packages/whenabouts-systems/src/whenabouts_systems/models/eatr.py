@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -101,14 +102,12 @@ class EventDecoder(nn.Module):
         """
         begun, outcomes = [anchors], []
         anchors = anchors.detach()
-        layers: list[AnchorLayer] = list(self.layers)  # type: ignore[arg-type]
-        for number, layer in enumerate(layers):
+        for number, layer in enumerate(self.layers):
             both = sines(anchors * (2 * math.pi), self.width)
             where, turned = self.anchor_places(both.flatten(-2)), both[..., 0, :] * self.scale(windows)
             turned = turned * (self.width_of(windows).sigmoid() / anchors[..., 1:])
-            windows = layer.compare(windows, where)
-            windows = self.gate(windows, sentence) if number == 0 else windows
-            windows = layer.seek(windows, where, turned, *memory)
+            gate = None if number else partial(self.gate, sentence=sentence)
+            windows = layer(windows, where, turned, memory, gate)
             mended = (mend(windows) + inverse_sigmoid(anchors)).sigmoid()
             begun.append(mended)
             anchors = mended.detach()
@@ -158,7 +157,9 @@ class Model(WindowModel):
         saliency = self.salient(memory[:, : clips.shape[1]])[..., 0]
         return WithEvents(layers, saliency, self.event(self.event_norm(slots)).sigmoid())
 
-    def other_losses(self, batch: Batch, detected: Detected, videos: VideoEncoding) -> Losses:
+    def other_losses(
+        self, batch: Batch, detected: Detected, queries: QueryEncoding, videos: VideoEncoding
+    ) -> Losses:
         """Terms `event_span` and `event_giou`: predicted events, matched with `events_of` the features."""
         assert isinstance(detected, WithEvents)
         rows = self.with_endpoints(videos)
@@ -209,7 +210,8 @@ def _change(rows: Tensor, mask: Tensor) -> Tensor:
     return (before - behind).square().sum(-1)
 
 
-_RELEASED = (
+released_names = detr_names(
+    Model,
     *perceptron_names("event", "event_span_embed", 3),
     *perceptron_names("moment", "moment_span_embed", 3),
     (r"^classes\.", "class_embed."),
@@ -225,5 +227,3 @@ _RELEASED = (
     *OF_ANCHOR_DECODER,
     *OF_SELF_LAYERS,
 )
-
-released_names = detr_names(Model, *_RELEASED)

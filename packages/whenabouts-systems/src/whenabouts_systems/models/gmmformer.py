@@ -23,7 +23,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -52,8 +51,6 @@ from whenabouts_systems.models.protocol import (
 )
 from whenabouts_systems.models.settings import NotNegative, Positive, Share, Size
 
-__all__ = ["Config", "Model", "released_names"]
-
 KEYS = "clips"
 
 
@@ -74,7 +71,9 @@ class Config(BranchSettings):
     pool_from_epoch: int = 30
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "windows", tuple(self.windows))
+        given: object = self.windows
+        if isinstance(given, list):  # as read from a file
+            object.__setattr__(self, "windows", tuple(given))
         super().__post_init__()
 
 
@@ -145,8 +144,7 @@ class GaussianBlock(PackedBlock):
 
     def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
         """(N, D) to (N, D), for packed rows."""
-        blocks = (cast("AttentionBlock", block) for block in self.blocks)
-        return torch.stack([block(rows, packing) for block in blocks]).mean(0)
+        return torch.stack([block(rows, packing) for block in self.blocks]).mean(0)
 
 
 class GaussianEncoder(PackedBlock):
@@ -159,7 +157,7 @@ class GaussianEncoder(PackedBlock):
     def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
         """(N, D) to (N, D), for packed rows."""
         for block in self.blocks:
-            rows = cast("GaussianBlock", block)(rows, packing)
+            rows = block(rows, packing)
         return rows
 
 

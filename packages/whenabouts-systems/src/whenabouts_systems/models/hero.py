@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -64,7 +64,7 @@ from whenabouts_systems.models.parts.ranking_loss import (
 from whenabouts_systems.models.parts.relevant_content import RelevantContent, VideoLoss
 from whenabouts_systems.models.parts.renaming import OF_BERT, renamed_by_place
 from whenabouts_systems.models.parts.roberta_start import FIRST_PLACE, begin_as_roberta
-from whenabouts_systems.models.parts.text_encoder import tokens_of
+from whenabouts_systems.models.parts.text_encoder import check_words, tokens_of
 from whenabouts_systems.models.protocol import (
     Batch,
     ClipBatch,
@@ -87,14 +87,12 @@ from whenabouts_systems.models.settings import (
     Size,
 )
 
-__all__ = ["Config", "Model", "released_names"]
-
 _KEYS = "frames"
 
 
 @dataclass(frozen=True)
 class Config(ProgramSetting):
-    """The settings of HERO; defaults are the released ones for TVR."""
+    """The settings of HERO; defaults are the released ones for TVR, but for `drop_spans` and `pool`."""
 
     streams: NamedStreams = field(default_factory=lambda: {"frames": 768})
     """Name and width of the streams. The whole system reads them side by side; see above for the head."""
@@ -143,7 +141,8 @@ class Config(ProgramSetting):
     """Weight of the video's cosine in a moment's score."""
     pool: Size | None = None
     """The `pool` hardest negatives of each query and video count `hard_weight` times, others `rest_weight`
-    times; None: all count once. With "drawn" negatives the one is drawn from the pool."""
+    times; None: all count once (released: 20, from step 2,000). With "drawn" negatives the one is drawn from
+    the pool."""
     hard_weight: NotNegative = 10.0
     rest_weight: NotNegative = 0.1
     pool_from_epoch: int = 0
@@ -280,12 +279,7 @@ class Model(PaperModel):
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
         """Keys `frames` (V, T, D), unit vectors; part `frames` (V, T, D), not normalised."""
         frames = self._frames(videos)
-        return VideoEncoding(
-            mask=videos.mask,
-            keys={_KEYS: unit(frames)},
-            key_masks={_KEYS: videos.mask},
-            parts={_KEYS: frames},
-        )
+        return VideoEncoding(videos.mask, {_KEYS: unit(frames)}, {_KEYS: videos.mask}, {_KEYS: frames})
 
     def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
         """(Q, V): the cosine of the best frame."""
@@ -298,8 +292,7 @@ class Model(PaperModel):
 
     def border_logits(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
         """(2, P, T) logits of start and end, -1e10 in the padding."""
-        logits: Tensor = self.borders([queries.parts["span"]], [videos.parts[_KEYS]], videos.mask)
-        return logits
+        return cast("Tensor", self.borders([queries.parts["span"]], [videos.parts[_KEYS]], videos.mask))
 
     def loss(self, batch: Batch) -> Losses:
         """Terms `negative_videos`, `negative_queries` and `spans`, weighted.
@@ -406,12 +399,7 @@ class Model(PaperModel):
 
     def _words(self, queries: QueryBatch) -> tuple[Tensor, Tensor]:
         """(Q, L, D) the input of the query's attention, and its mask."""
-        if (queries.tokens.dim() == 2) != self.config.is_whole:
-            faults = (
-                "ids; HERO's head reads features",
-                'features; the whole system reads ids: query = "tokenizer:NAME"',
-            )
-            raise UsageError(f"hero: the words of queries are {faults[self.config.is_whole]}")
+        check_words(queries, reads_ids=self.encoder is not None)
         if self.encoder is None:
             return queries.tokens, queries.mask
         first = torch.full_like(queries.tokens[:, :1], self.config.query_token)
@@ -436,8 +424,8 @@ class Model(PaperModel):
         """(V, T, D) the clips that queries are compared with, zeros in the padding."""
         config = self.config
         if self.encoder is not None:
-            encoded: Tensor = self.encoder(self._features(videos), videos.mask, self.sequences(videos))
-            return encoded
+            encoded = self.encoder(self._features(videos), videos.mask, self.sequences(videos))
+            return cast("Tensor", encoded)
         if config.takes_frames:
             (name,) = config.streams
             given = videos.streams[name]

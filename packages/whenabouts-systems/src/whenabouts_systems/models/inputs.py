@@ -145,11 +145,7 @@ class Inputs:
         With "even" all rows count, because they are spread over the duration. Raises UsageError if there are
         many more rows than clips in `duration`: the clip length, or the video, is wrong.
         """
-        if duration is None or self.is_even:
-            return rows
-        grid = ClipGrid(self.clip_seconds, duration)
-        refuse_surplus(rows, grid, f"video {name!r}")
-        return max(1, min(rows, len(grid)))
+        return self._rows_in(rows, duration, f"video {name!r}")
 
     def clips(
         self,
@@ -171,7 +167,8 @@ class Inputs:
         too large, many surplus rows, a video without rows, and missing transcripts.
         """
         named = _named(names, len(videos), "video")
-        rows = np.array([self._counted(at, videos, durations, named) for at in range(len(videos))], np.int64)
+        ends = [None] * len(videos) if durations is None else durations
+        rows = np.array([self._counted(*video) for video in zip(videos, ends, named, strict=True)], np.int64)
         counts = np.array([self.clips_of(count) for count in rows.tolist()], np.int64)
         mask = np.arange(counts.max(initial=1)) < counts[:, None]
         streams = {}
@@ -194,7 +191,7 @@ class Inputs:
             streams[stream] = torch.from_numpy(block)
         sentences = None
         if self.reads_sentences:
-            sentences = self._sentence_batch(transcripts, rows, durations, mask)
+            sentences = self._sentence_batch(transcripts, rows, ends, mask)
             silent &= ~sentences.mask.any((1, 2)).numpy()
         return ClipBatch(streams, torch.from_numpy(mask), torch.from_numpy(silent), sentences)
 
@@ -231,7 +228,7 @@ class Inputs:
         self,
         transcripts: Sequence[Sequence[Sentence]] | None,
         rows: NDArray[np.int64],
-        durations: Sequence[float] | None,
+        durations: Sequence[float | None],
         mask: NDArray[np.bool_],
     ) -> SentenceBatch:
         """The sentences of videos with `rows` (V,) rows and the clip mask `mask` (V, T)."""
@@ -240,10 +237,11 @@ class Inputs:
                 "this system reads the speech of videos sentence by sentence; give the videos' sentences"
             )
         of_clips = np.full(mask.shape, -1, np.int64)
-        for at, sentences in enumerate(transcripts):
-            duration = None if durations is None else durations[at]
-            clips = self.clips_of(int(rows[at]))
-            seconds = self.clip_seconds_of(int(rows[at]), duration) / self.clips_per_cell
+        for at, (sentences, count, duration) in enumerate(
+            zip(transcripts, rows.tolist(), durations, strict=True)
+        ):
+            clips = self.clips_of(count)
+            seconds = self.clip_seconds_of(count, duration) / self.clips_per_cell
             of_clips[at, :clips] = sentence_of_clips(sentences, clips, seconds)
         # Groups of clips without speech have numbers beyond the transcript's sentences: rows without words.
         count = max(max(map(len, transcripts), default=0), int(of_clips.max(initial=-1)) + 1)
@@ -263,10 +261,7 @@ class Inputs:
 
         Later settings are left out at their defaults, so that older systems keep their fingerprints.
         """
-        settings = dataclasses.asdict(self)
-        return {
-            name: value for name, value in settings.items() if name not in _LATER or value != _LATER[name]
-        }
+        return {name: value for name, value in dataclasses.asdict(self).items() if value != _LATER.get(name)}
 
     @classmethod
     def from_json(cls, settings: Mapping[str, Any]) -> Inputs:
@@ -280,20 +275,21 @@ class Inputs:
         read = {name: _stream_of(name, stream) for name, stream in streams.items()}
         return cls(**{**settings, "query": query, "streams": read})
 
-    def _counted(
-        self,
-        at: int,
-        videos: Sequence[Mapping[str, Rows]],
-        durations: Sequence[float] | None,
-        named: Sequence[str],
-    ) -> int:
-        """The number of rows of video `at`, over the streams that the model reads."""
-        lengths = [len(rows) for stream, rows in videos[at].items() if stream in self.streams]
-        if not lengths or not max(lengths):
+    def _counted(self, video: Mapping[str, Rows], duration: float | None, name: str) -> int:
+        """The number of rows of a video, over the streams that the model reads."""
+        longest = max((len(rows) for stream, rows in video.items() if stream in self.streams), default=0)
+        if not longest:
             raise UsageError(
-                f"{named[at]}: has no rows; expected some in one of the streams {', '.join(self.streams)}"
+                f"{name}: has no rows; expected some in one of the streams {', '.join(self.streams)}"
             )
-        return self.rows_in(max(lengths), None if durations is None else durations[at], named[at])
+        return self._rows_in(longest, duration, name)
+
+    def _rows_in(self, rows: int, duration: float | None, name: str) -> int:
+        if duration is None or self.is_even:
+            return rows
+        grid = ClipGrid(self.clip_seconds, duration)
+        refuse_surplus(rows, grid, name)
+        return max(1, min(rows, len(grid)))
 
     def _fitted(self, rows: Rows, count: int, normalise: bool) -> Rows:
         """The rows of one stream of a video with `count` rows, pooled or cut to `max_clips`."""
@@ -315,9 +311,8 @@ def endpoint_features(counts: NDArray[np.int64], mask: NDArray[np.bool_]) -> NDA
 
     "Temporal endpoint features" of XML (Lei et al., 2020) and of ReLoCLNet; n is the number of real clips.
     """
-    begins = np.arange(mask.shape[1], dtype=np.float64) / np.maximum(counts, 1)[:, None]
-    ends = np.arange(1, mask.shape[1] + 1, dtype=np.float64) / np.maximum(counts, 1)[:, None]
-    return np.where(mask[..., None], np.stack([begins, ends], -1), 0).astype(np.float32)
+    borders = np.arange(mask.shape[1] + 1, dtype=np.float64) / np.maximum(counts, 1)[:, None]
+    return np.where(mask[..., None], np.stack([borders[:, :-1], borders[:, 1:]], -1), 0).astype(np.float32)
 
 
 def _bring_to_unit(

@@ -114,9 +114,9 @@ class Config(ProgramSetting):
     """p in a moment's score."""
 
     def __post_init__(self) -> None:
-        system = name_of_system(self)
-        object.__setattr__(self, "pooling_counts", tuple(self.pooling_counts))
         super().__post_init__()
+        object.__setattr__(self, "pooling_counts", tuple(self.pooling_counts))
+        system = name_of_system(self)
         if self.lowest_iou >= self.highest_iou:
             raise UsageError(
                 f"{system}: lowest_iou is {self.lowest_iou}; accepted: less than highest_iou, which is "
@@ -319,7 +319,8 @@ def contrast_weight(config: Config, epoch: int) -> float:
     return config.lambda_contrast * (config.later_contrast if late else 1.0)
 
 
-_RELEASED = (
+released_names = names_by(
+    Model,
     (r"^projection\.", "featpool.conv."),
     (r"^map\.convs\.", "feat2d.convs."),
     (r"^convolution\.convs\.", "proposal_conv.convs."),
@@ -331,5 +332,3 @@ _RELEASED = (
     (r"^text\.to_iou\.", "text_encoder.fc_out1."),
     (r"^text\.to_contrast\.", "text_encoder.fc_out2."),
 )
-
-released_names = names_by(Model, *_RELEASED)

@@ -62,7 +62,8 @@ class Model(WindowModel):
         return Detected(tuple(layers), saliency)
 
 
-_RELEASED = (
+released_names = detr_names(
+    Model,
     *perceptron_names("span", "span_embed", 3),
     (r"^classes\.", "class_embed."),
     (r"^queries\.", "query_embed."),
@@ -75,5 +76,3 @@ _RELEASED = (
     (r"\.memory_norm\.", ".norm2."),
     *OF_SELF_LAYERS,
 )
-
-released_names = detr_names(Model, *_RELEASED)

@@ -28,10 +28,10 @@ Shapes as in `protocol`; F frames, C clips, K proposals.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from whenabouts_systems.models.parts.branch import OF_BRANCHES, BranchModel, BranchSettings
 from whenabouts_systems.models.parts.layers import initialise, unit
@@ -43,8 +43,6 @@ from whenabouts_systems.models.parts.partial_relevance import (
 )
 from whenabouts_systems.models.parts.renaming import OF_LAYERS, names_by
 from whenabouts_systems.models.protocol import Batch, ClipBatch, Losses, QueryEncoding, VideoEncoding, by_rows
-
-__all__ = ["Config", "Model", "released_names"]
 
 KEYS = "proposals"
 
@@ -62,17 +60,6 @@ class Videos:
     frame_keys: Tensor
     frame_values: Tensor
     mask: Tensor
-
-
-@dataclass(frozen=True)
-class _Scores:
-    """Dot products and cosines of Q queries with the best proposals of V videos (Q, V), and with the attended
-    frames of the queries' own videos (Q, Q)."""
-
-    clip_products: Tensor
-    clip_cosines: Tensor
-    frame_products: Tensor
-    frame_cosines: Tensor
 
 
 class Model(BranchModel):
@@ -126,17 +113,18 @@ class Model(BranchModel):
         sentences, videos = self._sentences(batch.queries).vectors[:, 0], self._videos(batch.videos)
         with torch.autocast(own.device.type, enabled=False):  # contrast without temperature needs precision
             scores = self._scores(sentences, videos, own)
+        clip_products, clip_cosines, frame_products, frame_cosines = scores
         positives, same = self._positives(batch)
         hard = batch.epoch >= config.pool_from_epoch
         pool = config.pool if hard else None
         return {
-            "clip_contrast": config.weight_clip_contrast * contrast(scores.clip_products, own, positives),
+            "clip_contrast": config.weight_clip_contrast * contrast(clip_products, own, positives),
             "clip_triplets": triplets(
-                scores.clip_cosines, own, positives, config.margin, (pool, 1 if hard else None)
+                clip_cosines, own, positives, config.margin, (pool, 1 if hard else None)
             ),
             "frame_contrast": config.weight_frame_contrast
-            * square_contrast(scores.frame_products, same, count_own_twice=self.counts_own_twice),
-            "frame_triplets": square_triplets(scores.frame_cosines, same, config.margin, pool),
+            * square_contrast(frame_products, same, count_own_twice=self.counts_own_twice),
+            "frame_triplets": square_triplets(frame_cosines, same, config.margin, pool),
         }
 
     def _positives(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -144,8 +132,14 @@ class Model(BranchModel):
         own_video = batch.video_of
         return batch.positives, batch.positives[:, own_video] | (own_video[:, None] == own_video)
 
-    def _scores(self, sentences: Tensor, videos: Videos, own: Tensor) -> _Scores:
-        """The scores for the loss, of sentences (Q, D) and V videos, in full precision."""
+    def _scores(
+        self, sentences: Tensor, videos: Videos, own: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Dot products and cosines of sentences (Q, D), for the loss, in full precision.
+
+        First with the best proposals of V videos (Q, V), then with the attended frames of the queries' own
+        videos (Q, Q).
+        """
         vectors, clips = sentences.float(), videos.clips.float()
         keys = means_of_stretches(clips)
         # The product with a mean is the mean of products: 32 products instead of 528 for a video and query.
@@ -155,17 +149,16 @@ class Model(BranchModel):
         chosen = keys[own, at.T.gather(1, own[:, None])[:, 0]]
         frame_keys, frame_values = videos.frame_keys[own].float(), videos.frame_values[own].float()
         attended = key_clip_attention(chosen[:, None], frame_keys, frame_values, videos.mask[own])[:, 0]
-        return _Scores(
-            products.amax(1).T,
-            best.T / torch.linalg.vector_norm(vectors, dim=-1, keepdim=True).clamp(min=1e-12),
-            vectors @ attended.T,
-            unit(vectors) @ unit(attended).T,
-        )
+        cosines = best.T / torch.linalg.vector_norm(vectors, dim=-1, keepdim=True).clamp(min=1e-12)
+        return products.amax(1).T, cosines, vectors @ attended.T, unit(vectors) @ unit(attended).T
 
     @by_rows
     def _videos(self, videos: ClipBatch) -> Videos:
         """The outputs of both branches for V videos."""
         clips, frames, mask = self._averaged(videos)
+        # F is the same for all parts of a batch, which processes share.
+        more = min(videos.mask.shape[1], self.config.frames) - mask.shape[1]
+        frames, mask = pad(frames, (0, 0, 0, more)), pad(mask, (0, more))
         encoded = self.frame(frames, mask)
         every = torch.ones(clips.shape[:2], dtype=torch.bool, device=mask.device)
         return Videos(self.clip(clips, every), self.asked(encoded), self.taken(encoded), mask)
@@ -176,18 +169,13 @@ def means_of_stretches(clips: Tensor) -> Tensor:
 
     They are ordered by width, then by start.
     """
-    shares = _shares(clips.shape[1]).to(clips.device, clips.dtype)
-    return shares @ clips
-
-
-@lru_cache(maxsize=4)
-def _shares(clips: int) -> Tensor:
-    """(K, C): the share of each clip in each run."""
-    first, last = torch.ones(clips, clips).triu().nonzero().unbind(1)
+    count, device = clips.shape[1], clips.device
+    first, last = torch.triu_indices(count, count, device=device)
     order = (last - first).argsort(stable=True)
     first, last = first[order, None], last[order, None]
-    place = torch.arange(clips)
-    return ((place >= first) & (place <= last)) / (last - first + 1)
+    place = torch.arange(count, device=device)
+    shares: Tensor = ((place >= first) & (place <= last)) / (last - first + 1)
+    return shares.to(clips.dtype) @ clips
 
 
 def key_clip_attention(clips: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:

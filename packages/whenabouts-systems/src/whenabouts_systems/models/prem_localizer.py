@@ -61,7 +61,7 @@ from whenabouts.types import UsageError
 from whenabouts_systems.models.decoding import Decoding, best_spans
 from whenabouts_systems.models.parts.borders import BorderNetworks
 from whenabouts_systems.models.parts.layers import ModularPooling, initialise, unit
-from whenabouts_systems.models.parts.packing import PackedModule
+from whenabouts_systems.models.parts.packing import PackedModule, Packing
 from whenabouts_systems.models.parts.prem import PremModel, PremSettings
 from whenabouts_systems.models.parts.ranking_loss import weighted_mean
 from whenabouts_systems.models.parts.shared_norm import CandidateVideos, candidates_of, shared_entropies
@@ -79,8 +79,6 @@ from whenabouts_systems.models.protocol import (
     few_pairs,
 )
 from whenabouts_systems.models.settings import NotNegative, Share, Size
-
-__all__ = ["Config", "Model", "PairLogits"]
 
 _CLIPS = 1 << 12
 """The most clips that are scored at once: some 150 MB at the published size."""
@@ -157,20 +155,18 @@ class Focus(PackedModule):
 
         `pooled` (P, G, H): the queries' vectors, None without gates.
         """
-        packing = self.packing(mask)
-        rows, owner = [packing.pack(clips) for clips in streams], packing.sequences()
-        if self.first:
-            rows = self.gated(rows, pooled, owner)
-        fused = self._fused(rows)
-        return packing.unpack(fused if self.first else self.gated([fused], pooled, owner)[0])
+        packing, rows = self._rows(streams, pooled, mask)
+        fused = torch.stack(rows).mean(0) if self.linear is None else self.linear(torch.cat(rows, dim=1))
+        return packing.unpack(fused if self.first else self.gated([fused], pooled, packing.sequences())[0])
 
     def shares(self, streams: list[Tensor], pooled: Tensor | None, mask: Tensor) -> list[Tensor]:
         """(P, T) by stream: its share of the fused clips; arguments as in `forward`."""
-        packing = self.packing(mask)
-        rows = [packing.pack(clips) for clips in streams]
-        if self.first:
-            rows = self.gated(rows, pooled, packing.sequences())
-        lengths = torch.stack([part.norm(dim=1) for part in self._parts_of(rows)])
+        packing, rows = self._rows(streams, pooled, mask)
+        if self.linear is not None:
+            # A linear map of concatenated streams is the sum of one map for each.
+            weights = self.linear.weight.chunk(len(rows), dim=1)
+            rows = [clips @ weight.T for clips, weight in zip(rows, weights, strict=True)]
+        lengths = torch.stack([clips.norm(dim=1) for clips in rows])
         shares = lengths / lengths.sum(0).clamp(min=torch.finfo(lengths.dtype).tiny)
         return [packing.unpack(share) for share in shares]
 
@@ -187,19 +183,13 @@ class Focus(PackedModule):
             for gate, query, rows in zip(self.gates, queries, clips, strict=True)
         ]
 
-    def _parts_of(self, streams: list[Tensor]) -> list[Tensor]:
-        """(N, H) each: what each stream adds to the fused clips."""
-        if self.linear is None:
-            return [rows / len(streams) for rows in streams]
-        # A linear map of concatenated streams is the sum of one map for each.
-        weights = self.linear.weight.chunk(len(streams), dim=1)
-        return [rows @ weight.T for rows, weight in zip(streams, weights, strict=True)]
-
-    def _fused(self, streams: list[Tensor]) -> Tensor:
-        if self.linear is None:
-            return torch.stack(streams).mean(0)
-        fused: Tensor = self.linear(torch.cat(streams, dim=1))
-        return fused
+    def _rows(
+        self, streams: list[Tensor], pooled: Tensor | None, mask: Tensor
+    ) -> tuple[Packing, list[Tensor]]:
+        """The streams' packed clips (N, H), gated if gates come first."""
+        packing = self.packing(mask)
+        rows = [packing.pack(clips) for clips in streams]
+        return packing, self.gated(rows, pooled, packing.sequences()) if self.first else rows
 
 
 class Classifier(nn.Module):
@@ -223,8 +213,8 @@ class Model(PremModel):
     config: Config
 
     def __init__(self, config: Config) -> None:
-        super().__init__(config)
         hidden = config.hidden
+        super().__init__(config, ModularPooling(hidden, config.gated) if config.gates else None)
         self.focus = Focus(config)
         self.fusion = WordsAndClips(
             config.fusion_layers, hidden, config.heads, config.feedforward, config.dropout
@@ -232,9 +222,6 @@ class Model(PremModel):
         self.borders = BorderNetworks(hidden, config.span_hidden, config.span_kernel)
         self.classifier = Classifier(config) if config.gamma else None
         initialise(self, config.initializer_range)
-
-    def _pooling(self) -> nn.Module | None:
-        return ModularPooling(self.config.hidden, self.config.gated) if self.config.gates else None
 
     @property
     def video_weight(self) -> float:
@@ -303,7 +290,9 @@ class Model(PremModel):
         With "players" `adversarial` is the classifier's loss and `proposals` the localizer's.
         """
         queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
-        candidates = self._candidates(batch)
+        candidates = candidates_of(batch)
+        if not self.config.shared_norm and self.classifier is None:
+            candidates = CandidateVideos(candidates.rows[:, :1], candidates.exists[:, :1])
         query, place = candidates.pairs()
         # A query is paired with several videos; the keys and values of its words are computed once.
         keys_and_values = self.fusion.keys_and_values(queries.parts["words"])
@@ -324,13 +313,6 @@ class Model(PremModel):
     def _streams(self, videos: VideoEncoding) -> list[Tensor]:
         """The clips of each stream, (P, T, H)."""
         return [videos.parts[f"clips/{name}"] for name in self.config.streams]
-
-    def _candidates(self, batch: Batch) -> CandidateVideos:
-        """The candidate videos of each query; only its own video if no loss needs more."""
-        candidates = candidates_of(batch)
-        if self.config.shared_norm or self.classifier is not None:
-            return candidates
-        return CandidateVideos(candidates.rows[:, :1], candidates.exists[:, :1])
 
     def _adversarial(
         self, classifier: Classifier, scored: PairLogits, candidates: CandidateVideos, batch: Batch

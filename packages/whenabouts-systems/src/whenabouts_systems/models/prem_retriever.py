@@ -51,8 +51,6 @@ from whenabouts_systems.models.protocol import (
 )
 from whenabouts_systems.models.settings import NotNegative
 
-__all__ = ["Config", "Model"]
-
 
 @dataclass(frozen=True)
 class Config(PremSettings):
@@ -88,14 +86,12 @@ class Model(PremModel):
     config: Config
 
     def __init__(self, config: Config) -> None:
-        super().__init__(config)
+        count = len(config.streams)
+        pooling: nn.Module = MeanPooling(count) if config.pooling == "mean" else MaxPooling(count)
+        if config.pooling == "modality-specific":
+            pooling = ModularPooling(config.hidden, count)
+        super().__init__(config, pooling)
         initialise(self, config.initializer_range)
-
-    def _pooling(self) -> nn.Module:
-        count = len(self.config.streams)
-        if self.config.pooling == "modality-specific":
-            return ModularPooling(self.config.hidden, count)
-        return MeanPooling(count) if self.config.pooling == "mean" else MaxPooling(count)
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
         """One unit vector for each stream (5); parts `words/<stream>` (Q, L) are the weights of the words."""

@@ -178,7 +178,7 @@ class Batch(_OfTensors):
     - `confidence` (Q, Q) float in [0, 1] or None: how relevant query i is to the moment of query j, if the
       pair is "potentially relevant" (paper 000, equation 6); else 0, also on the diagonal.
     - `weight` (Q,) float or None: the weight of each query's own moment (paper 004: the similarity of query
-      and caption).
+      and caption). MMN, CroCs, G2L, MS-SL, GMMFormer and systems that answer windows ignore it.
     - `negatives` (Q, N) int64 or None: rows of `videos` that are each query's hard negatives, padded with -1.
     - `other_queries` (E) or None: queries that are only negatives. `negative_queries` (W, M) int64 or None:
       their rows that are hard negatives of the first W videos (those with a query in the batch), padded
@@ -375,11 +375,9 @@ def _rows(value: Any, rows: Tensor) -> Any:
 def _moved(value: Any, device: torch.device | str) -> Any:
     if isinstance(value, Tensor | _OfTensors):
         return value.to(device)
-    return (
-        {name: _moved(inner, device) for name, inner in value.items()}
-        if isinstance(value, Mapping)
-        else value
-    )
+    if isinstance(value, Mapping):
+        return {name: tensor.to(device) for name, tensor in value.items()}
+    return value
 
 
 def _stacked(values: Sequence[Any]) -> Any:

@@ -134,12 +134,9 @@ class Model(FusionModel):
     def border_logits(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
         """(2, P, T) logits of start and end, -1e10 where a clip is masked."""
         names = list(self.config.streams)
-        logits: Tensor = self.borders(
-            [queries.parts[f"span/{name}"] for name in names],
-            [scaled_clips(videos.keys[name], videos.parts[f"length/{name}"]) for name in names],
-            videos.mask,
-        )
-        return logits
+        spans = [queries.parts[f"span/{name}"] for name in names]
+        clips = [scaled_clips(videos.keys[name], videos.parts[f"length/{name}"]) for name in names]
+        return cast("Tensor", self.borders(spans, clips, videos.mask))
 
     def loss(self, batch: Batch) -> Losses:
         """The five terms, weights applied: frame and video contrast, spans, and the two rankings.
@@ -183,8 +180,7 @@ class Model(FusionModel):
         columns, related = scores[:, video_of].T, positives[:, video_of].T
         own_scores = scores.gather(1, video_of[:, None])[:, 0]
         config = self.config
-        # Random negatives at first; hard ones later, when scores are meaningful.
-        pool = config.pool if batch.epoch >= config.pool_from_epoch else config.first_pool
+        pool = config.pool_in(batch.epoch)
         other_video = draw_negatives(scores, ~positives, pool)
         other_query = draw_negatives(columns, ~related, pool)
         return (
@@ -202,11 +198,11 @@ class Model(FusionModel):
         own = batch.video_of
         mask = batch.videos.mask[own]
         labels = clip_labels(batch.spans, mask.shape[1])
-        products = [
-            torch.einsum("qd,qtd->qt", vector, middle[own])
+        contrasts = [
+            frame_contrast(torch.einsum("qd,qtd->qt", vector, middle[own]), labels, mask)
             for vector, middle in zip(vectors, clips.middle, strict=True)
         ]
-        return torch.stack([frame_contrast(scores, labels, mask) for scores in products]).mean(0)
+        return torch.stack(contrasts).mean(0)
 
     def _video_contrast(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Tensor:
         """(Q,): the video contrast of scores averaged over the streams."""
@@ -227,8 +223,7 @@ class Model(FusionModel):
     def _pooled(self, queries: QueryBatch) -> Pooled:
         encoders = cast("list[AttentionBlock]", list(self.query_encoders))
         words = in_turn(queries.tokens, queries.mask, self.query_input, self.query_places, *encoders)
-        pooled: Pooled = self.pooling(words, queries.mask)
-        return pooled
+        return cast("Pooled", self.pooling(words, queries.mask))
 
     @by_rows
     def _clips(self, videos: ClipBatch) -> _Clips:
@@ -267,8 +262,7 @@ class _Stream(nn.Module):
     def middle(self, clips: Tensor, others: Tensor, packing: Packing) -> Tensor:
         """(N, D), packed: the clips that the contrasts use."""
         seen = clips if self.cross is None else self.cross(clips, others, packing)
-        encoded: Tensor = self.second(seen, packing)
-        return encoded
+        return cast("Tensor", self.second(seen, packing))
 
 
 _RELEASED = (

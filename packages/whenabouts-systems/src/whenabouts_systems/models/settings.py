@@ -28,15 +28,13 @@ Count = Annotated[int, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Positive = Annotated[float, Meta(gt=0)]
+_WIDTHS = "each with its width, a whole number, 1 or more"
 Streams = Annotated[
-    Mapping[str, Size],
-    Meta(
-        min_length=1, description="one stream at least: names, each with its width, a whole number, 1 or more"
-    ),
+    Mapping[str, Size], Meta(min_length=1, description=f"one stream at least: names, {_WIDTHS}")
 ]
 """Name of each stream -> width of its features."""
 _Identifier = Annotated[str, Meta(pattern=r"^[^\W\d]\w*$")]
-_NAMED = "names of letters, digits and _, each with its width, a whole number, 1 or more"
+_NAMED = f"names of letters, digits and _, {_WIDTHS}"
 NamedStreams = Annotated[
     Mapping[_Identifier, Size], Meta(min_length=1, description=f"one stream at least: {_NAMED}")
 ]
@@ -79,12 +77,12 @@ def name_of_system(config: Any) -> str:
 def check_settings(config: Any, system: str) -> None:
     """Raise UsageError for the first setting of a wrong type or out of range.
 
-    Also checked: `hidden` is a multiple of `heads` where there are any, and kernels are odd.
+    Also checked: `hidden` is a multiple of numbers of heads, and kernels are odd.
     """
     check_fields(config, system)
-    heads = getattr(config, "heads", 1)
-    if config.hidden % heads:
-        raise UsageError(f"{system}: hidden = {config.hidden} is no multiple of heads = {heads}")
+    for name in ("heads", "text_heads"):
+        if config.hidden % (heads := getattr(config, name, 1)):
+            raise UsageError(f"{system}: hidden = {config.hidden} is no multiple of {name} = {heads}")
     for name in _KERNELS:
         if (kernel := getattr(config, name, 1)) % 2 == 0:
             raise UsageError(f"{system}: {name} is {kernel}; accepted: an odd number")
@@ -97,9 +95,8 @@ def check_fields(record: Any, place: str, *, leave_out: Collection[str] = ()) ->
     """
     record_type: Any = type(record)
     for name, kind in _types_of(record_type).items():
-        if name in leave_out:
-            continue
-        value_as(getattr(record, name), kind, f"{place}: {name}")
+        if name not in leave_out:
+            value_as(getattr(record, name), kind, f"{place}: {name}")
 
 
 def value_as(value: Any, kind: Any, name: str) -> Any:

@@ -1,11 +1,7 @@
 """SQuiDNet (Yoon et al., ECCV 2022): find moments in a few videos that a biased retriever has listed.
 
-"Selective query-guided debiasing" uses the mistakes of a retriever that relies on co-occurrence. One BERT
-layer encodes the clips of all streams (pictures, speech) together, another one the words of the query. The
-query weighs the streams (NetVLAD, a softmax over streams). A small network compares every clip with every
-word. From the result start, end and the video's own score are predicted; the end also sees the start's
-features. Every pair of a query and a video is computed separately. Only clips are stored, and there are no
-search keys.
+"Selective query-guided debiasing" uses the mistakes of a retriever that relies on co-occurrence.
+`parts/pairs.py` has the architecture, but for the small network that compares every clip with every word.
 
 Debiasing in the released program:
 
@@ -52,18 +48,16 @@ from torch.nn import functional
 from whenabouts_systems.models.parts.pairs import PairModel, PairSettings, attention_flow, pair_names
 from whenabouts_systems.models.protocol import QueryEncoding
 
-__all__ = ["Config", "Model", "released_names"]
-
 _VALUES = {"cpu": 1 << 22}
-"""The most values that are compared at a time: as many as fit into a CPU's cache; a GPU needs more."""
-_VALUES_ELSEWHERE = 1 << 28
+"""The most values that are compared at a time: as many as fit into a CPU's cache. A GPU needs more."""
 
 
 @dataclass(frozen=True)
 class Config(PairSettings):
-    """The settings of SQuiDNet; the defaults are the released ones for TVR."""
+    """The settings of SQuiDNet; the defaults are the released ones for TVR, but for `measure`."""
 
     measure: Literal["moment", "moment_video"] = "moment"
+    """Released for TVR: "moment_video", which needs negatives."""
     probabilities: Literal["softmax", "sigmoid"] = "softmax"
     lambda_video: float = 0.005
     """Weight of the videos' cross-entropy, with "moment_video"."""
@@ -97,7 +91,7 @@ class ComparedWords(nn.Module):
         lengths = clip_mask.sum(1)
         # Videos of similar length are processed together, to save padding.
         order = lengths.argsort(stable=True)
-        room = _VALUES.get(clips.device.type, _VALUES_ELSEWHERE)
+        room = _VALUES.get(clips.device.type, 1 << 28)
         size = max(1, room // (words.shape[1] * clips[0].numel()))
         tables = []
         for rows in torch.split(order, size):

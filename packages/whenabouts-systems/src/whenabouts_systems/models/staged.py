@@ -8,7 +8,6 @@ given wherever a trained system is expected.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -17,7 +16,7 @@ from typing import Any
 import msgspec
 
 from whenabouts.intake.files import FormatError, read_json, write_atomically
-from whenabouts_systems.models import model_names
+from whenabouts_systems.models import model_names, module_of
 from whenabouts_systems.models.settings import read_record
 
 SYSTEM = "system.json"
@@ -124,9 +123,7 @@ def _can(stage: Path, method: str) -> bool:
         name = read_json(stage / _CONFIG).get("system")
     except (FormatError, AttributeError):
         return True
-    if name not in model_names():
-        return True
-    return hasattr(importlib.import_module(f"{__package__}.{name}").Model, method)
+    return name not in model_names() or hasattr(module_of(name).Model, method)
 
 
 class _Names(msgspec.Struct, forbid_unknown_fields=True):

@@ -103,18 +103,16 @@ class Model(AnchoredModel):
         self.salient = nn.Linear(hidden, hidden)
 
     def detect(self, queries: QueryEncoding, videos: VideoEncoding) -> Detected:
-        return self.detect_in(self.clips_of(videos), videos.mask, queries)
-
-    def detect_in(self, projected: Tensor, mask: Tensor, queries: QueryEncoding) -> Detected:
-        """The same as `detect`, from projected clips (P, T, D)."""
+        projected, mask = self.clips_of(videos), videos.mask
         words, word_mask = queries.parts["words"], queries.parts["mask"]
         places, unseen = places_of(mask, self.config.hidden), self._unseen(mask, word_mask)
         clips = self.fusion(projected, mask, words, word_mask)
         clips = self.text_to_video.inform(clips, places, words, word_mask, unseen)
-        weights = self.salience(self.encoder(clips, places, mask)).float()
-        weights = weights.masked_fill(~self._counted(mask), -torch.inf)
-        again = self.encoder(clips, places, mask) + clips * weights.softmax(1)[..., None]
-        memory = self.encoder(again, places, mask)
+        encoded = self.encoder(clips, places, mask)
+        weights = self.salience(encoded).float().masked_fill(~self._counted(mask), -torch.inf)
+        if self.training:  # dropout differs between the two
+            encoded = self.encoder(clips, places, mask)
+        memory = self.encoder(encoded + clips * weights.softmax(1)[..., None], places, mask)
         windows = self.windows_in(memory, places, mask)
         read = self.read(projected, mask, windows[-1])
         similarity = (projected.float() @ read[..., None])[..., 0]
@@ -153,21 +151,16 @@ class Model(AnchoredModel):
         """The mask of the steps that weights and means include."""
         return mask
 
-    def loss(self, batch: Batch) -> Losses:
-        """The family's terms, and `clip_text` and `video_text`: the alignment of features."""
-        queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
-        own_videos = videos.take(batch.video_of)
-        clips = self.clips_of(own_videos)
-        detected = self.detect_in(clips, own_videos.mask, queries)
-        words, mask = queries.parts["words"], queries.parts["mask"]
+    def other_losses(
+        self, batch: Batch, detected: Detected, queries: QueryEncoding, videos: VideoEncoding
+    ) -> Losses:
+        """Terms `clip_text` and `video_text`: the alignment of features."""
+        clips, words = self.clips_of(videos).float(), queries.parts["words"].float()
         with torch.autocast(clips.device.type, enabled=False):
-            clips, words = clips.float(), words.float()
-            clip_text = self._clips_with_text(
-                clips, own_videos.mask, words, mask, relevant_clips(batch, own_videos.mask)
-            )
-            video_text = self._videos_with_texts(batch, clips, own_videos.mask, words, mask)
+            arguments = (clips, videos.mask, words, queries.parts["mask"])
+            clip_text = self._clips_with_text(*arguments, relevant_clips(batch, videos.mask))
+            video_text = self._videos_with_texts(batch, *arguments)
         return {
-            **self.losses_of(batch, detected, queries, own_videos),
             "clip_text": self.config.weight_clip_text * clip_text,
             "video_text": self.config.weight_video_text * video_text,
         }
@@ -221,7 +214,8 @@ def _linear(layer: nn.Conv1d, rows: Tensor) -> Tensor:
     return functional.linear(rows, layer.weight[..., 0], layer.bias)
 
 
-_RELEASED = (
+released_names = detr_names(
+    Model,
     (r"^salient\.", "saliency_proj1."),
     (r"^reader\.", "gru_extractor.gru."),
     (r"^fusion\.of_clip$", "fuser.cq_attention.w4C"),
@@ -232,5 +226,3 @@ _RELEASED = (
     (r"^fusion\.joined\.", "fuser.cq_concat.conv1d.conv1d."),
     *OF_CONTRASTED,
 )
-
-released_names = detr_names(Model, *_RELEASED)

@@ -35,6 +35,7 @@ from whenabouts.intake.files import FormatError, write_atomically
 from whenabouts.intake.opening import regular_name
 from whenabouts.lines import first_line
 from whenabouts.types import UsageError, WhenaboutsError
+from whenabouts.version import __version__
 from whenabouts_systems.models import config_of, new_model
 from whenabouts_systems.models.decoding import Decoding
 from whenabouts_systems.models.inputs import Inputs
@@ -113,10 +114,11 @@ class Trained:
         The calibration is written only if weights and settings are those it was made with.
         """
         place = Path(folder)
+        described = {**self._config(), "about": dict(self.about), "whenabouts": __version__}
         files = {
             WEIGHTS: save(self._weights(), metadata={"format": "pt"}),
-            CONFIG: (json.dumps(self._described(), indent=2, ensure_ascii=False) + "\n").encode(),
-            CARD: self._card().encode(),
+            CONFIG: (json.dumps(described, indent=2, ensure_ascii=False) + "\n").encode(),
+            CARD: _model_card(self).encode(),
             **self._own_calibration(),
         }
         for name, content in files.items():
@@ -131,7 +133,7 @@ class Trained:
         name, WhenaboutsError if the hub refuses.
         """
         import huggingface_hub
-        from huggingface_hub.errors import HfHubHTTPError
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
         if not _HUB_ID.fullmatch(repository):
             raise UsageError(f"{repository!r}: a hub's repository is named owner/name")
@@ -147,6 +149,8 @@ class Trained:
                     delete_patterns=[CALIBRATION],  # an older calibration does not fit these weights
                     commit_message=f"{self.system} trained with whenabouts",
                 )
+            except HFValidationError as error:
+                raise UsageError(f"{repository!r}: {first_line(error)}") from error
             except (HfHubHTTPError, OSError) as error:
                 raise WhenaboutsError(
                     f"{repository}: the hub refused the upload: {first_line(error)}"
@@ -194,20 +198,6 @@ class Trained:
             "labels": self.labels,
         }
 
-    def _described(self) -> dict[str, Any]:
-        import whenabouts
-
-        return {**self._config(), "about": dict(self.about), "whenabouts": whenabouts.__version__}
-
-    def _card(self) -> str:
-        settings = {
-            "Inputs": self.inputs.to_json(),
-            "Decoding": {**self.decoding.to_json(), "labels": self.labels},
-            "Settings of the model": asdict(self.model.config),
-        }
-        localizes = hasattr(self.model, "score_spans")
-        return _model_card(self.system, self.about, settings, localizes=localizes)
-
 
 class _Config(msgspec.Struct):
     """The parts of a `config.json` that are read."""
@@ -243,10 +233,6 @@ def _folder_of(name: str | Path, revision: str | None) -> Path:
             f"{name}: no such folder; a trained system is a folder that `whenabouts train` made, "
             "or owner/name on a hub"
         )
-    return _from_hub(name, revision)
-
-
-def _from_hub(name: str, revision: str | None) -> Path:
     versioned = f"{name}@{revision}" if revision else name
     try:
         return hub.folder_of(
@@ -295,19 +281,28 @@ def at_most(stored: int) -> Iterator[None]:
     A hostile file could exhaust memory: a layer takes some 20 KB even without values, and a file with 20,000
     names is small.
     """
-    thread, left = threading.get_ident(), min(stored + _SURPLUS, _MAX_WEIGHTS)
-
-    def count(module: torch.nn.Module, name: str, parameter: object) -> None:
-        nonlocal left
-        left -= parameter is not None and threading.get_ident() == thread
-        if left < 0:
-            raise UsageError(f"the settings ask for far more weights than a file of {stored} has")
-
-    counting = register_module_parameter_registration_hook(count)
+    _allowed.stored, _allowed.left = stored, min(stored + _SURPLUS, _MAX_WEIGHTS)
     try:
         yield
     finally:
-        counting.remove()
+        del _allowed.left
+
+
+_allowed = threading.local()
+"""The number of `stored` weights and of those `left`, in a thread that is inside of `at_most`."""
+
+
+def _count(module: torch.nn.Module, name: str, parameter: object) -> None:
+    left = getattr(_allowed, "left", None)
+    if left is None or parameter is None:
+        return
+    _allowed.left = left - 1
+    if left < 1:
+        raise UsageError(f"the settings ask for far more weights than a file of {_allowed.stored} has")
+
+
+# Registered once: PyTorch fails if the hooks change while another thread builds a module.
+register_module_parameter_registration_hook(_count)
 
 
 def _refuse_misfit(
@@ -401,21 +396,12 @@ _CHOOSES = "A system that finds videos of which a part answers: a sentence in, a
 _MEASURED = ("## On the validation split (percent)", "", "| metric | mean |", "| --- | ---: |")
 
 
-def _model_card(
-    system: str,
-    about: Mapping[str, Any],
-    settings: Mapping[str, Mapping[str, Any]],
-    *,
-    localizes: bool,
-) -> str:
-    """The card as Markdown, with the front matter that hubs read.
-
-    `about` holds facts on the training, `settings` is title -> table.
-    """
-    facts = dict(about)
-    title = str(facts.pop("title", f"{system}, trained with whenabouts"))
-    does = _FINDS if localizes else _CHOOSES
-    parts = [_HEAD.format(system=system, title=title, does=does)]
+def _model_card(trained: Trained) -> str:
+    """The card as Markdown, with the front matter that hubs read."""
+    facts = dict(trained.about)
+    title = str(facts.pop("title", f"{trained.system}, trained with whenabouts"))
+    does = _FINDS if hasattr(trained.model, "score_spans") else _CHOOSES
+    parts = [_HEAD.format(system=trained.system, title=title, does=does)]
     if facts.pop("simulated", False):
         parts.append("**Trained on simulated features: no number below is a benchmark result.**\n")
     numbers = facts.pop("metrics", {})
@@ -425,7 +411,10 @@ def _model_card(
         parts.append("\n".join([*_MEASURED, *rows, ""]))
     if facts:
         parts.append(_table("Training", facts))
-    return "\n".join([*parts, *(_table(name, rows) for name, rows in settings.items())])
+    parts.append(_table("Inputs", trained.inputs.to_json()))
+    parts.append(_table("Decoding", {**trained.decoding.to_json(), "labels": trained.labels}))
+    parts.append(_table("Settings of the model", asdict(trained.model.config)))
+    return "\n".join(parts)
 
 
 def _table(title: str, rows: Mapping[str, Any]) -> str:

@@ -22,7 +22,6 @@ Readings:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -41,10 +40,9 @@ from whenabouts_systems.models.parts.detr_names import (
     OF_ANCHOR_DECODER,
     OF_SELF_LAYERS,
     OF_SLOT_ATTENTION,
+    detr_names,
     perceptron_names,
-    projection_names,
 )
-from whenabouts_systems.models.parts.renaming import renamed_parameters
 from whenabouts_systems.models.parts.slot_attention import SlotAttention
 from whenabouts_systems.models.parts.transformer import perceptron
 from whenabouts_systems.models.parts.window_model import Detected
@@ -190,12 +188,15 @@ class Model(ContrastedModel):
         near: Tensor = clips + third(second(columns)).transpose(1, 2)
         return near
 
-    def other_losses(self, batch: Batch, detected: Detected, videos: VideoEncoding) -> Losses:
+    def other_losses(
+        self, batch: Batch, detected: Detected, queries: QueryEncoding, videos: VideoEncoding
+    ) -> Losses:
         """Term `similarity`: of sentences with their videos, and with clips of their moments."""
         assert isinstance(detected, WithSentence)
         text, whole, clips = self._compared(detected.integrated)
-        among = self._among_videos(batch, whole @ text.T)
-        within = self._within_videos(batch, (clips @ text[..., None])[..., 0], videos.mask)
+        with torch.autocast(text.device.type, enabled=False):
+            among = self._among_videos(batch, whole @ text.T)
+            within = self._within_videos(batch, (clips @ text[..., None])[..., 0], videos.mask)
         return {"similarity": -self.config.weight_similarity * (among + within) / 2}
 
     def _compared(self, integrated: Integrated) -> tuple[Tensor, Tensor, Tensor]:
@@ -289,13 +290,8 @@ def _most_alike(centres: Tensor, text: Tensor) -> Tensor:
     return centres[torch.arange(len(centres), device=centres.device), best]
 
 
-def released_names(config: Config) -> Mapping[str, str]:
-    """Our name of each parameter -> its name in lighthouse's program."""
-    names = projection_names(config.projections, _CLIP_LAYERS)
-    return renamed_parameters(lambda: Model(config), (*names, *_RELEASED))
-
-
-_RELEASED = (
+released_names = detr_names(
+    Model,
     *perceptron_names("span", "span_embed", 3),
     *perceptron_names("compared_video", "CIM.sim_vid", 3),
     *perceptron_names("compared_text", "CIM.sim_txt", 3),
@@ -316,4 +312,5 @@ _RELEASED = (
     *OF_ANCHOR_DECODER,
     (r"^transformer\.decoder\.", "CIM.decoder."),
     *OF_SELF_LAYERS,
+    of_clips=_CLIP_LAYERS,
 )

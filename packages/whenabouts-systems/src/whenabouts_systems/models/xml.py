@@ -48,7 +48,6 @@ from whenabouts_systems.models.parts.ranking_loss import (
     Pairs,
     Rule,
     draw_negatives,
-    moment_ranking_loss,
     moment_relevance,
     pairs_of,
     relevant_likelihood,
@@ -61,16 +60,12 @@ from whenabouts_systems.models.protocol import (
     Batch,
     ClipBatch,
     Losses,
-    Named,
     QueryBatch,
     QueryEncoding,
     SpanScores,
     VideoEncoding,
-    by_rows,
 )
 from whenabouts_systems.models.settings import Size
-
-__all__ = ["Config", "Model", "released_names"]
 
 
 @dataclass(frozen=True)
@@ -130,14 +125,6 @@ class Config(FusionSettings):
 Borders = BorderConvolution | BorderLinear
 
 
-@dataclass(frozen=True)
-class _Clips:
-    """Stream -> clips (V, T, D) of V videos: `keys` are unit vectors, `last` predict borders."""
-
-    keys: Named
-    last: Named
-
-
 class ConvolutionBlock(PackedBlock):
     """Depthwise and pointwise convolution, ReLU, dropout, residual LayerNorm.
 
@@ -155,8 +142,7 @@ class ConvolutionBlock(PackedBlock):
         """The convolved rows (N, D), from packed rows (N, D)."""
         channels = packing.unpack(rows).transpose(1, 2)
         convolved = self.pointwise(self.depthwise(channels)).relu()
-        normed: Tensor = self.norm(self.dropout(packing.pack(convolved.transpose(1, 2))) + rows)
-        return normed
+        return cast("Tensor", self.norm(self.dropout(packing.pack(convolved.transpose(1, 2))) + rows))
 
 
 class Stream(nn.Module):
@@ -194,8 +180,8 @@ class Model(FusionModel):
                 for name, width in config.streams.items()
             }
         )
-        pooling = ModularPooling(hidden, len(config.streams)) if config.modular else None
-        self.pooling = pooling or MaxPooling(len(config.streams))
+        count = len(config.streams)
+        self.pooling = ModularPooling(hidden, count) if config.modular else MaxPooling(count)
         self.borders = nn.ModuleDict({name: self._borders() for name in _groups(config)})
         initialise(self, config.initializer_range)
         self._begin()
@@ -207,34 +193,40 @@ class Model(FusionModel):
         return cast("Pooled", self.pooling(words, queries.mask))
 
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
-        """Keys by stream: unit vectors of clips after the first encoder; parts `clips/<stream>` (V, T, D)."""
-        clips = self._clips(videos)
-        return VideoEncoding(
-            mask=videos.mask,
-            keys=clips.keys,
-            key_masks=dict.fromkeys(clips.keys, videos.mask),
-            parts={f"clips/{name}": last for name, last in clips.last.items()},
-        )
+        """Keys by stream: unit vectors of clips after the first encoder (V, T, D).
+
+        Parts `clips/<stream>` (V, T, D): clips after the last encoder.
+        """
+        streams: dict[str, Stream] = dict(self.streams.items())
+        packing = self.clip_positions.packing(videos.mask)
+        first = {}
+        for name, stream in streams.items():
+            clips = stream.projection(packing.pack(videos.streams[name]), packing)
+            first[name] = stream.encoders[0](self.clip_positions(clips, packing), packing)
+        parts = {}
+        for name, stream in streams.items():
+            clips = first[name]
+            if stream.cross is not None:
+                # Clips of this stream are the queries, those of the other one keys and values.
+                (other,) = (encoded for other_name, encoded in first.items() if other_name != name)
+                clips = stream.cross(clips, other, packing)
+            for encoder in stream.encoders[1:]:
+                clips = encoder(clips, packing)
+            parts[f"clips/{name}"] = packing.unpack(clips)
+        keys = {name: packing.unpack(unit(clips)) for name, clips in first.items()}
+        return VideoEncoding(videos.mask, keys, dict.fromkeys(keys, videos.mask), parts)
 
     def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
         """Log-probabilities of start and end for P pairs; their sum is the logarithm of equation 2."""
-        logits = [
-            self.borders[group](
-                [queries.parts[f"span/{name}"] for name in names],
-                [videos.parts[f"clips/{name}"] for name in names],
-                videos.mask,
-            )
-            for group, names in _groups(self.config).items()
-        ]
+        groups = self._predictors(queries, videos)
+        logits = [borders(spans, clips, videos.mask) for borders, spans, clips in groups]
         start, end = log_probabilities(torch.stack(logits).mean(0))
         return SpanScores(start, end, videos.mask)
 
     def loss(self, batch: Batch) -> Losses:
         """The terms of equation 9 (paper 000); terms with weight 0 are absent."""
-        queries, clips = self.encode_queries(batch.queries), self._clips(batch.videos)
+        queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
         pairs = self._pairs(batch)
-        masks = dict.fromkeys(clips.keys, batch.videos.mask)
-        videos = VideoEncoding(batch.videos.mask, clips.keys, masks)
         # Equation 1, for every query with every video of the batch.
         video_scores = self.score_videos(queries, videos)
         self.watched = {"own_cosine": video_scores.gather(1, batch.video_of[:, None]).detach().mean()}
@@ -245,31 +237,10 @@ class Model(FusionModel):
             terms = dict(self._video_terms(batch, video_scores, pairs))
         # Borders may be learned later than videos, when clips already carry meaning.
         if self.config.lambda_tl and batch.epoch >= self.config.spans_from_epoch:
-            terms |= self._span_terms(batch, queries, clips, pairs)
+            terms |= self._span_terms(batch, queries, videos, pairs)
         if self.config.lambda_vcmr:
-            terms |= self._moment_terms(batch, queries, clips, video_scores, pairs)
+            terms |= self._moment_terms(batch, queries, videos, video_scores, pairs)
         return terms
-
-    @by_rows
-    def _clips(self, videos: ClipBatch) -> _Clips:
-        """All streams of V videos, encoded."""
-        streams: dict[str, Stream] = dict(self.streams.items())
-        packing = self.clip_positions.packing(videos.mask)
-        first = {}
-        for name, stream in streams.items():
-            clips = stream.projection(packing.pack(videos.streams[name]), packing)
-            first[name] = stream.encoders[0](self.clip_positions(clips, packing), packing)
-        last = {}
-        for name, stream in streams.items():
-            clips = first[name]
-            if stream.cross is not None:
-                # Clips of this stream are the queries, those of the other one keys and values.
-                (other,) = (encoded for other_name, encoded in first.items() if other_name != name)
-                clips = stream.cross(clips, other, packing)
-            for encoder in stream.encoders[1:]:
-                clips = encoder(clips, packing)
-            last[name] = packing.unpack(clips)
-        return _Clips({name: packing.unpack(unit(clips)) for name, clips in first.items()}, last)
 
     def _pairs(self, batch: Batch) -> Pairs:
         """The potentially relevant pairs of a batch; empty if no term uses them."""
@@ -282,14 +253,12 @@ class Model(FusionModel):
         config, own = self.config, batch.video_of
         if config.video_loss != "ranking":
             return self._contrast_terms(batch, scores)
-        # (Q, Q): relevant pairs are of a query with the video of another query ...
-        square = scores[:, own]
-        # ... but negative videos are drawn among all V, each once.
-        candidates, allowed, columns = self._videos_against(batch, scores)
-        places = (pairs.query, columns[pairs.moment])
         # A pair within a query's own video has the positive's score, so it does not count here.
         apart = pairs.those(~batch.positives[pairs.query, own[pairs.moment]])
-        levels = self._levels(batch, (candidates, allowed, places), (square, apart))
+        # Relevant pairs are of a query with the video of another query, but negative videos are drawn among
+        # all V, each once.
+        candidates = self._videos_against(batch, scores)
+        levels = self._levels(batch, candidates, scores[:, own], (pairs, apart))
         rule = Rule(config.margin, config.ranking, config.lambda_rel_neg_vr, config.lambda_pos_rel_vr)
         sides = (config.weight_negative_videos, config.weight_negative_queries)
         return video_ranking_loss(levels, rule, self._ranking_weight(batch), sides)
@@ -311,18 +280,19 @@ class Model(FusionModel):
         }
 
     def _moment_terms(
-        self, batch: Batch, queries: QueryEncoding, clips: _Clips, video_scores: Tensor, pairs: Pairs
+        self, batch: Batch, queries: QueryEncoding, videos: VideoEncoding, video_scores: Tensor, pairs: Pairs
     ) -> Losses:
         """Equation 15 times lambda_vcmr; `video_scores` are (Q, V)."""
         config = self.config
-        logits, lowest = self._moment_logits(batch, self._predictors(queries, clips))
+        logits, lowest = self._moment_logits(batch, self._predictors(queries, videos))
         scores = video_scores[:, batch.video_of]
         relevance = moment_relevance(logits, scores, config.alpha, config.moment_scores, lowest)
-        allowed = self._moments_allowed(batch)
-        places = (pairs.query, pairs.moment)
-        levels = self._levels(batch, (relevance, allowed, places), (relevance, pairs))
+        columns = torch.arange(len(batch), device=relevance.device)
+        candidates = (relevance, self._moments_allowed(batch), columns)
+        levels = self._levels(batch, candidates, relevance, (pairs, pairs))
         rule = Rule(config.margin, config.ranking, config.lambda_rel_neg_vcmr, config.lambda_pos_rel_vcmr)
-        return moment_ranking_loss(levels, rule, self._ranking_weight(batch), config.lambda_vcmr)
+        terms = video_ranking_loss(levels, rule, self._ranking_weight(batch))
+        return {f"moment_{name}": config.lambda_vcmr * term for name, term in terms.items()}
 
     def _moment_logits(
         self, batch: Batch, groups: Sequence[tuple[Borders, list[Tensor], list[Tensor]]]
@@ -343,10 +313,12 @@ class Model(FusionModel):
         chosen = batch.spans.T.repeat(1, count)[..., None]
         return every.gather(2, chosen).view(2, count, count), lowest
 
-    def _span_terms(self, batch: Batch, queries: QueryEncoding, clips: _Clips, pairs: Pairs) -> Losses:
+    def _span_terms(
+        self, batch: Batch, queries: QueryEncoding, videos: VideoEncoding, pairs: Pairs
+    ) -> Losses:
         """Equation 18 times lambda_tl, term by term."""
         config, own, mask = self.config, batch.video_of, batch.videos.mask
-        groups = self._predictors(queries, clips)
+        groups = self._predictors(queries, videos)
         # Equation 16: start and end are softmaxes over the clips of the query's own video.
         logits = [
             predictor(spans, [stream[own] for stream in last], mask[own]) for predictor, spans, last in groups
@@ -363,14 +335,14 @@ class Model(FusionModel):
         return terms
 
     def _predictors(
-        self, queries: QueryEncoding, clips: _Clips
+        self, queries: QueryEncoding, videos: VideoEncoding
     ) -> list[tuple[Borders, list[Tensor], list[Tensor]]]:
-        """Each predictor of borders with the queries' vectors and the clips of its streams."""
+        """Each predictor of borders with the queries' vectors and the videos' last clips of its streams."""
         return [
             (
                 cast("Borders", self.borders[group]),
                 [queries.parts[f"span/{name}"] for name in names],
-                [clips.last[name] for name in names],
+                [videos.parts[f"clips/{name}"] for name in names],
             )
             for group, names in _groups(self.config).items()
         ]
@@ -378,23 +350,26 @@ class Model(FusionModel):
     def _levels(
         self,
         batch: Batch,
-        candidates: tuple[Tensor, Tensor, tuple[Tensor, Tensor]],
-        relevance: tuple[Tensor, Pairs],
+        candidates: tuple[Tensor, Tensor, Tensor],
+        square: Tensor,
+        relevant: tuple[Pairs, Pairs],
     ) -> Levels:
         """The scores that ranking losses compare, with negatives drawn from candidates (Q, C) and R (Q, Q).
 
-        `candidates` are their scores, which are allowed, and the places of relevant pairs (excluded);
-        `relevance` are R, whose columns give each moment a negative query, and the relevant pairs.
+        `candidates` are their scores, which are allowed, and each query's own column. `square` is R, whose
+        columns give each moment a negative query. `relevant` are pairs that are not drawn, and those of them
+        that are compared.
         """
-        config, (scores, every, places), (square, pairs) = self.config, candidates, relevance
-        # Random negatives at first; later, when scores are meaningful, the highest ones ("hard negatives").
-        pool = config.pool if batch.epoch >= config.pool_from_epoch else config.first_pool
+        (scores, every, columns), (excluded, pairs) = candidates, relevant
+        pool = self.config.pool_in(batch.epoch)
 
         def drawn(allowed: Tensor) -> tuple[Negatives, Negatives]:
             # Rows of R are queries, so its columns, transposed, give each moment a negative query.
-            among = allowed if scores is square else allowed[:, batch.video_of]
-            return draw_negatives(scores, allowed, pool), draw_negatives(square.T, among.T, pool)
+            return draw_negatives(scores, allowed, pool), draw_negatives(
+                square.T, allowed[:, columns].T, pool
+            )
 
+        places = (excluded.query, columns[excluded.moment])
         of_queries, of_moments = drawn(every.index_put(places, torch.zeros_like(every[0, 0])))
         return Levels(
             positive=square.diagonal(),
@@ -402,7 +377,7 @@ class Model(FusionModel):
             pairs=pairs,
             of_queries=of_queries,
             of_moments=of_moments,
-            of_all=drawn(every) if config.relevant_as_negatives and len(places[0]) else None,
+            of_all=drawn(every) if self.config.relevant_as_negatives and len(excluded) else None,
         )
 
     def _borders(self) -> Borders:

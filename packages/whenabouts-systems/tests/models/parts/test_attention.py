@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from whenabouts_systems.models.parts.layers import Attention, attend
+from whenabouts_systems.models.parts.layers import Attention, AttentionBlock, attend
 from whenabouts_systems.models.parts.packing import Packing
 
 NEXT_TO_NOTHING = 1e-9
@@ -62,6 +62,21 @@ def test_in_training_weights_are_dropped_and_keep_the_mean() -> None:
     assert mixed.mean().item() == pytest.approx(1.0, abs=0.01)
     assert mixed.std().item() == pytest.approx((1 / 500) ** 0.5, rel=0.1)  # of 500 halves kept, each doubled
     torch.testing.assert_close(layer.eval().mix(ones, ones, ones, seen), ones)
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (20, 0)], ids=["no sequence", "sequences without rows"])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_an_empty_batch_gives_an_empty_batch(shape: tuple[int, int], dropout: float) -> None:
+    block = AttentionBlock(8, 2, dropout).train()
+    assert block(torch.zeros(*shape, 8), torch.ones(shape, dtype=torch.bool)).shape == (*shape, 8)
+
+
+def test_empty_sequences_do_not_hinder_the_others() -> None:
+    """Of twenty sequences the shortest five, which are computed together, have no rows."""
+    block, seen = AttentionBlock(8, 2, 0.0).eval(), torch.ones(20, 3, dtype=torch.bool)
+    padded = _drawn(20, 3, 8)
+    seen[:5] = False
+    torch.testing.assert_close(block(padded, seen)[5:], block(padded[5:], seen[5:]))
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])

@@ -55,7 +55,8 @@ def test_an_encoder_does_what_pytorchs_layers_do_one_after_the_other(lengths: li
 @torch.no_grad()
 def test_features_are_projected_before_they_are_encoded() -> None:
     torch.manual_seed(0)
-    whole, mask = ProjectedEncoder(5, 1, WIDTH, HEADS, INNER, 0.1).eval(), _mask([3, 2])
+    encoder = BertEncoder(1, WIDTH, HEADS, INNER, 0.1)
+    whole, mask = ProjectedEncoder(5, WIDTH, 0.1, encoder).eval(), _mask([3, 2])
     features = torch.randn(2, 3, 5) * 4 + 1
     normed = nn.functional.layer_norm(features, (5,))
     projected = (normed @ whole.projection.linear.weight.T + whole.projection.linear.bias).relu()

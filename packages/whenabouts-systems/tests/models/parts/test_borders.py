@@ -24,6 +24,14 @@ def test_what_is_similar_throughout_has_no_edge_inside() -> None:
     torch.testing.assert_close(end[0, 2:7], torch.zeros(5), atol=1e-6, rtol=0.0)
 
 
+def test_a_kernel_of_one_clip_begins_with_what_is_similar() -> None:
+    borders = BorderConvolution(1)
+    begin_at_edges(borders)
+    similarity = torch.tensor([[0.0, 1.0, 0.5]])
+    found = borders([torch.ones(1, 1)], [similarity[:, :, None]], torch.ones(1, 3, dtype=torch.bool))
+    assert torch.equal(found, similarity.expand(2, 1, 3))
+
+
 def test_kernels_of_the_released_program_depend_on_the_seed() -> None:
     def kernels(seed: int, **settings: object) -> torch.Tensor:
         torch.manual_seed(seed)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
-from whenabouts_systems.models.parts.detr_layers import Attention, LearnedReLU
+from whenabouts_systems.models.parts.detr_layers import Attention, LearnedReLU, sines
 
 
 def _with_gradients(module: nn.Module, made: Tensor, given: Tensor) -> list[Tensor]:
@@ -33,6 +35,11 @@ def test_the_learned_relu_sums_the_gradient_of_its_weight_in_full_precision() ->
     assert found[2].dtype == torch.float32
     torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2, check_dtype=False)
     torch.testing.assert_close(found[2], expected[2], rtol=5e-3, atol=0)
+
+
+def test_an_odd_number_of_sines_ends_with_a_sine() -> None:
+    expected = torch.tensor([math.sin(0.5), math.cos(0.5), math.sin(0.5 / 10_000 ** (2 / 3))])
+    torch.testing.assert_close(sines(torch.tensor([0.5]), 3), expected[None])
 
 
 def test_attention_is_that_of_pytorch_with_its_gradients() -> None:

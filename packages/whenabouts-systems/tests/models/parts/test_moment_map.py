@@ -52,10 +52,13 @@ def test_a_cell_of_the_maximum_map_is_the_largest_value_of_its_clips(
     assert torch.equal(MaxMap(counts)(rows), torch.stack(expected, 1))
 
 
+@pytest.mark.parametrize("counts", [(4, 2), (3, 0, 2), (0, 2)])
 @pytest.mark.parametrize("clips", [1, 2, 5, 8, 13, 20])
-def test_a_cell_of_the_map_of_convolutions_sees_its_clips_and_no_others(clips: int) -> None:
+def test_a_cell_of_the_map_of_convolutions_sees_its_clips_and_no_others(
+    clips: int, counts: tuple[int, ...]
+) -> None:
     torch.manual_seed(0)
-    counts, layer = (4, 2), ChainMap((4, 2), 2)
+    layer = ChainMap(counts, 2)
     cells = cells_of(counts, clips)
     rows = torch.randn(1, clips, 2, requires_grad=True)
     made = layer(rows)

@@ -13,7 +13,6 @@ from whenabouts_systems.models.parts.ranking_loss import (
     Negatives,
     Pairs,
     Rule,
-    moment_ranking_loss,
     moment_relevance,
     pairs_of,
     positive_over_negative,
@@ -111,14 +110,6 @@ def test_the_logits_of_a_video_may_move_until_the_lowest_is_at_the_bound() -> No
     assert relevance[0].tolist() == pytest.approx(expected, abs=1e-5)
     (gradient,) = torch.autograd.grad(relevance.sum(), logits)
     assert gradient.flatten().tolist() == pytest.approx([1.0, 1e6, 0.5, 0.5], rel=1e-4)
-
-
-def test_equation_15_is_equation_13_scaled_under_names_of_its_own() -> None:
-    moments = moment_ranking_loss(_levels(), RULE, scale=0.5)
-    videos = video_ranking_loss(_levels(), RULE)
-    assert {name: float(value) for name, value in moments.items()} == pytest.approx(
-        {f"moment_{name}": float(value) / 2 for name, value in videos.items()}
-    )
 
 
 def test_equation_17_by_hand() -> None:

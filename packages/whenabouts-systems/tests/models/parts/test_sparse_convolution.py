@@ -63,9 +63,7 @@ def test_only_places_that_are_there_are_neighbours() -> None:
     before, after = Area(3, 0, torch.tensor([0, 4])), Area(3, 0, torch.tensor([4, 8]))
     near = neighbours(before, after, 3)
     pairs = {
-        (at, int(a), int(b))
-        for at, (rows, seen) in enumerate(near.pairs)
-        for a, b in zip(rows, seen, strict=True)
+        (at, int(a), int(b)) for at, (rows, seen) in enumerate(near) for a, b in zip(rows, seen, strict=True)
     }
     # Place 4 (the middle) sees place 0 up and left, and itself; place 8 sees place 4 up and left.
     assert pairs == {(0, 0, 0), (4, 0, 1), (0, 1, 1)}

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from whenabouts.types import UsageError, WhenaboutsError
+from whenabouts_systems.models import config_of
 from whenabouts_systems.models.mmn import TextEncoder
 from whenabouts_systems.models.parts.text_encoder import Tokens, Words, mean_of_words, read_pretrained
 from whenabouts_systems.models.protocol import QueryBatch
@@ -48,6 +49,7 @@ def test_a_long_sentence_keeps_its_beginning_and_its_end_mark(folder: Path) -> N
     assert tokens.batch(["a person opens a door"], 4).tokens.tolist() == [[2, 4, 8, 3]]
     assert tokens.lengths(["a person opens a door", "door"]) == [8, 3]
     assert tokens.batch(["a person opens a door"], 20).tokens.shape == (1, 8)
+    assert tokens.batch(["a person opens a door"], 1).tokens.shape == (1, 1)
 
 
 def test_a_tokenizer_of_the_newer_kind_is_read_too(folder: Path) -> None:
@@ -74,8 +76,15 @@ def test_no_sentences_are_no_rows(folder: Path) -> None:
 
 
 def test_a_sentence_without_words_is_refused(folder: Path) -> None:
-    with pytest.raises(UsageError, match="sentence 1 is empty"):
+    with pytest.raises(UsageError, match="sentence 1 is '  '; give words"):
         Tokens(str(folder)).batch(["door", "  "], 20)
+
+
+def test_half_a_surrogate_pair_is_an_unknown_word(folder: Path) -> None:
+    tokens = Tokens(str(folder))
+    assert tokens.batch(["door \ud83d"], 20).tokens.tolist() == [[2, 5, 1, 3]]
+    assert tokens.pieces("door \ud83d", special=False) == ["door", "[UNK]"]
+    assert tokens.words(["\ud83d door"], 20) == [[1, 5]]
 
 
 def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
@@ -95,6 +104,17 @@ def test_pieces_of_bytes_are_told_by_their_characters(tmp_path: Path) -> None:
     assert words == ["how", "are", "caf\u00e9", "doors"]
 
 
+@pytest.mark.parametrize("text", ["\u201chow\u201d are", "how \u6f22\ufb01 are", "\U0001f600! are"])
+def test_a_word_that_begins_beyond_ascii_stays_whole(text: str, tmp_path: Path) -> None:
+    """Each byte of its first character may be a token."""
+    tokenizers: Any = pytest.importorskip("tokenizers")
+    made = tokenizers.ByteLevelBPETokenizer()
+    made.train_from_iterator(["how are doors"] * 9, vocab_size=280, min_frequency=1, special_tokens=["<s>"])
+    made.save_model(str(tmp_path))
+    pieces = Tokens(str(tmp_path)).pieces(text, special=False)
+    assert " ".join(pieces).replace(" ##", "").split() == text.split()
+
+
 @pytest.mark.parametrize(
     "files",
     [
@@ -102,8 +122,9 @@ def test_pieces_of_bytes_are_told_by_their_characters(tmp_path: Path) -> None:
         {"vocab.json": "{}", "merges.txt": "x"},
         {"vocab.json": '{"a": 0', "merges.txt": "#version: 0.2"},
         {"vocab.txt": "\udcff"},
+        {"vocab.txt": "door\n"},
     ],
-    ids=["json", "merges", "vocabulary", "encoding"],
+    ids=["json", "merges", "vocabulary", "encoding", "no special tokens"],
 )
 def test_a_damaged_tokenizer_is_named(files: dict[str, str], tmp_path: Path) -> None:
     for name, text in files.items():
@@ -120,8 +141,9 @@ def test_words_that_a_tokenizer_cannot_tell_are_refused(tmp_path: Path) -> None:
     ):
         made = tokenizers.Tokenizer(model or tokenizers.models.BPE({"d": 0}, []))
         made.save(str(tmp_path / "tokenizer.json"))
-        with pytest.raises(UsageError, match=problem):
-            Tokens(str(tmp_path)).word_batch(["zebra"], 5)
+        for read in (Tokens(str(tmp_path)).word_batch, Tokens(str(tmp_path)).batch):
+            with pytest.raises(UsageError, match=problem):
+                read(["zebra"], 5)
 
 
 def test_pretrained_weights_are_those_of_the_library(folder: Path) -> None:
@@ -153,6 +175,29 @@ def test_other_sizes_than_the_settings_say_are_named(folder: Path) -> None:
     encoder = TextEncoder(5, 6, {**SIZES, "hidden_dim": 20})
     with pytest.raises(UsageError, match=r"has hidden_dim = 12, but \[model\.text\] says 20"):
         read_pretrained(encoder.bert, str(folder))
+
+
+def test_another_network_than_a_distilbert_is_refused(tmp_path: Path) -> None:
+    """The library would give the layers of a BERT, which have other names, random weights."""
+    sizes = {"vocab_size": 9, "hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 2}
+    transformers.BertModel(transformers.BertConfig(**sizes)).save_pretrained(tmp_path)
+    encoder = TextEncoder(5, 6, {**SIZES, "hidden_dim": 3072, "max_position_embeddings": 512})
+    with pytest.raises(
+        WhenaboutsError, match=r"lacks 32 weights, such as transformer\.layer\.0.*a DistilBERT"
+    ):
+        read_pretrained(encoder.bert, str(tmp_path))
+
+
+def test_a_truncated_file_of_weights_is_named(folder: Path) -> None:
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-8])
+    with pytest.raises(WhenaboutsError, match="bert' cannot be read: "):
+        read_pretrained(TextEncoder(5, 6, SIZES).bert, str(folder))
+
+
+def test_heads_that_do_not_divide_the_width_are_named() -> None:
+    with pytest.raises(UsageError, match="bet: text: dim = 768 is no multiple of n_heads = 7"):
+        config_of("bet", {"text_encoder": "a folder", "text": {"n_heads": 7}})
 
 
 def test_a_text_encoder_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ VERBS: dict[str, Verb] = {
         "cut": "cut moments out as video files, exact to the frame",
         "collection": "collect moments: add, order, trim, note, list",
         "serve": "serve a corpus as a web page and REST API",
-        "guests": "links to a server for other users: add, list, remove",
+        "guests": "links to a server for other users: add, remove",
         "mcp": "let an assistant search, look, collect and cut (MCP)",
         "duplicates": "find parts that appear again in other videos",
         "stats": "what a corpus contains",

@@ -15,6 +15,7 @@ from whenabouts.types import UsageError, number_of
 from whenabouts.video.files import (
     Findings,
     SourceFile,
+    absolute,
     content_hash,
     modified_ns,
     printable,
@@ -197,7 +198,7 @@ def relocated(ledger: Ledger, record: VideoRecord, path: str | os.PathLike[str])
     Raises UsageError if the old file still exists, or if the new one is missing, belongs to another video or
     has other content.
     """
-    place = source_path(path).absolute()
+    place = absolute(source_path(path))
     name = printable(place)
     if not record.is_gone:
         raise UsageError(

@@ -67,7 +67,6 @@ def build(
     Ctrl-C ends the run: finished videos are written, and the summary says that it was interrupted. Raises
     StoreError (DiskFull, …) if a write fails, and MachineLack; earlier writes are kept.
     """
-    started = time.monotonic()
     pruned = {record.video_id for record in plan.pruned}
     summary = Summary(
         renamed=len(plan.renamed),
@@ -101,7 +100,6 @@ def build(
             writer.write()
     except KeyboardInterrupt:
         summary.interrupted = True
-    summary.seconds = time.monotonic() - started
     return summary
 
 

@@ -23,7 +23,7 @@ from whenabouts.intake.lacks import check_files, check_room, lack_of
 from whenabouts.intake.remote_faults import why_refused
 from whenabouts.lines import one_line
 from whenabouts.types import WhenaboutsError
-from whenabouts.video.files import printable
+from whenabouts.video.files import printable, real_place, with_home
 
 _DEFERRED = ("lance_namespace_urllib3_client", "lance_namespace_urllib3_client.models")
 # The types that LanceDB raises for faults of disk or network, except panics (`is_panic`).
@@ -137,10 +137,9 @@ def is_remote(place: str) -> bool:
 
 
 def folder_of(place: str) -> Path:
-    """The folder of a local place or `file://` URI: absolute, with links and `..` resolved."""
-    # By os.path, because pathlib raises for an unknown user. Resolved, because LanceDB panics on a path with
-    # more `..` than there are folders above it.
-    return Path(os.path.realpath(os.path.expanduser(place.removeprefix("file://"))))  # noqa: PTH111
+    """The folder of a local place or `file://` URI, with links and `..` resolved. Raises as `absolute`."""
+    # Resolved, because LanceDB panics on a path with more `..` than there are folders above it.
+    return Path(real_place(with_home(place.removeprefix("file://"))))
 
 
 def links_below(folder: Path) -> Iterator[Path]:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from whenabouts.types import UsageError, WhenaboutsError
-from whenabouts.video.files import folded_name
+from whenabouts.video.files import absolute, folded_name
 from whenabouts.video.objects import SCHEME
 
 SOUND_TRACKS = "sound_tracks"
@@ -392,7 +392,7 @@ class VideoNames:
         """The ids of the videos that match a name, by the first kind of name that matches any."""
         ids, paths, *others = range(len(self._ways))
         ways = [(ids, name)]
-        ways += [(paths, name), (paths, str(Path(name).absolute()))] if by_path else []
+        ways += [(paths, name), (paths, str(absolute(Path(name))))] if by_path else []
         ways += [(way, name) for way in others]
         exact = (self._ways[way].get(key) for way, key in ways)
         folded = (self._folded[way].get(folded_name(key)) for way, key in ways)

@@ -20,9 +20,9 @@ class Pages:
     def __init__(self, secret: bytes) -> None:
         self._key = blake2b(secret, digest_size=32).digest()
 
-    def subject(self, corpus: Corpus, asked: str) -> str:
-        """What a token belongs to: what was asked, and the corpus as it is now."""
-        return f"{corpus.version} {asked}"
+    def subject(self, corpus: Corpus, request: str) -> str:
+        """What a token belongs to: a request, and the corpus as it is now."""
+        return f"{corpus.version} {request}"
 
     def token(self, subject: str, offset: int) -> str:
         """The token of the page that starts at `offset` of the answer to `subject`."""

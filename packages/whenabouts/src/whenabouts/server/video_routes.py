@@ -348,9 +348,9 @@ async def video_thumbnail(
 
 @router.get(
     "/{video_id}/clip",
-    responses=problems(404, 409, 410, 416, 507) | binary("video/mp4"),
+    responses=problems(404, 409, 410, 416, 507) | binary("video/mp4", "audio/mp4"),
     response_class=Response,
-    summary="A range of a video, cut out as MP4",
+    summary="A range of a video, cut out as MP4 (.m4a without pictures)",
 )
 @router.head("/{video_id}/clip", include_in_schema=False)
 async def clip(
@@ -360,11 +360,12 @@ async def clip(
     service = service_of(request)
     record = await _readable(service, request, video_id)
     start, end = _clip_span(record, parameters.start, parameters.end)
-    key = Cache.key("clip", *content_of(record), f"{start:.3f}", f"{end:.3f}") + ".mp4"
+    suffix = ".mp4" if record.has_picture else ".m4a"
+    key = Cache.key("clip", *content_of(record), f"{start:.3f}", f"{end:.3f}") + suffix
     make = partial(_write, service, record, lambda path, out: service.decoders.cut(path, start, end, out))
     opened = await service.encoded_once("clip", key, make)
-    name = f"{FilePath(name_of(record)).stem}_{start:.3f}-{end:.3f}.mp4"
-    return respond(request, opened, media_type="video/mp4", name=name, tag=key[:32])
+    name = f"{FilePath(name_of(record)).stem}_{start:.3f}-{end:.3f}{suffix}"
+    return respond(request, opened, media_type=content_type(suffix), name=name, tag=key[:32])
 
 
 async def _readable(service: Service, request: Request, video_id: str) -> VideoRecord:

@@ -16,6 +16,7 @@ from typing import Literal
 from urllib.parse import quote_from_bytes
 
 from whenabouts.intake.opening import open_regular
+from whenabouts.types import UsageError
 from whenabouts.video.ignored import IGNORE_FILE, Patterns, UnusableRules
 from whenabouts.video.objects import SCHEME, ObjectPath, objects_below, open_source, source_path, tag_hash
 
@@ -151,12 +152,13 @@ class _Walk:
         if isinstance(given, ObjectPath):
             self._take_objects(given)
             return
+        place = absolute(given)
         try:
-            path = _tidy(given)
+            path = _tidy(place)
             status = path.stat()
         except (OSError, ValueError) as error:
             self.problems[given] = _reason(given, error)
-            self.searched.append(given.absolute())
+            self.searched.append(place)
             return
         self.searched.append(path)
         if stat.S_ISDIR(status.st_mode):
@@ -247,11 +249,8 @@ class _Walk:
         if isinstance(folder, ObjectPath):
             return sorted(set(self._objects_beside[folder]))
         patterns = self._patterns.get(folder, self.exclude.beneath(folder))
-        return [
-            path
-            for path in _files_in(folder, TRANSCRIPT_SUFFIXES, follow=self.follow)
-            if not patterns.fits(path)
-        ]
+        subtitles = _files_in(folder, TRANSCRIPT_SUFFIXES, follow=self.follow)
+        return [path for path in subtitles if not patterns.fits(path)]
 
     def _walk_folder(self, top: Path, status: os.stat_result) -> None:
         """Search a folder. Iterative, because folders may be nested deeper than Python's stack."""
@@ -274,8 +273,7 @@ class _Walk:
             above = self._patterns.get(folder.parent) if folder != top else None
             try:
                 patterns = above or self.exclude.beneath(folder)
-                where = printable(folder / IGNORE_FILE)
-                self._patterns[folder] = patterns.with_file_of(folder, where)
+                self._patterns[folder] = patterns.with_file_of(folder, printable(folder / IGNORE_FILE))
             except UnusableRules as error:
                 self.problems[folder] = f"{error}; this folder is not looked at until then"
                 self.unruled.append(folder)
@@ -336,7 +334,7 @@ class _Walk:
 
 def real_place(path: Path) -> str:
     """A path with links resolved; an object's address as it is."""
-    return str(path) if isinstance(path, ObjectPath) else os.path.realpath(path)
+    return str(path) if isinstance(path, ObjectPath) else os.path.realpath(absolute(path))
 
 
 def file_url(path: str) -> str:
@@ -354,12 +352,20 @@ def with_home(path: str | Path) -> Path:
     return Path(os.path.expanduser(path))  # noqa: PTH111, because pathlib raises for an unknown user
 
 
+def absolute(path: Path) -> Path:
+    """The absolute path with its links and `..`. Raises UsageError if the current folder was deleted."""
+    try:
+        return path.absolute()
+    except FileNotFoundError as error:
+        problem = "the current folder was deleted; change to another, or give an absolute path"
+        raise UsageError(f"{printable(path)}: {problem}") from error
+
+
 def _tidy(path: Path) -> Path:
-    """The absolute path without `..`, if it is still the same file; links keep their name."""
-    absolute = path.absolute()
-    tidied = Path(os.path.normpath(absolute))
-    if ".." in absolute.parts and not (tidied.exists() and tidied.samefile(absolute)):
-        return absolute.resolve()
+    """An absolute path without `..`, if it is still the same file; links keep their name."""
+    tidied = Path(os.path.normpath(path))
+    if ".." in path.parts and not (tidied.exists() and tidied.samefile(path)):
+        return path.resolve()
     return tidied
 
 
@@ -430,9 +436,7 @@ class _Owners:
         self.ambiguous: dict[Path, list[str]] = {}
 
     def sidecars(self, subtitles: Iterable[Path]) -> dict[str, tuple[Path, ...]]:
-        """Subtitle files by the stem of their recording: those without marks first, exact names before
-        others.
-        """
+        """Subtitle files by the stem of their recording: without marks first, exact names before others."""
         ranked: defaultdict[str, list[tuple[bool, bool, Path]]] = defaultdict(list)
         for subtitle in subtitles:
             if (owner := self._owner(subtitle)) is not None:

@@ -35,7 +35,7 @@ def test_the_list_says_what_was_chosen_and_which_file_is_gone(
     with serving(corpus, tmp_path / "cache") as address:
         page = open_tab(address)
         page.goto(address)
-        expect(page.locator("#notes li")).to_contain_text("1 video has several subtitles: en searched")
+        expect(page.locator("#notes li")).to_contain_text("1 video has several subtitles; searched: en")
         expect(page.locator(".card")).not_to_contain_text("file gone")
         # The thumbnail of a missing file is answered with 410, which the browser logs.
         page.watched.expected.append("410")

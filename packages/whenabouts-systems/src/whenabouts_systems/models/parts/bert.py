@@ -5,6 +5,8 @@ Shapes: N packed rows of a batch (see `packing`), D width.
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -33,8 +35,7 @@ class BertLayer(nn.Module):
         """(N, D) to (N, D)."""
         rows = self.attention(rows, packing)
         update = self.narrow(functional.gelu(self.wide(rows)))
-        normed: Tensor = self.norm(rows + self.dropout(update))
-        return normed
+        return cast("Tensor", self.norm(rows + self.dropout(update)))
 
 
 class BertEncoder(PackedBlock):
@@ -64,17 +65,14 @@ class BertEncoder(PackedBlock):
 class ProjectedEncoder(PackedBlock):
     """LayerNorm, linear layer and ReLU from `features` values to D, then layers of BERT."""
 
-    def __init__(
-        self, features: int, layers: int, width: int, heads: int, feedforward: int, dropout: float
-    ) -> None:
+    def __init__(self, features: int, width: int, dropout: float, encoder: BertEncoder) -> None:
         super().__init__()
         self.projection = InputProjection(features, width, dropout)
-        self.encoder = BertEncoder(layers, width, heads, feedforward, dropout)
+        self.encoder = encoder
 
     def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
         """(N, features) to (N, D), for packed rows."""
-        encoded: Tensor = self.encoder(self.projection(rows, packing), packing)
-        return encoded
+        return cast("Tensor", self.encoder(self.projection(rows, packing), packing))
 
 
 class TypedPositions(PackedModule):

@@ -90,6 +90,8 @@ class BorderSettings(SystemSettings):
 class BorderModel(nn.Module):
     """The layers before the transformer, and the loss; these systems do not score videos."""
 
+    video_weight = 0.0
+
     def __init__(self, config: BorderSettings) -> None:
         super().__init__()
         self.config = config
@@ -102,11 +104,6 @@ class BorderModel(nn.Module):
     def begin(self) -> None:
         """Before the first step: load the pretrained text encoder, if one is set."""
         self.words.begin(self.config.text_encoder)
-
-    @property
-    def video_weight(self) -> float:
-        """0: videos have no score."""
-        return 0.0
 
     def clips(self, videos: ClipBatch, packing: Packing) -> Tensor:
         """(N, D): packed clips of the transformer's width (equation 7), with places added."""

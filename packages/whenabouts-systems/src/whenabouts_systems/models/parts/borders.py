@@ -141,13 +141,7 @@ class BorderNetworks(nn.Module):
 
         -1e10 in the padding, where `mask` (P, T) is false.
         """
-        kernel, reach = self.wide.kernel_size[0], self.wide.kernel_size[0] // 2
-        padded = functional.pad(clips, (0, 0, reach, reach))
-        # Neighbours side by side, and one product: (P, T, kernel, D) with (kernel, D, 2 inner).
-        near = padded.unfold(1, kernel, 1).transpose(2, 3).flatten(2)
-        weight = self.wide.weight.transpose(1, 2).flatten(1)
-        inner = functional.linear(near, weight, self.wide.bias).relu()
-        logits: Tensor = self.narrow(inner.transpose(1, 2))
+        logits: Tensor = self.narrow(self.wide(clips.transpose(1, 2)).relu())
         return logits.transpose(0, 1).masked_fill(~mask, MASKED)
 
 
@@ -166,9 +160,11 @@ class BorderScore(nn.Module):
 
 
 def _step(length: int) -> Tensor:
-    """(length,) with sum 0: -1 / (number before the middle), then 1 / (number from the middle on)."""
+    """(length,): -1 / (number before the middle), then 1 / (number from the middle on); 1 for length 1."""
     before = length // 2
-    return torch.tensor([-1.0 / before] * before + [1.0 / (length - before)] * (length - before))
+    weights = torch.full((length,), 1 / (length - before))
+    weights[:before] = -1 / max(before, 1)
+    return weights
 
 
 def begin_at_edges(model: nn.Module) -> None:

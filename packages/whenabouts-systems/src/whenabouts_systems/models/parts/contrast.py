@@ -49,11 +49,8 @@ def video_contrast(scores: Tensor, video_of: Tensor, positives: Tensor | None = 
     Without `positives`, as released: log of the sum of exp over row and column - own score. The own pair
     is in both and so counts twice, and a second positive counts as a negative.
 
-    With `positives` (Q, V) bool, the positive-pair mask of paper 004, C.1: log of the sum of exp over row
-    and column, each pair once, minus the same over the positive pairs alone. The paper's "sum the scores
-    masked by the mask" is read as a sum of exp(score) inside the logarithm: a sum of the scores themselves
-    has no lower bound and grows with the number of positives. If each query has one positive, both forms are
-    the same but for the pair counted twice. Never negative.
+    With `positives` (Q, V) bool: `positive_pair_contrast`, "exponentials", of row and column, each pair
+    once. If each query has one positive, both forms are the same but for the pair counted twice.
     """
     own_scores = scores.gather(1, video_of[:, None])
     column = scores[:, video_of].T
@@ -62,8 +59,7 @@ def video_contrast(scores: Tensor, video_of: Tensor, positives: Tensor | None = 
     itself = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
     pairs = torch.cat([scores, column.masked_fill(itself, -torch.inf)], dim=1)
     answers = positives.scatter(1, video_of[:, None], True)
-    related = torch.cat([answers, answers[:, video_of].T], dim=1)
-    return pairs.logsumexp(1) - pairs.masked_fill(~related, -torch.inf).logsumexp(1)
+    return positive_pair_contrast(pairs, torch.cat([answers, answers[:, video_of].T], dim=1))
 
 
 Numerator = Literal["exponentials", "scores"]

@@ -15,14 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from whenabouts.types import UsageError
 from whenabouts_systems.models.parts.bert import BertEncoder
 from whenabouts_systems.models.parts.layers import Dropout, InputProjection, PositionEmbedding, check_length
-from whenabouts_systems.models.parts.packing import PackedModule, Packing
+from whenabouts_systems.models.parts.packing import Packing, in_turn
 from whenabouts_systems.models.protocol import SentenceBatch
 
 CROSS_MODAL: Mapping[str, int] = {
@@ -91,7 +93,10 @@ class Sequences:
 
 def with_context(words: Tensor, mask: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The words (V, S, L) of each sentence after those of the `count` sentences before it, and their mask."""
-    shifted = [(_later(words, by), _later(mask, by)) for by in range(count, -1, -1)]
+    shifted = [
+        [functional.pad(rows, (0, 0, by, 0))[:, : rows.shape[1]] for rows in (words, mask)]
+        for by in range(count, -1, -1)
+    ]
     words, mask = (torch.cat(parts, 2) for parts in zip(*shifted, strict=True))
     order = mask.logical_not().argsort(dim=2, stable=True)
     longest = max(1, int(mask.sum(2).max()) if mask.numel() else 1)
@@ -139,7 +144,7 @@ def sequences_of(
     )
 
 
-class CrossModalTransformer(PackedModule):
+class CrossModalTransformer(nn.Module):
     """Encodes the clips and words of a sentence together, or only the words of a query."""
 
     def __init__(self, features: int, width: int, dropout: float, sizes: Mapping[str, int]) -> None:
@@ -168,8 +173,7 @@ class CrossModalTransformer(PackedModule):
             )
         places = torch.arange(words.shape[-1], device=words.device)
         embedded = self.words(words) + self.word_places(places) + self.types.weight[_TYPE]
-        rows: Tensor = self.dropout(self.word_norm(embedded))
-        return rows
+        return cast("Tensor", self.dropout(self.word_norm(embedded)))
 
     def embedded_clips(self, clips: Tensor, places: Tensor) -> Tensor:
         """(N, D) from features (N, F) of clips at places (N,) of their sequences."""
@@ -177,10 +181,8 @@ class CrossModalTransformer(PackedModule):
             count = self.clip_places.num_embeddings
             check_length(int(places.max()) + 1, count, "clips of one sentence", _SETTING + "clip_places")
         projected = self.clip_projection(self.clip_features_norm(clips))
-        rows: Tensor = self.dropout(
-            self.clip_norm(projected + self.clip_places(places) + self.types.weight[_TYPE])
-        )
-        return rows
+        embedded = projected + self.clip_places(places) + self.types.weight[_TYPE]
+        return cast("Tensor", self.dropout(self.clip_norm(embedded)))
 
     def joint(self, features: Tensor, sequences: Sequences) -> Tensor:
         """(R, M, D): clips and words of each sequence at their positions; zeros in padding."""
@@ -224,15 +226,11 @@ class TemporalTransformer(nn.Module):
 
     def joined(self, features: Tensor, among_words: Tensor, mask: Tensor) -> Tensor:
         """(V, T, D): projected features (V, T, F) plus the cross-modal outputs (V, T, D)."""
-        projected: Tensor = self.projection(features, mask)
-        return projected + among_words
+        return cast("Tensor", self.projection(features, mask) + among_words)
 
     def forward(self, clips: Tensor, mask: Tensor) -> Tensor:
         """(V, T, D) from the result of `joined`, with the mask (V, T)."""
-        packing = self.encoder.packing(mask)
-        rows = self.positions(packing.pack(clips), packing)
-        encoded: Tensor = packing.unpack(self.encoder(rows, packing))
-        return encoded
+        return in_turn(clips, mask, self.positions, self.encoder)
 
 
 class HierarchicalEncoder(nn.Module):
@@ -254,8 +252,7 @@ class HierarchicalEncoder(nn.Module):
     def among_words(self, features: Tensor, sequences: Sequences) -> Tensor:
         """(V, T, D): each clip's output in its sentence's sequence; zeros for clips without one."""
         inside = sequences.clips >= 0
-        if not bool(inside.any()):
-            return features.new_zeros((*features.shape[:2], self.cross_modal.words.embedding_dim))
+        # Computed without clips, too: processes that share a batch need gradients of the same parameters.
         encoded = self.cross_modal(features, sequences)
         clips: Tensor = encoded[sequences.clips[inside], sequences.clip_places[inside]]
         placed = clips.new_zeros((*features.shape[:2], clips.shape[1]))
@@ -264,14 +261,4 @@ class HierarchicalEncoder(nn.Module):
     def forward(self, features: Tensor, mask: Tensor, sequences: Sequences) -> Tensor:
         """(V, T, D) from features (V, T, F) with their mask (V, T)."""
         among_words = self.among_words(features, sequences)
-        encoded: Tensor = self.temporal(self.temporal.joined(features, among_words, mask), mask)
-        return encoded
-
-
-def _later(values: Tensor, by: int) -> Tensor:
-    """(V, S, L) shifted by `by` sentences, filled up with zeros."""
-    if not by:
-        return values
-    moved = torch.zeros_like(values)
-    moved[:, by:] = values[:, :-by]
-    return moved
+        return cast("Tensor", self.temporal(self.temporal.joined(features, among_words, mask), mask))

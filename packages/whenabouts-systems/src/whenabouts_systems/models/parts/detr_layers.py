@@ -8,7 +8,7 @@ Shapes: P pairs, T clips, L words, N predicted windows, S steps of a sequence, K
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import torch
@@ -26,9 +26,9 @@ def sines(angles: Tensor, width: int) -> Tensor:
 
     Column k has the angle / 10000^(2 floor(k / 2) / width).
     """
-    turns = torch.arange(width, device=angles.device, dtype=torch.float32) // 2 * 2 / width
-    turned = angles.to(torch.float32)[..., None] / _TEMPERATURE**turns
-    return torch.stack([turned[..., 0::2].sin(), turned[..., 1::2].cos()], -1).flatten(-2)
+    column = torch.arange(width, device=angles.device, dtype=torch.float32)
+    turned = angles.to(torch.float32)[..., None] / _TEMPERATURE ** (column // 2 * 2 / width)
+    return torch.where(column % 2 == 0, turned.sin(), turned.cos())
 
 
 def places_of(mask: Tensor, width: int) -> Tensor:
@@ -123,14 +123,17 @@ class Attention(nn.MultiheadAttention):
             in_heads(functional.linear(rows, weight, bias), self.num_heads)
             for rows, (weight, bias) in zip((queries, keys, values), weights, strict=True)
         )
-        everything = (len(keys), keys.shape[2])
-        seen = queries.new_ones(everything, dtype=torch.bool) if mask is None else mask
-        seen = seen[:, None, None]
+        seen = _everything(keys) if mask is None else mask[:, None, None]
         if unseen is not None:
             seen = seen & ~unseen.view(len(queries), self.num_heads, *unseen.shape[1:])
         attended = attend(queries, keys, values, seen, self.dropout if self.training else 0.0)
         joined: Tensor = self.out_proj(attended.transpose(1, 2).flatten(2))
         return joined
+
+
+def _everything(keys: Tensor) -> Tensor:
+    """(1, 1, 1, K): a mask of all keys (P, heads, K, d)."""
+    return keys.new_ones((1, 1, 1, keys.shape[2]), dtype=torch.bool)
 
 
 class DropPath(nn.Module):
@@ -161,9 +164,9 @@ class Summing(nn.Module):
         self.feedforward_norm = nn.LayerNorm(width)
         self.dropout = DropPath(dropout) if path else Dropout(dropout)
 
-    def summed(self, rows: Tensor, mixed: Tensor) -> Tensor:
-        """(P, S, D) from rows (P, S, D) and the attention's output for them."""
-        rows = self.attention_norm(rows + self.dropout(mixed))
+    def summed(self, rows: Tensor, mixed: Tensor, norm: nn.LayerNorm | None = None) -> Tensor:
+        """(P, S, D) from rows (P, S, D) and the output for them of the attention with LayerNorm `norm`."""
+        rows = (norm or self.attention_norm)(rows + self.dropout(mixed))
         encoded: Tensor = self.feedforward_norm(rows + self.dropout(self.feedforward(rows)))
         return encoded
 
@@ -278,9 +281,7 @@ class WindowLayer(SelfLayer):
         mixed = self.attention.mixed(seeking, seeking, windows)
         windows = self.attention_norm(windows + self.dropout(mixed))
         mixed = self.memory_attention.mixed(windows + queries, memory + places, memory, mask)
-        windows = self.memory_norm(windows + self.dropout(mixed))
-        outcome: Tensor = self.feedforward_norm(windows + self.dropout(self.feedforward(windows)))
-        return outcome
+        return self.summed(windows, mixed, self.memory_norm)
 
 
 class _Mixing(nn.Module):
@@ -312,14 +313,9 @@ class AnchorSelfAttention(_Mixing):
 
     def forward(self, windows: Tensor, places: Tensor) -> Tensor:
         """(P, N, D) windows with the positions of their anchors to (P, N, D)."""
-        queries = self.content_query(windows) + self.place_query(places)
-        keys = self.content_key(windows) + self.place_key(places)
-        everything = torch.ones(
-            (len(windows), 1, 1, windows.shape[1]), dtype=torch.bool, device=windows.device
-        )
-        return self.mix(
-            in_heads(queries, self.heads), in_heads(keys, self.heads), self.value(windows), everything
-        )
+        queries = in_heads(self.content_query(windows) + self.place_query(places), self.heads)
+        keys = in_heads(self.content_key(windows) + self.place_key(places), self.heads)
+        return self.mix(queries, keys, self.value(windows), _everything(keys))
 
 
 class AnchorMemoryAttention(_Mixing):
@@ -341,10 +337,10 @@ class AnchorMemoryAttention(_Mixing):
         where = self.place_key(places)
         if self.place_query is not None:
             queries, keys = queries + self.place_query(anchors), keys + where
-        queries = torch.cat(
-            [in_heads(queries, self.heads), in_heads(self.sine_query(turned), self.heads)], -1
+        queries, keys = (
+            torch.cat([in_heads(rows, self.heads) for rows in both], -1)
+            for both in ((queries, self.sine_query(turned)), (keys, where))
         )
-        keys = torch.cat([in_heads(keys, self.heads), in_heads(where, self.heads)], -1)
         return self.mix(queries, keys, self.value(memory), mask[:, None, None])
 
 
@@ -368,24 +364,21 @@ class AnchorLayer(Summing):
         self.memory_norm = nn.LayerNorm(width)
 
     def forward(
-        self, windows: Tensor, anchors: Tensor, turned: Tensor, memory: Tensor, places: Tensor, mask: Tensor
+        self,
+        windows: Tensor,
+        anchors: Tensor,
+        turned: Tensor,
+        memory: tuple[Tensor, Tensor, Tensor],
+        gate: Callable[[Tensor], Tensor] | None = None,
     ) -> Tensor:
-        """(P, N, D) to (P, N, D); see `AnchorMemoryAttention`."""
-        return self.seek(self.compare(windows, anchors), anchors, turned, memory, places, mask)
+        """(P, N, D) to (P, N, D); see `AnchorMemoryAttention`. `memory` comes with its places and mask.
 
-    def compare(self, windows: Tensor, anchors: Tensor) -> Tensor:
-        """(P, N, D): windows after attention to each other."""
-        compared: Tensor = self.attention_norm(windows + self.dropout(self.attention(windows, anchors)))
-        return compared
-
-    def seek(
-        self, windows: Tensor, anchors: Tensor, turned: Tensor, memory: Tensor, places: Tensor, mask: Tensor
-    ) -> Tensor:
-        """(P, N, D): windows after attention to the memory."""
-        mixed = self.memory_attention(windows, anchors, turned, memory, places, mask)
-        windows = self.memory_norm(windows + self.dropout(mixed))
-        outcome: Tensor = self.feedforward_norm(windows + self.dropout(self.feedforward(windows)))
-        return outcome
+        `gate` changes the windows after they have attended to each other.
+        """
+        windows = self.attention_norm(windows + self.dropout(self.attention(windows, anchors)))
+        windows = windows if gate is None else gate(windows)
+        mixed = self.memory_attention(windows, anchors, turned, *memory)
+        return self.summed(windows, mixed, self.memory_norm)
 
 
 class AnchorDecoder(nn.Module):
@@ -426,10 +419,9 @@ class AnchorDecoder(nn.Module):
         `windows` (P, N, D) are the contents before the first layer (None: zeros). An anchor's gradient
         reaches only the layer that refined it.
         """
-        pairs = len(memory)
-        anchors = self.anchors.weight.sigmoid().expand(pairs, -1, -1)
+        anchors = self.anchors.weight.sigmoid().expand(len(memory), -1, -1)
         if windows is None:
-            windows = memory.new_zeros((pairs, anchors.shape[1], self.width))
+            windows = memory.new_zeros((*anchors.shape[:2], self.width))
         begun, outcomes = [anchors], []
         for number, layer in enumerate(self.layers):
             # Sines of the centre in the first half, of the width in the second.
@@ -438,7 +430,7 @@ class AnchorDecoder(nn.Module):
             if number:
                 turned = turned * self.scale(windows)
             turned = turned * (self.width_of(windows).sigmoid() / anchors[..., 1:])
-            windows = layer(windows, where, turned, memory, places, mask)
+            windows = layer(windows, where, turned, (memory, places, mask))
             mended = (self.mend(windows) + inverse_sigmoid(anchors)).sigmoid()
             begun.append(mended)
             anchors = mended.detach()

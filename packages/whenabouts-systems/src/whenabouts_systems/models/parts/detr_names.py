@@ -5,7 +5,7 @@ See `renaming`: patterns are applied in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch import nn
@@ -13,26 +13,26 @@ from torch import nn
 from whenabouts_systems.models.parts.renaming import Patterns, ReleasedNames, renamed_parameters
 
 
-def projection_names(layers: int, of_clips: int | None = None) -> Patterns:
-    """Patterns for `Projection` with `layers` layers; `of_clips` is their number for clips, if it differs."""
-    names = []
-    for ours, theirs, count in (
-        ("clip_projection", "input_vid_proj", layers if of_clips is None else of_clips),
-        ("word_projection", "input_txt_proj", layers),
-    ):
-        for layer in range(count):
-            names += [
-                (rf"^{ours}\.{4 * layer}\.", f"{theirs}.{layer}.LayerNorm."),
-                (rf"^{ours}\.{4 * layer + 2}\.", f"{theirs}.{layer}.net.1."),
-            ]
+def detr_names(
+    model: Callable[[Any], nn.Module], *patterns: tuple[str, str], of_clips: int | None = None
+) -> ReleasedNames:
+    """`released_names` for a system of the family.
+
+    `of_clips` is the number of layers that project clips, if it is not `projections`.
+    """
+
+    def names(config: Any) -> dict[str, str]:
+        clips = _projection("clip_projection", "input_vid_proj", of_clips or config.projections)
+        words = _projection("word_projection", "input_txt_proj", config.projections)
+        return renamed_parameters(lambda: model(config), (*clips, *words, *patterns))
+
     return names
 
 
-def detr_names(model: Callable[[Any], nn.Module], *patterns: tuple[str, str]) -> ReleasedNames:
-    """`released_names` for a system of the family."""
-    return lambda config: renamed_parameters(
-        lambda: model(config), (*projection_names(config.projections), *patterns)
-    )
+def _projection(ours: str, theirs: str, layers: int) -> Iterator[tuple[str, str]]:
+    for layer in range(layers):
+        yield rf"^{ours}\.{4 * layer}\.", f"{theirs}.{layer}.LayerNorm."
+        yield rf"^{ours}\.{4 * layer + 2}\.", f"{theirs}.{layer}.net.1."
 
 
 def perceptron_names(ours: str, theirs: str, layers: int) -> Patterns:
@@ -89,14 +89,11 @@ OF_CONTRASTED: Patterns = (
 """Patterns for QD-DETR's parts, also in its successors."""
 
 OF_SLOT_ATTENTION: Patterns = (
-    (r"(slot_atten|processer_for_tgt)\.(rows|slots|perceptron)_norm\.", r"\1.norm_\2."),
-    (r"\.norm_rows\.", ".norm_inputs."),
-    (r"\.norm_perceptron\.", ".norm_mlp."),
+    (r"\.rows_norm\.", ".norm_inputs."),
+    (r"\.slots_norm\.", ".norm_slots."),
+    (r"\.perceptron_norm\.", ".norm_mlp."),
     (r"(slot_atten|processer_for_tgt)\.norm\.", r"\1.norm_out."),
-    (r"(slot_atten|processer_for_tgt)\.(query|key|value)\.", r"\1.project_\2."),
-    (r"\.project_query\.", ".project_q."),
-    (r"\.project_key\.", ".project_k."),
-    (r"\.project_value\.", ".project_v."),
+    (r"(slot_atten|processer_for_tgt)\.(q|k|v)(?:uery|ey|alue)\.", r"\1.project_\2."),
     *((rf"\.perceptron\.{2 * layer}\.", f".mlp.layers.{layer}.") for layer in range(3)),
 )
 """Patterns for the parts of `SlotAttention`."""

@@ -66,6 +66,10 @@ class FusionSettings(ProgramSetting):
     alpha: float = 20.0
     """Weight of the video's cosine in the logarithm of a moment's score."""
 
+    def pool_in(self, epoch: int) -> int | None:
+        """The pool of an epoch: random negatives at first, hard ones later, when scores are meaningful."""
+        return self.pool if epoch >= self.pool_from_epoch else self.first_pool
+
 
 class FusionModel(PaperModel):
     """A retriever and localizer (see `protocol`) whose queries have a vector for each stream."""

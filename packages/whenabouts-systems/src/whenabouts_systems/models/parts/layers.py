@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -97,9 +97,8 @@ class PositionEmbedding(PackedBlock):
     def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
         """(N, width) to (N, width), for packed rows. Raises UsageError for a too long sequence."""
         check_length(packing.steps, self.table.num_embeddings, self.noun, self.setting)
-        placed: Tensor = self.norm(rows + self.table(packing.positions()))
-        dropped: Tensor = self.dropout(placed)
-        return dropped
+        placed = self.norm(rows + self.table(packing.positions()))
+        return cast("Tensor", self.dropout(placed))
 
 
 def check_length(steps: int, places: int, noun: str, setting: str = "") -> None:
@@ -157,7 +156,9 @@ class Attention(nn.Module):
     def _mixed(self, piece: Packing, projected: Sequence[Tensor], product_mask: bool) -> Tensor:
         """(n, D) from the packed queries, keys and values (n, D) of one piece of the batch."""
         queries, keys, values = (in_heads(piece.unpack(rows), self.heads) for rows in projected)
-        seen = _product_penalty(piece.mask, queries) if product_mask else piece.mask[:, None, None]
+        seen = piece.mask[:, None, None]
+        if product_mask:
+            seen = (~(piece.mask[:, None, :, None] & seen)).to(queries.dtype) * RELEASED_PENALTY
         return piece.pack(self.mix(queries, keys, values, seen).transpose(1, 2).flatten(2))
 
     def mix(self, queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
@@ -193,7 +194,7 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor, dropout:
 
 def in_heads(padded: Tensor, heads: int) -> Tensor:
     """(B, T, D) to (B, heads, T, D / heads)."""
-    return padded.view(*padded.shape[:2], heads, -1).transpose(1, 2)
+    return padded.view(*padded.shape[:2], heads, padded.shape[2] // heads).transpose(1, 2)
 
 
 class AttentionBlock(PackedBlock):
@@ -209,8 +210,7 @@ class AttentionBlock(PackedBlock):
     def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
         """(N, D) to (N, D), for packed rows."""
         mixed = self.dropout(self.output(self.attention(rows, rows, packing)))
-        normed: Tensor = self.norm(mixed + rows)
-        return normed
+        return cast("Tensor", self.norm(mixed + rows))
 
 
 class CrossAttentionBlock(nn.Module):
@@ -225,14 +225,7 @@ class CrossAttentionBlock(nn.Module):
     def forward(self, rows: Tensor, others: Tensor, packing: Packing) -> Tensor:
         """(N, D): packed clips of one stream after attention to those of the other, packed equally."""
         mixed = self.attention(rows, others, packing, product_mask=self.product_mask)
-        normed: Tensor = self.norm(mixed + rows)
-        return normed
-
-
-def _product_penalty(mask: Tensor, scores: Tensor) -> Tensor:
-    """(B, 1, T, T) of the type of `scores`: the penalty where either of two positions is padding."""
-    both = mask[:, None, :, None] & mask[:, None, None, :]
-    return (~both).to(scores.dtype) * RELEASED_PENALTY
+        return cast("Tensor", self.norm(mixed + rows))
 
 
 class Pooled(NamedTuple):

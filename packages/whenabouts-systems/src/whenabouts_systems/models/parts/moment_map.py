@@ -13,9 +13,11 @@ Shapes: V videos, N clips, P cells, S sentences, D width.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Annotated, cast
 
 import torch
@@ -147,10 +149,9 @@ class ChainMap(nn.Module):
     def __init__(self, counts: Counts, width: int) -> None:
         super().__init__()
         self.counts = counts
+        strides = pairwise(stride for _, stride in offsets(counts, sys.maxsize))
         self.convs = nn.ModuleList(
-            nn.Conv1d(width, width, 3 if group and not step else 2, stride=2 if group and not step else 1)
-            for group, count in enumerate(counts)
-            for step in range(count)
+            nn.Conv1d(width, width, after // before + 1, stride=after // before) for before, after in strides
         )
 
     def forward(self, clips: Tensor) -> Tensor:

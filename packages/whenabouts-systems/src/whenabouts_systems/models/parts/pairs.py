@@ -1,8 +1,12 @@
 """Base class and settings of the localizers CONQUER and SQuiDNet, with their layers, scores and loss.
 
-Clips and words are encoded separately. Then each pair of a query and a video is scored: the subclass compares
-clips with words (`compared`), and further layers give logits of start and end. With the measure `own_score`
-they also give a logit of the video. Shapes as in `protocol`; P pairs, S streams, H the setting `hidden`.
+One transformer encodes the clips of all streams (pictures, speech) together, another one the words of the
+query. Only clips are stored, and there are no search keys. Each pair of a query and a video is then scored by
+itself. The query weighs the streams (NetVLAD, a softmax over streams), and the subclass compares clips with
+words (`compared`). Further layers give logits of start and end; the end also sees the start's features. With
+the measure `own_score` they also give a logit of the video.
+
+Shapes as in `protocol`; P pairs, S streams, H the setting `hidden`.
 """
 
 from __future__ import annotations
@@ -77,11 +81,6 @@ class PairSettings(ProgramSetting):
     """Weight of the retriever's score of the video in a moment's score, with a measure that adds the two."""
     lambda_tl: float = 0.01
     """Weight of the loss of start and end."""
-
-    @property
-    def inner(self) -> int:
-        """The width inside the feed-forward parts."""
-        return 4 * self.hidden if self.feedforward is None else self.feedforward
 
 
 class PairLogits(NamedTuple):
@@ -268,14 +267,13 @@ class PairModel(PaperModel):
 
 
 def _encoder(config: Any) -> BertEncoder:
-    return BertEncoder(config.layers, config.hidden, config.heads, config.inner, config.dropout)
+    hidden = config.hidden
+    return BertEncoder(config.layers, hidden, config.heads, config.feedforward or 4 * hidden, config.dropout)
 
 
 def projected(features: int, config: Any) -> ProjectedEncoder:
     """An encoder of rows of `features` values, which are first projected to `hidden` values."""
-    return ProjectedEncoder(
-        features, config.layers, config.hidden, config.heads, config.inner, config.dropout
-    )
+    return ProjectedEncoder(features, config.hidden, config.dropout, _encoder(config))
 
 
 def pair_names(

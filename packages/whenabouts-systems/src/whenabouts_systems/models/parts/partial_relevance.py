@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from whenabouts_systems.models.parts.contrast import positive_pair_contrast
 from whenabouts_systems.models.parts.layers import unit
 from whenabouts_systems.models.parts.ranking_loss import against_negatives, draw_negatives
 
@@ -26,8 +27,7 @@ def contrast(scores: Tensor, own: Tensor, positives: Tensor) -> Tensor:
     of_own = scores.gather(1, own[:, None])[:, 0]
     of_queries = scores.masked_fill(positives & ~own_scores, -torch.inf).logsumexp(1) - of_own
     has_query = own_scores.any(0)
-    answered = scores.masked_fill(~(positives | own_scores), -torch.inf)[:, has_query]
-    of_videos = scores[:, has_query].logsumexp(0) - answered.logsumexp(0)
+    of_videos = positive_pair_contrast(scores[:, has_query].T, (positives | own_scores)[:, has_query].T)
     return of_queries.mean() + of_videos.mean()
 
 

@@ -53,16 +53,16 @@ class PremSettings(SystemSettings):
 
 
 class PremModel(nn.Module):
-    """The encoders of words and clips; each stage defines `_pooling`."""
+    """The encoders of words and clips. `pooling`, if any, makes vectors of a query's encoded words."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: Any, pooling: nn.Module | None) -> None:
         super().__init__()
         self.config = config
         hidden, dropout = config.hidden, config.input_dropout
         self.query_projection = InputProjection(config.query_width, hidden, dropout)
         self.query_positions = PositionEmbedding(config.max_tokens, hidden, dropout, "tokens")
         self.query_encoder = config.transformer(config.layers)
-        self.pooling = self._pooling()
+        self.pooling = pooling
         encoder = config.transformer(config.layers)
         self.video_encoder = JointStreams(config.streams, hidden, config.max_clips, dropout, encoder)
 
@@ -70,7 +70,3 @@ class PremModel(nn.Module):
         """(Q, L, H) the encoded words of Q queries of at most L words."""
         layers = (self.query_projection, self.query_positions, self.query_encoder)
         return in_turn(queries.tokens, queries.mask, *layers)
-
-    def _pooling(self) -> nn.Module | None:
-        """The layer that pools a query's words into a vector for each stream; None if the stage has none."""
-        raise NotImplementedError

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -66,13 +66,11 @@ class PretrainingHeads(nn.Module):
 
     def clips(self, rows: Tensor) -> Tensor:
         """(N, F) predicted features of clips, from encoded rows (N, D)."""
-        features: Tensor = self.clip_out(self.clip_norm(functional.gelu(self.clip_dense(rows))))
-        return features
+        return cast("Tensor", self.clip_out(self.clip_norm(functional.gelu(self.clip_dense(rows)))))
 
     def orders(self, rows: Tensor) -> Tensor:
         """(N, places) logits of a clip's old place, from encoded rows (N, D)."""
-        logits: Tensor = self.order_out(self.order_norm(functional.gelu(self.order_wide(rows))))
-        return logits
+        return cast("Tensor", self.order_out(self.order_norm(functional.gelu(self.order_wide(rows)))))
 
 
 @dataclass(frozen=True)
@@ -158,8 +156,7 @@ class Pretraining:
 
     def marks(self, hidden: Tensor, table: nn.Embedding) -> Tensor:
         """(V, T, F): the learned vector of hidden clips, zeros for others."""
-        rows: Tensor = table(hidden.long()).masked_fill(~hidden[..., None], 0.0)
-        return rows
+        return cast("Tensor", table(hidden.long()).masked_fill(~hidden[..., None], 0.0))
 
 
 def check_shares(given: Mapping[str, float]) -> None:
@@ -173,9 +170,8 @@ def check_shares(given: Mapping[str, float]) -> None:
 
 def drawn_task(shares: Mapping[str, float]) -> str:
     """Draw a task in proportion to the shares."""
-    names = list(shares)
-    weights = torch.tensor([float(shares[name]) for name in names])
-    return names[int(torch.multinomial(weights, 1))]
+    weights = torch.tensor(list(map(float, shares.values())))
+    return list(shares)[int(torch.multinomial(weights, 1))]
 
 
 def some_of(mask: Tensor, share: float) -> Tensor:

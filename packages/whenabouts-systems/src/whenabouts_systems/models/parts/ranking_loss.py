@@ -162,27 +162,29 @@ def relevant_over_negative(levels: Levels, rule: Rule) -> Tensor:
     """Equation 11: a relevant pair's score times C exceeds the negatives of its query and its moment."""
     pairs = levels.pairs
     lowered = pairs.confidence * levels.relevant
-    return _per_pair(
-        against_negatives(lowered, _rows(levels.of_queries, pairs.query), margin=rule.margin, kind=rule.kind)
-        + against_negatives(
-            lowered, _rows(levels.of_moments, pairs.moment), margin=rule.margin, kind=rule.kind
+    of_query, of_moment = (
+        against_negatives(
+            lowered, Negatives(drawn.score[rows], drawn.exists[rows]), margin=rule.margin, kind=rule.kind
         )
+        for drawn, rows in ((levels.of_queries, pairs.query), (levels.of_moments, pairs.moment))
     )
+    return _per_pair(of_query + of_moment)
 
 
 def positive_over_relevant(levels: Levels, rule: Rule) -> Tensor:
     """Equation 12: C times the positive of a relevant pair's query, or moment, is no less than its score."""
     pairs = levels.pairs
-    return _per_pair(
-        shortfall(pairs.confidence * levels.positive[pairs.query], levels.relevant, kind=rule.kind)
-        + shortfall(pairs.confidence * levels.positive[pairs.moment], levels.relevant, kind=rule.kind)
+    of_query, of_moment = (
+        shortfall(pairs.confidence * levels.positive[rows], levels.relevant, kind=rule.kind)
+        for rows in (pairs.query, pairs.moment)
     )
+    return _per_pair(of_query + of_moment)
 
 
 def video_ranking_loss(
     levels: Levels, rule: Rule, weight: Tensor | None = None, sides: tuple[float, float] = (1.0, 1.0)
 ) -> Mapping[str, Tensor]:
-    """Equation 13, term by term, R being the video's score; `sides` weigh the sums of equation 10 (XML).
+    """Equation 13, or 15 with R of moments, term by term; `sides` weigh the sums of equation 10 (XML).
 
     Terms of equations 11 and 12 with weight 0 are absent.
     """
@@ -223,21 +225,9 @@ def moment_relevance(
     return borders.sum(0) + alpha * video_scores
 
 
-def moment_ranking_loss(
-    levels: Levels, rule: Rule, weight: Tensor | None = None, scale: float = 1.0
-) -> Mapping[str, Tensor]:
-    """Equation 15 times `scale` (lambda_vcmr of equation 9), term by term, R being that of equation 14."""
-    terms = video_ranking_loss(levels, rule, weight)
-    return {f"moment_{name}": scale * term for name, term in terms.items()}
-
-
 def relevant_likelihood(log_truth: Tensor, confidence: Tensor) -> Tensor:
     """Equation 17: the mean negative log-likelihood of relevant pairs (P,), each times its confidence."""
     return -_per_pair(confidence * log_truth)
-
-
-def _rows(negatives: Negatives, rows: Tensor) -> Negatives:
-    return Negatives(negatives.score[rows], negatives.exists[rows])
 
 
 def _per_pair(values: Tensor) -> Tensor:

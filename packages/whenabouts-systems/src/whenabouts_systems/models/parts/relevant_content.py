@@ -58,17 +58,20 @@ class RelevantContent:
         cosines, own = clip_cosines(queries, videos), batch.video_of
         scores = or_nothing(cosines.amax(2).mean(0)).T
         strong, weak = self._positives(batch, cosines)
-        terms: dict[str, Tensor] = {}
-        if side := self.sides[0]:
-            lost = self._lost(strong, scores, ~batch.positives)
-            terms["negative_videos"] = side * weighted_mean(lost, batch.weight)
-            if self.lambda_weak:
-                lost = self._lost(weak, scores, ~batch.positives)
-                terms["weak"] = side * self.lambda_weak * weighted_mean(lost, batch.weight)
-        if side := self.sides[1]:
-            lost = self._lost(strong, scores[:, own].T, ~batch.positives[:, own].T)
-            terms["negative_queries"] = side * weighted_mean(lost, batch.weight)
-        return terms
+        among_videos, among_queries = (
+            (scores, ~batch.positives),
+            (scores[:, own].T, ~batch.positives[:, own].T),
+        )
+        terms = {
+            "negative_videos": (self.sides[0], strong, among_videos),
+            "weak": (self.sides[0] * self.lambda_weak, weak, among_videos),
+            "negative_queries": (self.sides[1], strong, among_queries),
+        }
+        return {
+            name: factor * weighted_mean(self._lost(positive, *candidates), batch.weight)
+            for name, (factor, positive, candidates) in terms.items()
+            if factor
+        }
 
     def _positives(self, batch: Batch, cosines: Tensor) -> tuple[Tensor, Tensor]:
         """(Q,) twice: the scores of each query's strong and weak positive; -inf without one."""

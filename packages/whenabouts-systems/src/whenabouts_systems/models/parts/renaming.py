@@ -57,11 +57,8 @@ def names_by(model: Callable[[Any], nn.Module], *patterns: tuple[str, str]) -> R
 
 def renamed_parameters(model: Callable[[], nn.Module], patterns: Patterns) -> dict[str, str]:
     """Our name of each parameter of a model -> its released name, after all patterns."""
-    with torch.device("meta"):  # only names and shapes, without memory
-        names = {name: name for name in model().state_dict()}
-    for pattern, released in patterns:
-        names = {name: re.sub(pattern, released, now) for name, now in names.items()}
-    return names
+    patterns = tuple(patterns)
+    return {name: _renamed(name, patterns) for name in _names_in(model)}
 
 
 def renamed_by_place(
@@ -72,15 +69,19 @@ def renamed_by_place(
     `places` are pairs of prefixes, ours and the program's; the first pair that fits a name counts. The
     patterns `inside` are applied to the rest of the name.
     """
-    places = tuple(places)
-    with torch.device("meta"):
-        names = list(model().state_dict())
-    return {name: _placed(name, places, inside) for name in names}
+    places, renamed = tuple(places), {}
+    for name in _names_in(model):
+        prefix, released_prefix = next(place for place in places if name.startswith(place[0]))
+        renamed[name] = released_prefix + _renamed(name.removeprefix(prefix), inside)
+    return renamed
 
 
-def _placed(name: str, places: Iterable[tuple[str, str]], inside: Patterns) -> str:
-    prefix, released_prefix = next(place for place in places if name.startswith(place[0]))
-    suffix = name.removeprefix(prefix)
-    for pattern, released in inside:
-        suffix = re.sub(pattern, released, suffix)
-    return released_prefix + suffix
+def _names_in(model: Callable[[], nn.Module]) -> list[str]:
+    with torch.device("meta"):  # only names and shapes, without memory
+        return list(model().state_dict())
+
+
+def _renamed(name: str, patterns: Patterns) -> str:
+    for pattern, released in patterns:
+        name = re.sub(pattern, released, name)
+    return name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -39,9 +40,15 @@ def begin_as_roberta(
     stored_layers = sum(key.endswith(".intermediate.dense.weight") for key in stored)
     if stored_layers not in (layers, 2 * layers):
         raise UsageError(f"{file}: has {stored_layers} layers; cross_modal takes {layers} or {2 * layers}")
+    step = stored_layers // layers
     for key, parameter in parameters.items():
-        rows = _rows(stored, file, _of_layer(key, stored_layers // layers))
-        rows = rows[first_place:] if "position_embeddings" in key else rows
+        # Of each `step` layers the last one is copied.
+        source = re.sub(
+            r"(?<=^encoder\.layer\.)\d+", lambda number: str(step * int(number[0]) + step - 1), key
+        )
+        if source not in stored:
+            raise FormatError(file, f"lacks {source!r}", accepted="the weights of a RoBERTa")
+        rows = stored[source][first_place:] if "position_embeddings" in key else stored[source]
         _put(parameter, rows, key, file)
     return True
 
@@ -54,20 +61,6 @@ def _weights_of(name: str) -> Path | None:
         except hub.HubError:
             return None
     return folder / _WEIGHTS if (folder / _WEIGHTS).is_file() else None
-
-
-def _of_layer(key: str, step: int) -> str:
-    """RoBERTa's key of a parameter; of each `step` of its layers the last one is copied."""
-    if not key.startswith("encoder.layer."):
-        return key
-    number, _, rest = key.removeprefix("encoder.layer.").partition(".")
-    return f"encoder.layer.{step * int(number) + step - 1}.{rest}"
-
-
-def _rows(stored: Mapping[str, Tensor], file: Path, key: str) -> Tensor:
-    if key not in stored:
-        raise FormatError(file, f"lacks {key!r}", accepted="the weights of a RoBERTa")
-    return stored[key]
 
 
 @torch.no_grad()

@@ -56,24 +56,20 @@ def convolved(rows: Tensor, conv: nn.Conv2d, before: Area, after: Area) -> Tenso
     kernel = conv.kernel_size[0]
     if rows.device.type == "cpu" and rows.shape[2] >= GATHERED_FROM and not torch.is_autocast_enabled("cpu"):
         near = neighbours(before, after, kernel)
-        arguments = (rows, conv.weight, conv.bias, near)
+        arguments = (rows, conv.weight, conv.bias, near, len(after.places))
         convolved_rows: Tensor = _Gathered.apply(*arguments)  # type: ignore[no-untyped-call]
         return convolved_rows
     padding = kernel // 2 + after.margin - before.margin
     return after.rows(functional.conv2d(before.boxed(rows), conv.weight, conv.bias, padding=padding))
 
 
-@dataclass(frozen=True, eq=False)
-class Neighbours:
-    """For each place of a kernel: output rows, and the input rows they read; `count` output rows."""
-
-    pairs: tuple[tuple[Tensor, Tensor], ...]
-    count: int
+Neighbours = tuple[tuple[Tensor, Tensor], ...]
+"""For each place of a kernel: output rows, and the input rows they read."""
 
 
 @lru_cache(maxsize=256)
 def neighbours(before: Area, after: Area, kernel: int) -> Neighbours:
-    """The pairs of input and output rows for each place of a kernel."""
+    """The pairs of output and input rows for each place of a kernel."""
     edge = max(before.margin, after.margin) + kernel
     size = before.size - 2 * before.margin + 2 * edge
     row_at = torch.full((size, size), -1)
@@ -85,7 +81,7 @@ def neighbours(before: Area, after: Area, kernel: int) -> Neighbours:
             seen = row_at[first + down, last + right]
             there = (seen >= 0).nonzero()[:, 0]
             pairs.append((there, seen[there]))
-    return Neighbours(tuple(pairs), len(after.places))
+    return tuple(pairs)
 
 
 def _on_plane(area: Area, edge: int) -> tuple[Tensor, Tensor]:
@@ -100,28 +96,28 @@ class _Gathered(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor, near: Neighbours) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor, near: Neighbours, count: int) -> Tensor:
         turned = rows.transpose(0, 1).contiguous()
-        made = bias.expand(near.count, len(rows), -1).contiguous()
-        for matrix, (after, before) in zip(_matrices(weight), near.pairs, strict=True):
+        made = bias.expand(count, len(rows), -1).contiguous()
+        for matrix, (after, before) in zip(_matrices(weight), near, strict=True):
             made.index_add_(0, after, _product(turned[before], matrix))
         ctx.save_for_backward(turned, weight)
         ctx.near = near
         return made.transpose(0, 1).contiguous()
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         rows, weight = ctx.saved_tensors
         made = gradients[0].transpose(0, 1).contiguous()
         of_rows, matrices = torch.zeros_like(rows), _matrices(weight)
         of_matrices = torch.empty_like(matrices)
-        for at, (after, before) in enumerate(ctx.near.pairs):
+        for at, (after, before) in enumerate(ctx.near):
             some = made[after]
             of_rows.index_add_(0, before, _product(some, matrices[at].T))
             torch.mm(rows[before].flatten(0, 1).T, some.flatten(0, 1), out=of_matrices[at])
         side = weight.shape[2]
         of_weight = of_matrices.view(side, side, *of_matrices.shape[1:]).permute(3, 2, 0, 1)
-        return of_rows.transpose(0, 1), of_weight, made.sum((0, 1)), None
+        return of_rows.transpose(0, 1), of_weight, made.sum((0, 1)), None, None
 
 
 def _matrices(weight: Tensor) -> Tensor:

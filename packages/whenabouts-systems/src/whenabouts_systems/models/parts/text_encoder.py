@@ -49,7 +49,7 @@ class Words(nn.Module):
 
     def __init__(self, width: int, sizes: Mapping[str, int] | None = None) -> None:
         super().__init__()
-        self.bert = None if sizes is None else new_bert(sizes)
+        self.bert = None if sizes is None else _new_bert(sizes)
         self.width: int = width if sizes is None else {**SIZES, **sizes}["dim"]
 
     def begin(self, name: str) -> None:
@@ -58,15 +58,8 @@ class Words(nn.Module):
             read_pretrained(self.bert, name)
 
     def forward(self, queries: QueryBatch) -> Tensor:
-        """The features (Q, L, width) of words. UsageError for ids instead of features, or the reverse."""
-        has_ids = queries.tokens.dim() == 2
-        if has_ids != (self.bert is not None):
-            raise UsageError(
-                "words are ids, but this system has no text encoder; name a feature file in [features] query"
-                if has_ids
-                else "words are features, but this system has a text encoder, which reads ids; "
-                'set [features] query = "tokenizer:NAME"'
-            )
+        """The features (Q, L, width) of words. Raises as `check_words` does."""
+        check_words(queries, reads_ids=self.bert is not None)
         if self.bert is None:
             return queries.tokens
         ids = queries.tokens.masked_fill(~queries.mask, 0)
@@ -74,10 +67,24 @@ class Words(nn.Module):
         return states
 
 
+def check_words(queries: QueryBatch, *, reads_ids: bool) -> None:
+    """Raise UsageError for features of words in a system that reads ids, and for the reverse."""
+    if (has_ids := queries.tokens.dim() == 2) != reads_ids:
+        raise UsageError(
+            "words are ids, but this system has no text encoder; name a feature file in [features] query"
+            if has_ids
+            else "words are features, but this system has a text encoder, which reads ids; "
+            'set [features] query = "tokenizer:NAME"'
+        )
+
+
 def check_sizes(sizes: Mapping[str, int], system: str) -> None:
-    """Raise UsageError, naming the system, for an unknown size of a text encoder."""
+    """Raise UsageError, naming the system, for an unknown size, or heads that do not divide the width."""
     for name in sorted(set(sizes) - set(SIZES)):
         raise UsageError(f"{system}: text has no size {name!r}; it has {', '.join(SIZES)}")
+    width, heads = ({**SIZES, **sizes}[name] for name in ("dim", "n_heads"))
+    if width % heads:
+        raise UsageError(f"{system}: text: dim = {width} is no multiple of n_heads = {heads}")
 
 
 def mean_of_words(hidden: Tensor, mask: Tensor) -> Tensor:
@@ -86,7 +93,7 @@ def mean_of_words(hidden: Tensor, mask: Tensor) -> Tensor:
     return hidden.masked_fill(~real, 0).sum(1) / real.sum(1).clamp(min=1)
 
 
-def new_bert(sizes: Mapping[str, int]) -> Any:
+def _new_bert(sizes: Mapping[str, int]) -> Any:
     """A DistilBERT of these sizes with new weights. Raises UsageError without `transformers`."""
     try:
         from transformers import DistilBertConfig, DistilBertModel
@@ -98,8 +105,9 @@ def new_bert(sizes: Mapping[str, int]) -> Any:
 def read_pretrained(bert: Any, name: str) -> None:
     """Load the weights of a DistilBERT, given by a folder or a hub's repository, into `bert`.
 
-    Raises UsageError if the sizes differ, WhenaboutsError if the weights are missing or cannot be read.
+    Raises UsageError if the sizes differ, WhenaboutsError if weights are missing or cannot be read.
     """
+    from safetensors import SafetensorError
     from transformers import DistilBertModel
 
     try:
@@ -107,11 +115,16 @@ def read_pretrained(bert: Any, name: str) -> None:
         if not place.is_dir():
             place = hub.folder_of(name, lambda folder: (folder / "config.json").is_file())
         with hub.nothing_downloaded():
-            pretrained = DistilBertModel.from_pretrained(str(place))
+            pretrained, report = DistilBertModel.from_pretrained(str(place), output_loading_info=True)
     except hub.HubError as error:
         raise WhenaboutsError(f"text encoder {error}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise WhenaboutsError(f"text encoder {name!r} cannot be read: {first_line(error)}") from None
+    # The library gives missing weights, such as all layers of a BERT, random values.
+    if missing := sorted(report["missing_keys"]):
+        raise WhenaboutsError(
+            f"text encoder {name!r} lacks {len(missing)} weights, such as {missing[0]}; name a DistilBERT"
+        )
     for size in SIZES:
         if (given := getattr(pretrained.config, size)) != (expected := getattr(bert.config, size)):
             raise UsageError(
@@ -136,15 +149,14 @@ class Tokens:
     def batch(self, sentences: Sequence[str], most: int) -> QueryBatch:
         """(Q, L) ids with the tokenizer's special tokens (BERT: [CLS] and [SEP]), and their mask.
 
-        Sentences are cut to `most` ids, special ones included. Raises UsageError for an empty sentence.
+        Sentences are cut to `most` ids, special ones included. Raises UsageError for one without words.
         """
-        empty = next((at for at, text in enumerate(sentences) if not text.strip()), None)
-        if empty is not None:
-            raise UsageError(f"sentence {empty} is empty; give words")
-        return _padded([encoding.ids for encoding in self._encoded(sentences, most)])
+        # The library leaves sentences uncut if its special tokens alone are more than `most`.
+        return self._padded(sentences, [encoding.ids[:most] for encoding in self._encoded(sentences, most)])
 
     def pieces(self, text: str, *, special: bool) -> list[str]:
         """The tokens of a text as strings, with or without `special` tokens; see `WordPieces`."""
+        text = _unicode(text)
         (encoding,) = self._encoded([text], special=special)
         if type(self._tokenizer.decoder).__name__ != _BYTE_LEVEL:
             return list(encoding.tokens)
@@ -161,13 +173,7 @@ class Tokens:
 
     def word_batch(self, sentences: Sequence[str], most: int) -> QueryBatch:
         """(Q, L) ids as `words` gives them, and their mask. Raises UsageError for a sentence without ids."""
-        ids = self.words(sentences, most)
-        empty = next((at for at, row in enumerate(ids) if not row), None)
-        if empty is not None:
-            raise UsageError(
-                f"sentence {empty} is {sentences[empty][:80]!r}; give words that {self.name} knows"
-            )
-        return _padded(ids)
+        return self._padded(sentences, self.words(sentences, most))
 
     def lengths(self, sentences: Sequence[str]) -> list[int]:
         """The number of ids of each sentence, special tokens included, without truncation."""
@@ -177,14 +183,24 @@ class Tokens:
         self, sentences: Sequence[str], most: int | None = None, *, special: bool = True
     ) -> list[Any]:
         """The library's encodings, cut to `most` ids if given. UsageError for words that it cannot encode."""
+        texts = list(map(_unicode, sentences))
         remedy = "use a tokenizer that has a token for unknown words"
         with self._lock, _refusals(f"tokenizer {self.name}: cannot encode a word", remedy):
             if most is None:
                 self._tokenizer.no_truncation()
             else:
                 self._tokenizer.enable_truncation(most)
-            encoded: list[Any] = self._tokenizer.encode_batch(list(sentences), add_special_tokens=special)
-        return encoded
+            return list(self._tokenizer.encode_batch(texts, add_special_tokens=special))
+
+    def _padded(self, sentences: Sequence[str], ids: Sequence[Sequence[int]]) -> QueryBatch:
+        """(Q, L) ids padded with zeros, and their mask. Raises UsageError for a sentence without words."""
+        for at, (text, row) in enumerate(zip(sentences, ids, strict=True)):
+            if not text.strip() or not row:
+                raise UsageError(f"sentence {at} is {text[:80]!r}; give words that {self.name} knows")
+        lengths = torch.tensor([len(row) for row in ids], dtype=torch.int64)
+        mask = torch.arange(max(map(len, ids), default=1)) < lengths[:, None]
+        flat = torch.tensor([number for row in ids for number in row], dtype=torch.int64)
+        return QueryBatch(torch.zeros(mask.shape, dtype=torch.int64).masked_scatter_(mask, flat), mask)
 
     @property
     def largest_id(self) -> int:
@@ -200,20 +216,18 @@ def _pieces_of_bytes(text: str, encoding: Any) -> list[str]:
         start, end = offsets
         # Tokens may share a character of several bytes: only the first shows it. A token includes the space
         # before its word.
-        piece = "" if offsets == previous_offsets else text[start:end]
+        is_shared = offsets == previous_offsets
+        piece = "" if is_shared else text[start:end]
         is_inside = start > 0 and not any(sign.isspace() for sign in text[start - 1 : start] + piece[:1])
-        continues = is_inside or after_space
+        continues = is_inside or is_shared or after_space
         names.append((_CONTINUATION if continues else "") + piece.strip() if end > start else token)
         previous_offsets, after_space = offsets, piece.isspace()
     return names
 
 
-def _padded(ids: Sequence[Sequence[int]]) -> QueryBatch:
-    """(Q, L) ids padded with zeros, and their mask."""
-    longest = max(map(len, ids), default=1)
-    tokens = torch.tensor([[*row, *[0] * (longest - len(row))] for row in ids], dtype=torch.int64)
-    lengths = torch.tensor([len(row) for row in ids], dtype=torch.int64)
-    return QueryBatch(tokens.view(len(ids), longest), torch.arange(longest) < lengths[:, None])
+def _unicode(text: str) -> str:
+    """The text with "?" for lone surrogates, which tokenizers refuse."""
+    return text.encode("utf-8", "replace").decode()
 
 
 @lru_cache(maxsize=4)
@@ -237,11 +251,11 @@ def _open(name: str) -> Any:
 
 @contextmanager
 def _refusals(what: str, remedy: str) -> Iterator[None]:
-    """Turn the errors of the library `tokenizers`, which are plain Exceptions, into UsageErrors."""
+    """Turn the errors of the library `tokenizers`, plain Exceptions and TypeErrors, into UsageErrors."""
     try:
         yield
     except Exception as error:
-        if type(error) is not Exception:
+        if type(error) not in (Exception, TypeError):
             raise
         raise UsageError(f"{what} ({error}); {remedy}") from None
 
@@ -268,8 +282,8 @@ def same_tokenizer(name: str, other: str) -> bool:
     """Whether two tokenizers have files of equal content. Raises as `tokenizer_files` does."""
     if name == other:
         return True
-    first, second = tokenizer_files(name), tokenizer_files(other)
-    return [_content(file) for file in first] == [_content(file) for file in second]
+    first, second = (list(map(_content, tokenizer_files(folder))) for folder in (name, other))
+    return first == second
 
 
 def _content(file: Path) -> tuple[str, str]:

@@ -12,8 +12,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import torch
+from msgspec import Meta
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -52,7 +54,8 @@ class WindowSettings(ProgramSetting):
     - `streams` are concatenated in their order; `tef` appends each clip's begin and end as shares of the
       video.
     - `windows`: the number of predicted windows.
-    - `longest_clips` (150 s in QVHighlights): longer videos are read in pieces that overlap by half.
+    - `longest_clips` (150 s in QVHighlights): longer videos are searched in pieces that overlap by half. A
+      training reads videos whole.
     - `cost_...`: weights of the terms in the matching, independent of their weights in the loss.
     - `each_layer`: also train the decoder's layers before the last.
     - `alpha`: the weight of the video's score, which another system gives, in a moment's score. These systems
@@ -61,7 +64,7 @@ class WindowSettings(ProgramSetting):
 
     streams: NamedStreams = field(default_factory=lambda: {"vision": 512})
     query_width: Size = 512
-    hidden: Size = 256
+    hidden: Annotated[int, Meta(ge=2, multiple_of=2, description="an even number, 2 or more")] = 256
     heads: Size = 8
     feedforward: Size = 1024
     projections: Size = 2
@@ -175,22 +178,18 @@ class WindowModel(PaperModel, ABC):
         """Terms `span`, `giou`, `label` of the last layer, those of each layer before, and `saliency`."""
         queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
         own_videos = videos.take(batch.video_of)
-        own_videos = VideoEncoding(
-            own_videos.mask, parts={**own_videos.parts, "clips": WindowModel.clips_of(self, own_videos)}
-        )
-        return self.losses_of(batch, self.detect(queries, own_videos), queries, own_videos)
+        clips = WindowModel.clips_of(self, own_videos)
+        own_videos = VideoEncoding(own_videos.mask, parts={**own_videos.parts, "clips": clips})
+        detected = self.detect(queries, own_videos)
+        losses = self.losses_of_layers(detected.layers, true_windows(batch, own_videos.mask.sum(1)))
+        saliency = self.saliency_loss(batch, detected, queries, own_videos)
+        losses["saliency"] = self.config.weight_saliency * saliency
+        return {**losses, **self.other_losses(batch, detected, queries, own_videos)}
 
-    def losses_of(
+    def other_losses(
         self, batch: Batch, detected: Detected, queries: QueryEncoding, videos: VideoEncoding
     ) -> Losses:
-        """The terms of `loss` for a batch's detected pairs, with their `queries` and `videos`."""
-        losses = self.losses_of_layers(detected.layers, true_windows(batch, videos.mask.sum(1)))
-        saliency = self.saliency_loss(batch, detected, queries, videos)
-        losses["saliency"] = self.config.weight_saliency * saliency
-        return {**losses, **self.other_losses(batch, detected, videos)}
-
-    def other_losses(self, batch: Batch, detected: Detected, videos: VideoEncoding) -> Losses:
-        """Further terms of a system; `videos` are those of the pairs (Q)."""
+        """Further terms of a system; `queries` and `videos` are those of the pairs (Q)."""
         return {}
 
     def losses_of_layers(self, layers: tuple[Windows, ...], truth: Tensor) -> dict[str, Tensor]:
@@ -326,11 +325,11 @@ class Pieces:
     def joined(self, windows: Tensor) -> Tensor:
         """All windows (P, M, 3) of each pair, from (S, N, 3) of the pieces; missing ones score -inf."""
         counts = torch.bincount(self.pair, minlength=len(self.mask))
-        pieces, number = _pieces_in(self.mask.shape[1], self.longest), windows.shape[1]
-        place = torch.arange(len(self.pair), device=windows.device) - (counts.cumsum(0) - counts)[self.pair]
-        of_pairs = windows.new_zeros((len(self.mask), pieces, number, 3))
+        # Padding counts here, so that batches padded to one length have as many windows.
+        most = -(-max(0, self.mask.shape[1] - self.longest) // max(1, self.longest // 2)) + 1
+        of_pairs = windows.new_zeros((len(self.mask), most, windows.shape[1], 3))
         of_pairs[..., 2] = -torch.inf
-        of_pairs[self.pair, place] = windows
+        of_pairs[torch.arange(most, device=windows.device) < counts[:, None]] = windows
         return of_pairs.flatten(1, 2)
 
     def averaged(self, curves: Tensor) -> Tensor:
@@ -341,11 +340,6 @@ class Pieces:
         total = curves.new_zeros(self.mask.numel()).index_add(0, cell[real], curves[real])
         count = curves.new_zeros(self.mask.numel()).index_add(0, cell[real], torch.ones_like(curves[real]))
         return (total / count.clamp(min=1)).view(self.mask.shape)
-
-
-def _pieces_in(clips: int, longest: int) -> int:
-    """The number of pieces of a video with `clips` clips; see `Pieces.of`."""
-    return -(-max(0, clips - longest) // max(1, longest // 2)) + 1
 
 
 def endpoints(mask: Tensor) -> Tensor:

@@ -42,11 +42,15 @@ def true_windows(batch: Batch, clips: Tensor) -> Tensor:
 
     They come from `labels["windows"]` (Q, W, 2), which are start and end in clips, or else from `spans`.
     """
-    windows = batch.labels.get("windows")
-    if windows is None:
-        windows = torch.stack([batch.spans[:, 0], batch.spans[:, 1] + 1], -1)[:, None]
-    start, end = (windows.to(torch.float32) / clips[:, None, None]).unbind(-1)
+    start, end = (_windows_of(batch).to(torch.float32) / clips[:, None, None]).unbind(-1)
     return torch.stack([(start + end) / 2, end - start], -1)
+
+
+def _windows_of(batch: Batch) -> Tensor:
+    """(Q, W, 2): start and end of each query's windows in clips."""
+    if (given := batch.labels.get("windows")) is not None:
+        return given
+    return torch.stack([batch.spans[:, 0], batch.spans[:, 1] + 1], -1)[:, None]
 
 
 def borders_of(spans: Tensor) -> Tensor:
@@ -137,18 +141,14 @@ def saliency_labels(batch: Batch, mask: Tensor) -> Tensor:
     the windows. Without this label, it is 1 for each clip that a window touches.
     """
     given = batch.labels.get("saliency")
-    if given is not None:
-        return given.to(torch.float32)
-    return relevant_clips(batch, mask).to(torch.float32)
+    return (relevant_clips(batch, mask) if given is None else given).to(torch.float32)
 
 
 def relevant_clips(batch: Batch, mask: Tensor) -> Tensor:
     """(Q, T) bool: the clips that a window of the query touches, or `labels["relevant_clips"]` if given."""
     if (given := batch.labels.get("relevant_clips")) is not None:
         return given
-    windows = batch.labels.get("windows")
-    if windows is None:
-        windows = torch.stack([batch.spans[:, 0], batch.spans[:, 1] + 1], -1)[:, None]
+    windows = _windows_of(batch)
     begins = torch.arange(mask.shape[1], device=mask.device, dtype=torch.float32)
     inside = (windows[..., :1] < begins + 1) & (windows[..., 1:] > begins)
     return inside.any(1) & mask
@@ -161,8 +161,7 @@ def saliency_pairs(batch: Batch, mask: Tensor) -> tuple[Tensor, Tensor]:
     random clip outside of them. If windows fill the video, the second pair repeats the first. If the batch
     has `labels["saliency_pairs"]` (Q, 2, 2), higher and lower, they are used instead.
     """
-    given = batch.labels.get("saliency_pairs")
-    if given is not None:
+    if (given := batch.labels.get("saliency_pairs")) is not None:
         return given[:, 0], given[:, 1]
     inside, labels = relevant_clips(batch, mask), saliency_labels(batch, mask)
     best = labels.masked_fill(~inside, -torch.inf).argmax(1)

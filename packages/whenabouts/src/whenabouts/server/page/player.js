@@ -368,6 +368,10 @@ export class Player {
   toggle() {
     const { media } = this;
     if (!media) return;
+    if (!this.clip && !byId("unplayable").hidden && !byId("play-clip").hidden) {
+      void this.playPiece(this.start, true);
+      return;
+    }
     if (!media.paused) {
       media.pause();
       return;
@@ -589,7 +593,7 @@ export class Player {
   async cut() {
     const { start, end } = this;
     const url = clipOf(this.opened.id, start, end);
-    const name = `${byId("title").textContent} ${clock(start, 3)}-${clock(end, 3)}.mp4`.replace(/[\\/:*?"<>|]+/g, ".");
+    const name = `${byId("title").textContent} ${clock(start, 3)}-${clock(end, 3)}.${this.info.has_picture ? "mp4" : "m4a"}`.replace(/[\\/:*?"<>|]+/g, ".");
     byId("cut").disabled = true;
     this.#tell(t("Cutting {span}…", { span: span(start, end) }));
     try {
