@@ -71,8 +71,8 @@ def _several(
 ) -> str:
     """Videos with several tracks of a kind, by language: which are used, which are not."""
     return (
-        f"{number_of(used.total(), 'video has', 'videos have')} several {what}; {used_how}: {_counted(used)}; "
-        f"not {used_how}: {_counted(unused)} (such as {example}); choose with {remedy}"
+        f"{number_of(used.total(), 'video has', 'videos have')} several {what}; {used_how}: {_counted(used)}"
+        f"; not {used_how}: {_counted(unused)} (such as {example}); choose with {remedy}"
     )
 
 

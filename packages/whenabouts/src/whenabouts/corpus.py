@@ -461,7 +461,15 @@ class Corpus:
     @property
     def collections(self) -> Collections:
         """The collections of moments. Raises UsageError for a corpus on an object store."""
-        return Collections(Database(self.store.place), self._inside_video)
+        return Collections(Database(self.store.place), self._inside_video, self._content_of)
+
+    def _content_of(self, video_id: str) -> str:
+        record = self.store.ledger().by_id.get(video_id)
+        return record.content_hash if record else ""
+
+    def is_replaced(self, item: Item) -> bool:
+        """Whether the file of a collected moment's video has changed since it was collected or trimmed."""
+        return "" not in (item.content, now := self._content_of(item.video_id)) and item.content != now
 
     def _inside_video(self, moment: Moment) -> Moment:
         record = self.store.ledger().by_id.get(moment.video_id)
@@ -476,18 +484,20 @@ class Corpus:
         return SavedSearches(Database(self.store.place))
 
     def moments_of(self, items: Iterable[Item]) -> tuple[list[FileMoment], list[str]]:
-        """Items of a collection as moments of files with their words; a note on each whose video is gone."""
+        """Items of a collection as moments of files with their words; notes on gone and changed videos."""
         moments: list[FileMoment] = []
-        missing = []
+        notes = []
         for item in items:
             record = self.record(item.video_id)
             if record is None:
-                missing.append(f"{item.video_id} is no longer in the corpus, so its moment is left out")
+                notes.append(f"{item.video_id} is no longer in the corpus, so its moment is left out")
                 continue
+            if self.is_replaced(item):
+                notes.append(f"{record.file_name} has changed since {item.moment.name} was collected")
             text = item.note or " ".join(line.text for line in self.words(record, item.moment))
             moment = moment_of_record(record, item.start, item.end, len(moments) + 1)
             moments.append(replace(moment, text=text, query=item.query, note=item.note, tags=item.tags))
-        return moments, missing
+        return moments, notes
 
     def remove_stream(self, name: str, *, wait: bool = False) -> None:
         """Remove a stream with all its clips, vectors and files.

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.cli.commands import Whenabouts
 
+from whenabouts.corpus import Corpus
 from whenabouts.workplace.database import FILE
 
 
@@ -96,6 +98,19 @@ def test_what_cannot_be_done_is_refused(
     done = bare("collection", *arguments, "--corpus", place)
     assert done.code == 2
     assert said in done.err
+
+
+def test_a_moment_of_a_file_that_was_replaced_is_told(bare: Whenabouts, place: str) -> None:
+    at = ("--corpus", place)
+    bare("collection", "add", "film", "friday@1-2", *at)
+    store = Corpus(place).store
+    (record,) = [each for each in store.videos() if each.video_id.startswith("friday")]
+    with store.writing():
+        store.put_records([replace(record, content_hash="another")])
+    assert "(its file has changed since)" in bare("collection", "show", "film", *at, "--table").out
+    corpus = Corpus(place)
+    _, notes = corpus.moments_of(corpus.collections.get("film").items)
+    assert notes == [f"friday.mp4 has changed since {record.video_id}@1.000-2.000 was collected"]
 
 
 def test_an_invalid_collection_is_listed_with_its_fault(bare: Whenabouts, place: str) -> None:

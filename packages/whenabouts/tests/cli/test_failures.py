@@ -62,6 +62,34 @@ def test_every_failure_is_a_line_and_no_match_only_no_match(
     assert "\x1b" not in done.err
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("search", "x", "--corpus", "a.corpus"),
+        ("index", "films", "--corpus", "{corpus}"),
+        ("show", "friday", "--corpus", "{corpus}"),
+        ("doctor", "--corpus", "{corpus}"),
+    ],
+)
+def test_a_deleted_current_folder_is_named(
+    bare: Callable[..., Done],
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    done = bare(*(word.format(corpus=corpus) for word in command))
+    assert (done.code, done.out) == (2, "")
+    assert "the current folder was deleted; change to another, or give an absolute path" in done.err
+    assert bare("stats", "--corpus", str(corpus)).code == 0
+    with pytest.raises(UsageError, match=r"a\.corpus: the current folder was deleted"):
+        Corpus("a.corpus", create=True)
+
+
 def test_a_program_error_says_where_and_how_to_see_more() -> None:
     text = message_of(ValueError("spread\nover  lines " + "x" * 5000))
     assert "ValueError: spread over lines xxx" in text

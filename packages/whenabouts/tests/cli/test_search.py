@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -410,3 +411,27 @@ def test_a_run_over_several_corpora_names_them_all(capsys: pytest.CaptureFixture
     queries = SimpleNamespace(queries=["x"], query=[], videos=["v"])
     search._tell(options, queries, {"answers": {}, "videos_named": 1}, Counter())
     assert "1 of the 1 videos that q.jsonl names are in a and b" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        ("state", "a while; the next search is quicker"),
+        ("file", "it cannot be kept, so each search measures again: set XDG_STATE_HOME to a writable folder"),
+    ],
+)
+def test_measurements_of_several_corpora_that_cannot_be_kept_are_told(
+    bare: Whenabouts,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    state: str,
+    told: str,
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / state))
+    monkeypatch.setattr("whenabouts.calibration.together.measure", lambda *_: None)
+    shutil.copytree(corpus, tmp_path / "copy.corpus")
+    done = bare("search", "crown jewels", "--corpus", str(corpus), "--corpus", str(tmp_path / "copy.corpus"))
+    assert done.code == 0
+    assert told in done.err

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from whenabouts.corpus import Corpus
 from whenabouts.index.records import StoreError
 from whenabouts.types import Moment, ScoredMoment, UsageError
 from whenabouts.workplace.collections import MOST_ITEMS, Collections, NameTaken, NoSuchCollection
-from whenabouts.workplace.database import FILE, Database
+from whenabouts.workplace.database import _SCHEMAS, FILE, JOBS_VERSION, Database
 from whenabouts.workplace.searches import SavedSearches
 
 
@@ -134,6 +135,32 @@ def test_answers_are_added_and_what_is_no_moment_is_refused(collections: Collect
         collections.add("film", [Moment("a", 0.1, 0.1000001)])
     with pytest.raises(UsageError, match=r"'\.\.' is not a name"):
         collections.create("..")
+
+
+def test_the_file_of_a_moment_is_remembered_until_it_is_trimmed(tmp_path: Path) -> None:
+    contents = {"a": "before"}
+    collections = Collections(Database(str(tmp_path)), content_of=contents.__getitem__)
+    (item,) = collections.add("film", [Moment("a", 1.0, 2.0)], create=True).items
+    contents["a"] = "after"
+    assert collections.change("film", item.id, note="good").items[0].content == "before"
+    assert collections.change("film", item.id, end=3.0).items[0].content == "after"
+    assert collections.remove("film", [item.id]).items == ()
+
+
+def test_a_file_of_an_earlier_version_is_read_and_changed(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as connection:
+        for statement in chain(*_SCHEMAS[:JOBS_VERSION]):
+            connection.execute(statement)
+        connection.execute("INSERT INTO collections VALUES ('0123456789ab', 'film', '', 1.0)")
+        connection.execute(
+            "INSERT INTO items VALUES ('0123456789ac', '0123456789ab', 0, 'a', 1, 2, '', '[]', '')"
+        )
+        connection.execute(f"PRAGMA user_version = {JOBS_VERSION}")
+    collections = Collections(Database(str(tmp_path)), content_of=lambda video_id: "now")
+    assert [item.content for item in collections.get("film").items] == [""]
+    assert collections.listed()[0].count == 1
+    added = collections.add("film", [Moment("a", 3.0, 4.0)])
+    assert [item.content for item in added.items] == ["", "now"]
 
 
 def test_many_people_add_at_once_and_nothing_is_lost(collections: Collections, tmp_path: Path) -> None:

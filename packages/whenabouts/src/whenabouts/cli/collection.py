@@ -170,4 +170,5 @@ def _lines(corpus: Corpus, collection: Collection) -> Iterator[str]:
         )
         span = f"{format_time(item.start)} - {format_time(item.end)}"
         tags = "".join(f" #{tag}" for tag in item.tags)
+        tags += " (its file has changed since)" if corpus.is_replaced(item) else ""
         yield f"{place:>3}. {item.video_id} {span}{tags}  {item.note or words}"[:200]

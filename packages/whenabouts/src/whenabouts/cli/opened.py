@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 # Options of models, which only `search` has.
 _OF_MODELS = ("model", "retriever", "segments", "check_best", "check_seconds", "rerank", "rerank_seconds")
-_TOGETHER = (
-    "first it is measured how often answers from these corpora together are right, which takes a while; the "
-    "next search is quicker"
-)
+_TOGETHER = "first it is measured how often answers of these corpora together are right, which takes a while"
+_KEPT = "the next search is quicker"
+_NOT_KEPT = "it cannot be kept, so each search measures again: set XDG_STATE_HOME to a writable folder"
 
 
 def searched(options: argparse.Namespace) -> SearchResult:
@@ -58,10 +57,10 @@ def corpus_and_search(options: argparse.Namespace) -> tuple[Corpus, SearchOption
     if search_options.model is not None:
         encoded_with(corpus, options.model, options.retriever, options.segments)
     elif len(corpus.places) > 1:
-        from whenabouts.calibration.together import is_measured
+        from whenabouts.calibration.together import NOTES, is_measured
 
         if not is_measured(corpus.store):
-            print_notes([_TOGETHER])
+            print_notes([f"{_TOGETHER}; {_KEPT if NOTES.can_add() else _NOT_KEPT}"])
     return corpus, search_options
 
 

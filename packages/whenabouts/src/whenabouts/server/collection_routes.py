@@ -97,7 +97,7 @@ class ItemMove(Strict):
 
 
 class ItemBody(BaseModel):
-    """A moment of a collection. `gone`: its video is no longer in the corpus."""
+    """A moment of a collection. Its video is `gone` from the corpus, or its file `replaced` since."""
 
     id: str
     video_id: str
@@ -109,6 +109,7 @@ class ItemBody(BaseModel):
     query: str
     text: str
     gone: bool
+    replaced: bool
     thumbnail_url: Address | None
     clip_url: Address | None
     video_url: Address | None
@@ -202,7 +203,10 @@ async def _after(
 def _shown(corpus: Corpus, collection: Collection) -> CollectionBody:
     records = _records(corpus, collection.items)
     words = _words(corpus, collection.items, records)
-    items = [_item(item, records.get(item.video_id), words[item.id]) for item in collection.items]
+    items = [
+        _item(item, records.get(item.video_id), words[item.id], replaced=corpus.is_replaced(item))
+        for item in collection.items
+    ]
     return CollectionBody(**collection.to_json() | {"count": len(items), "items": items})
 
 
@@ -229,7 +233,7 @@ def _words(
     return words
 
 
-def _item(item: Item, record: VideoRecord | None, words: Sequence[str]) -> ItemBody:
+def _item(item: Item, record: VideoRecord | None, words: Sequence[str], *, replaced: bool) -> ItemBody:
     video_url, thumbnail_url = urls_of(record, item.moment.middle) if record else (None, None)
     base = f"/api/videos/{quote(item.video_id, safe='')}"
     return ItemBody(
@@ -237,6 +241,7 @@ def _item(item: Item, record: VideoRecord | None, words: Sequence[str]) -> ItemB
         title=title_of(record) if record else printable(item.video_id),
         text=printable(" ".join(words))[:_WORDS],
         gone=record is None,
+        replaced=replaced,
         thumbnail_url=thumbnail_url,
         video_url=video_url,
         clip_url=f"{base}/clip?start={item.start:.3f}&end={item.end:.3f}" if video_url else None,

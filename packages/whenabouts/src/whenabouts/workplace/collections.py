@@ -28,6 +28,7 @@ LONGEST_TAG = 100
 MOST_ITEMS = 10_000
 MOST_COLLECTIONS = 1_000
 _ID = re.compile("[0-9a-f]{12}")
+_ITEMS = "SELECT * FROM items LEFT JOIN contents ON contents.item = items.id"
 
 
 class NoSuchCollection(UsageError):
@@ -40,7 +41,10 @@ class NameTaken(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A moment of a collection, [start, end) in seconds; `query` is the question that found it, or ""."""
+    """A moment of a collection, [start, end) in seconds; `query` is the question that found it, or "".
+
+    `content` is the hash of the video's file when the moment was added or trimmed, "" if it is not known.
+    """
 
     id: str
     video_id: str
@@ -49,13 +53,15 @@ class Item:
     note: str = ""
     tags: tuple[str, ...] = ()
     query: str = ""
+    content: str = ""
 
     @property
     def moment(self) -> Moment:
         return Moment(self.video_id, self.start, self.end)
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self) | {"tags": list(self.tags)}
+        facts = dataclasses.asdict(self) | {"tags": list(self.tags)}
+        return {name: value for name, value in facts.items() if name != "content"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +105,18 @@ class Collection:
 class Collections:
     """The collections of a corpus. Each method that changes something does so in one transaction.
 
-    Collections are addressed by name or id. `inside` clips a moment to its video, or raises UsageError. All
-    methods raise StoreError if the database file cannot be used.
+    Collections are addressed by name or id. `inside` clips a moment to its video, or raises UsageError;
+    `content_of` gives the hash of a video's file. All methods raise StoreError if the database file cannot
+    be used.
     """
 
-    def __init__(self, database: Database, inside: Callable[[Moment], Moment] | None = None) -> None:
-        self._database, self._inside = database, inside
+    def __init__(
+        self,
+        database: Database,
+        inside: Callable[[Moment], Moment] | None = None,
+        content_of: Callable[[str], str] = lambda video_id: "",
+    ) -> None:
+        self._database, self._inside, self._content_of = database, inside, content_of
 
     def listed(self) -> list[Listed]:
         """All collections, most recently changed first. Invalid ones have a `problem`."""
@@ -167,10 +179,10 @@ class Collections:
             kept = [
                 (each.video_id, each.start, each.end, query[:LONGEST_NOTE]) for each in map(self._new, new)
             ]
-            connection.executemany(
-                "INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, '', '[]', ?)",
-                [(secrets.token_hex(6), row["id"], at, *facts) for at, facts in enumerate(kept, place)],
-            )
+            rows = [(secrets.token_hex(6), row["id"], at, *facts) for at, facts in enumerate(kept, place)]
+            connection.executemany("INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, '', '[]', ?)", rows)
+            contents = [(item, self._content_of(video_id)) for item, _, _, video_id, *_ in rows]
+            connection.executemany("INSERT INTO contents VALUES (?, ?)", contents)
             return _changed(connection, row["id"])
 
     def change(
@@ -192,6 +204,8 @@ class Collections:
             )
             if moment != now.moment:
                 moment = self._new(moment)
+                content = self._content_of(now.video_id)
+                connection.execute("INSERT OR REPLACE INTO contents VALUES (?, ?)", (now.id, content))
             connection.execute(
                 "UPDATE items SET start = ?, end = ?, note = ?, tags = ? WHERE id = ?",
                 (
@@ -336,14 +350,12 @@ def _count(connection: sqlite3.Connection, collection: str) -> int:
 
 
 def _items(connection: sqlite3.Connection, collection: sqlite3.Row) -> list[Item]:
-    rows = connection.execute("SELECT * FROM items WHERE collection = ? ORDER BY place", (collection["id"],))
+    rows = connection.execute(f"{_ITEMS} WHERE collection = ? ORDER BY place", (collection["id"],))
     return [_item_of(row, collection["name"]) for row in rows]
 
 
 def _item(connection: sqlite3.Connection, collection: sqlite3.Row, item: str) -> Item:
-    row = connection.execute(
-        "SELECT * FROM items WHERE collection = ? AND id = ?", (collection["id"], item)
-    ).fetchone()
+    row = connection.execute(f"{_ITEMS} WHERE collection = ? AND id = ?", (collection["id"], item)).fetchone()
     if row is None:
         raise NoSuchCollection(f"the collection has no moment {item[:40]!r}; someone may have removed it")
     return _item_of(row, collection["name"])
@@ -352,7 +364,8 @@ def _item(connection: sqlite3.Connection, collection: sqlite3.Row, item: str) ->
 def _item_of(row: sqlite3.Row, collection: str) -> Item:
     facts = {name: row[name] for name in ("id", "video_id", "start", "end", "note", "query")}
     try:
-        item = Item(**facts, tags=tuple(map(str, json.loads(row["tags"]))))
+        tags = tuple(map(str, json.loads(row["tags"])))
+        item = Item(**facts, tags=tags, content=row["content"] or "")
         "".join(item.tags).encode()  # JSON may hold half of a character
         _check_times(item.moment)
     except (ValueError, TypeError, RecursionError, UsageError) as error:

@@ -38,9 +38,13 @@ _JOBS = (
     "NULL, outcome TEXT NOT NULL) STRICT",
     "CREATE TABLE watched (path TEXT PRIMARY KEY, since REAL NOT NULL, last TEXT NOT NULL) STRICT",
 )
-_SCHEMAS = (_COLLECTIONS, _JOBS)
+_CONTENTS = (
+    "CREATE TABLE contents (item TEXT PRIMARY KEY REFERENCES items (id) ON DELETE CASCADE, "
+    "content TEXT NOT NULL) STRICT",
+)
+_SCHEMAS = (_COLLECTIONS, _JOBS, _CONTENTS)
 """The tables added by each version of the file."""
-JOBS_VERSION = 2
+JOBS_VERSION, _CONTENTS_VERSION = 2, 3
 
 
 class Database:
@@ -74,7 +78,9 @@ class Database:
         mode = "rw" if os.access(self.path, os.W_OK) else "ro"
         with self._opened(mode) as connection:
             connection.execute("BEGIN")
-            yield connection if self._version(connection) >= version else None
+            if (present := self._version(connection)) < _CONTENTS_VERSION:
+                connection.execute("CREATE TEMP TABLE contents (item TEXT, content TEXT)")
+            yield connection if present >= version else None
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[sqlite3.Connection]:

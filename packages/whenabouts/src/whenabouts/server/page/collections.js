@@ -319,6 +319,7 @@ export class Collections {
       make("div", { class: "clip-body" },
         link,
         make("span", { class: "evidence" }, item.gone ? t("Its video is not in the corpus any more.") : item.text),
+        item.replaced ? make("span", { class: "evidence" }, t("Its file has changed since; check the moment.")) : null,
         make("div", { class: "clip-fields" }, time("start"), "–", time("end"), note, tags)),
       make("button", { type: "button", class: "round", "data-needs": "collect", "aria-label": t("Take moment {n} out", { n: place + 1 }), click: (event) => void this.#takeOut(event, item, place) }, "×"));
     this.#draggable(line, place);

@@ -387,6 +387,7 @@ export const words = {
   "tags of moment {n}, with commas between": "Schlagworte von Moment {n}, durch Kommas getrennt",
   "Moment {n}: move with Alt and the arrow keys, or drag": "Moment {n}: mit Alt und den Pfeiltasten verschieben oder ziehen",
   "Its video is not in the corpus any more.": "Sein Video ist nicht mehr im Korpus.",
+  "Its file has changed since; check the moment.": "Seine Datei wurde seither geändert; bitte die Stelle prüfen.",
   "Moment {n} is taken out.": "Moment {n} ist herausgenommen.",
   "Put back": "Zurücklegen",
   "Moment {n}, “{title}”: ": "Moment {n}, „{title}“: ",
