@@ -236,6 +236,14 @@ def test_a_cut_longer_than_the_video_ends_with_it_and_says_so(studio: Studio, tm
     assert cut(source, 0, 2.0, tmp_path / "whole.mp4").notes == ()
 
 
+def test_a_cut_of_a_file_that_broke_off_says_where(studio: Studio, tmp_path: Path) -> None:
+    source = tmp_path / "a.mkv"
+    studio.video(source, range(0, 4000, 40))
+    source.write_bytes(source.read_bytes()[: source.stat().st_size * 6 // 10])
+    done = cut(source, 1.0, 4.0, tmp_path / "out.mp4")
+    assert any("the file breaks off at" in note for note in done.notes) and done.end < 3.5
+
+
 def test_a_moment_behind_the_end_is_refused(studio: Studio, tmp_path: Path) -> None:
     source = studio.video(tmp_path / "a.mp4", range(0, 2000, 40))
     for copy in (False, True):
@@ -596,3 +604,4 @@ def test_a_recording_that_broke_off_is_cut_as_far_as_it_goes(shared_data: Path, 
     with pytest.raises(WhenaboutsError, match="nothing to cut"):
         cut(source, 25, 29, tmp_path / "out.mp4")
     assert not (tmp_path / "out.mp4").exists()
+    assert "the file breaks off at 12.160 s" in cut(source, 11, 25, tmp_path / "part.mp4").notes[-1]

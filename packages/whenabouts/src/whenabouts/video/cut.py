@@ -203,6 +203,8 @@ def _put(writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], parts
         writer.fill_silence(began + ends - first)
     writer.time = began + ends - first
     parts_done.part_done(span.end - span.start)
+    if span.end - ends > Fraction(1, 2):  # containers are often a little longer than their tracks
+        notes = [*notes, f"the file breaks off at {float(ends):.3f} s, before the moment ends"]
     if pictures.damage:
         notes = [*notes, f"{pictures.damage}; {_missing(span.path, lengths, first_of)}"]
     return _cut_of(out, span, first, ends, lengths.total(), notes)
