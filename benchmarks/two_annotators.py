@@ -77,6 +77,9 @@ PAIRS = (
     ("QD-DETR, videos of MS-SL", "QD-DETR, videos of PREM's retriever"),
     ("CroCs, first stage", "MMN"),
     ("CroCs, first stage, videos of PREM's retriever", "MMN, videos of PREM's retriever"),
+    *((f"XML +SL+PR, {reading}", f"XML +SL, {reading}") for reading in ("logits", "shift")),
+    ("XML, 100 epochs", BASELINE),
+    ("XML +PR, 100 epochs", "XML, 100 epochs"),
 )
 """Differences beside those from XML; pairs with one training in common get intervals over videos only."""
 METRICS = (
