@@ -1,4 +1,4 @@
-"""The registry of systems that find moments in videos: each file of this folder with a `Model` is one.
+"""The registry of systems that find videos or moments: the files of this folder with a `Config` and `Model`.
 
 A system is a module with a `Config` and a `Model` (see `protocol.MomentModel`). Its name is the file's, and
 `config_of` and `new_model` import it by that name. Plugins add systems by the entry point
@@ -46,7 +46,7 @@ def config_of(name: str, settings: Mapping[str, Any]) -> Any:
 def new_model(name: str, config: Any) -> Any:
     """A system with fresh weights, drawn from PyTorch's generator.
 
-    Raises UsageError if there is not enough memory.
+    Raises UsageError if it cannot be made, for example for lack of memory.
     """
     try:
         return module_of(name).Model(config)
@@ -63,7 +63,7 @@ def _is_system(path: Path) -> bool:
 
 
 def module_of(name: str) -> Any:
-    """The module, or the plugin's object, with a system's `Config` and `Model`. UsageError if unknown."""
+    """The plugin's object of that name, else the module of the file. Raises UsageError if unknown."""
     if name not in model_names():
         raise UsageError(f"{name!r}: no such system; known: {', '.join(model_names())}")
     if name in plugins.entries("models"):

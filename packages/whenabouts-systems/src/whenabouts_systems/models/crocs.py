@@ -1,4 +1,4 @@
-"""CroCs: MMN trained with reliable negatives, so that it gives no confident answers in wrong videos.
+"""CroCs: MMN trained with reliable negatives, against confident answers in wrong videos.
 
 Papers 001 and 002 ("MVMR", section 6). Network, scores and index vectors are MMN's. The training has two
 stages, each a training of its own:
@@ -12,18 +12,18 @@ stages, each a training of its own:
 
 Readings where the papers are unclear:
 
-- Cells of the query's own video that miss the truth stay negatives in both stages, and so do sentences of the
-  same video with another moment: V- excludes whole other videos, and figure 5 shows negatives "intra- and
-  inter-video". The program does the same for cells.
+- Cells of the query's own video that miss the truth stay negatives in both stages, as in the program, and so
+  do sentences of the same video with another moment: V- excludes whole other videos, and figure 5 shows
+  negatives "intra- and inter-video".
 - "BCE for positive and potential true-negative samples": cells of negative videos have target 0. Equation 4
   takes one mean over all candidates; in a batch of 48 videos 47 in 48 would have target 0 and the truth would
-  hardly count. So the two means are separate, as in the program's second stage, and that of the negatives is
-  weighted by `negative_bce` (0.3: a setting of the program that none of its files reads).
+  hardly count. So the two means are separate, as in the program's second stage, and the mean over negatives
+  is weighted by `negative_bce`. Its 0.3 stands in the program's settings, but the program does not use it.
 - Equation 5 is a sum; the contrast here is a mean over the positive pairs, as in the program, for which
   lambda was chosen.
 - Appendix B.1 of paper 002 applies a layer normalisation to moments and sentences, and says that the network
   is exactly MMN's. The programs of MMN and CroCs normalise sentences only, and so does this.
-- lambda is 0.05 for TACoS in the paper, 0.1 in the program; see the experiments.
+- lambda is 0.05 for TACoS in the paper, 0.1 in the program.
 
 `released/crocs.py` has the program's departures. Shapes as in `parts/mutual_matching.py`.
 """
@@ -52,7 +52,7 @@ class Config(mmn.Config):
 
     stage: Literal["first", "second"] = "first"
     negative_bce: NotNegative = 0.3
-    """Weight of the cross-entropy of cells of negative videos; 0: as MMN."""
+    """Weight of the cross-entropy of cells of negative videos; at 0 the cross-entropy is MMN's."""
     contrast_epochs: int | None = 14
 
     @property
@@ -98,7 +98,7 @@ class Model(mmn.Model):
         return {**terms, **self.negative_terms(batch, queries, videos, pairs)}
 
     def _sentences(self, batch: Batch) -> QueryEncoding:
-        """The batch's queries, followed by negative queries."""
+        """The encodings of the batch's queries, in the second stage followed by those of negative queries."""
         queries = self.encode_queries(batch.queries)
         if self.config.stage == "first" or batch.other_queries is None or not len(batch.other_queries):
             return queries
@@ -121,12 +121,14 @@ class Model(mmn.Model):
 
 
 def with_own(batch: Batch) -> Tensor:
-    """(Q, V) bool: the videos that are excluded from a query's negatives, its own included."""
+    """(Q, V) bool: the videos that are no negatives of a query, and in any case its own."""
     return batch.positives.scatter(1, batch.video_of[:, None], True)
 
 
 def _hard(batch: Batch, sentences: int) -> tuple[Tensor, Keep]:
-    """(Q, V) bool: the drawn videos; and the pairs that are compared: drawn ones and those of one video."""
+    """(Q, V) bool: the drawn videos of each query; and what contrast compares: these, drawn sentences, and
+    sentences of the same video. `sentences` is their number, with the queries'.
+    """
     if batch.negatives is None:
         raise UsageError(
             "crocs: stage = 'second' has no hard negatives; name the run of the first stage in [data] "

@@ -5,22 +5,22 @@ A query is relevant to a video if it describes a part of it. A video has two bra
 - its frames averaged to 32 clips; every run of neighbouring clips is a proposal (528);
 - its frames, to which the best proposal, the "key clip", attends ("key-clip guided attention").
 
-A video scores 0.7 times the cosine of the key clip plus 0.3 times that of the attended frames. The attention
-depends on the query, so search keys cannot include it: proposals retrieve candidates, and `score_videos`
-ranks them. There are no spans.
+A video scores 0.7 times the cosine of the key clip plus 0.3 times that of the attended frames (`clip_share`,
+`frame_share`). The attention depends on the query, so search keys cannot include it: proposals retrieve
+candidates, and `score_videos` ranks them. There are no spans.
 
-The paper uses only pictures; here the features of several streams are concatenated. The model averages all
-rows that it gets, so set [features] max_clips above the longest video, or rows are averaged twice.
+The paper uses only pictures; here the features of several streams are concatenated. The model averages frames
+itself, so set [features] max_clips above the longest video: a lower limit averages them before, too.
 
 Departures from the released program by default:
 
-- A video's last frame counts. The program's borders exclude it from the last clip, unless it is alone there.
-- Queries of the same video, or of a video that also answers them, are not negatives. In the program's frame
-  branch, all other queries are negatives, even of the same video, and the own pair counts twice in the
-  denominator.
+- A video's last frame counts. In the program it is part of no clip, unless the last clip has no other frame.
+- Queries of a video are not negatives of each other, and neither is a video that also answers the query. In
+  the program's frame branch, all other queries are negatives, even of the same video, and the own pair counts
+  twice in the denominator.
 
-`released/ms_sl.py` follows the program. As there, a video's hard negative is its single hardest query, and a
-query's is one of the `pool` hardest videos.
+`released/ms_sl.py` follows the program. As there, in the clip branch a video's hard negative is its single
+hardest query; all others are drawn from the `pool` hardest.
 
 Shapes as in `protocol`; F frames, C clips, K proposals.
 """
@@ -82,7 +82,7 @@ class Model(BranchModel):
         """Keys: proposals as unit vectors (V, K, D). Parts: their `lengths` (V, K), and the
         frames' attention keys `asked` and values `taken` (V, F, D).
 
-        The mask (V, F) is that of the frames, which are fewer than the clips of a long video.
+        The mask (V, F) is that of the frames, fewer than the rows of a long video.
         """
         seen = self._videos(videos)
         keys = means_of_stretches(seen.clips)

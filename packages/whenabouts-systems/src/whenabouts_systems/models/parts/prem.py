@@ -1,8 +1,8 @@
 """The settings and the encoders of words and clips of both stages of PREM (Hou et al., paper 003).
 
 `prem_retriever` and `prem_localizer` share this code, but no weights. The paper's "vanilla" transformer has
-LayerNorm after each block, and ReLU. Features first pass LayerNorm, dropout, a linear layer and ReLU, as in
-XML, HERO and CONQUER, whose dropout we use: the paper only names a fully connected layer. H is `hidden`.
+LayerNorm after each part, and ReLU. Before it the paper names only a fully connected layer; we use LayerNorm,
+dropout, a linear layer and ReLU, as XML, HERO and CONQUER do, with their dropout. H is `hidden`.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ class PremSettings(SystemSettings):
     """Settings of both stages; defaults are those published for TVR, as far as the paper names them."""
 
     streams: UpToTwoStreams = field(default_factory=lambda: {"video": 4352, "sub": 768})
-    """Name -> feature width of one stream or two: pictures, then subtitles."""
+    """Name -> feature width, of pictures and of subtitles, or of one of them."""
     query_width: Size = 768
     hidden: Size = 384
     heads: Size = 4
     feedforward: Size = 1536
     layers: Size = 1
-    """The number of layers in the transformer of words, and in that of clips."""
+    """The number of layers in each of the two transformers, of words and of clips."""
     max_clips: Size = 100
     max_tokens: Size = 30
     input_dropout: Share = 0.1
     dropout: Share = 0.1
     initializer_range: NotNegative = 0.02
     temperature: Positive = 0.01
-    """t of equations 7 and 13, by which cosines are divided."""
+    """t of the paper's equations 7 and 13, by which cosines are divided."""
 
     def transformer(self, layers: int) -> TransformerEncoder:
         """A transformer of this width with `layers` layers and fresh weights."""
@@ -53,7 +53,7 @@ class PremSettings(SystemSettings):
 
 
 class PremModel(nn.Module):
-    """The encoders of words and clips. `pooling`, if any, makes vectors of a query's encoded words."""
+    """The encoders of words and clips. Subclasses use `pooling`, if any, on a query's encoded words."""
 
     def __init__(self, config: Any, pooling: nn.Module | None) -> None:
         super().__init__()
