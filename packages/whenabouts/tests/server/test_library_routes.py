@@ -11,6 +11,7 @@ from tests.server.conftest import TOKEN, Client, Open, error_of, id_of
 
 from whenabouts.corpus import Corpus
 from whenabouts.index.records import natural_key
+from whenabouts.streams import stream
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +72,14 @@ def test_a_page_token_holds_until_the_corpus_changes(opened: Open, own: Path) ->
     Corpus(own).remove(id_of(client, "flower.webm"))
     for (at, asked), token in zip(pages, tokens, strict=True):
         assert client.error(at, **asked, page_token=token)[1] == "invalid_page_token"
+
+
+def test_only_streams_that_a_sentence_searches_are_said_to_be_searched(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert client.json("/api/videos")["by_words"] == ["subtitle"]
+    monkeypatch.setattr(type(stream("subtitle")), "meets", frozenset({"moment"}))
+    assert client.json("/api/videos")["by_words"] == []
 
 
 def test_conditions_narrow_the_list_and_say_of_how_many(client: Client) -> None:

@@ -493,12 +493,16 @@ class VideoBody(BaseModel):
 
 
 class VideosBody(BaseModel):
-    """A page of the list of videos. `total` counts all; `stream_titles` are the names shown to users."""
+    """A page of the list of videos. `total` counts all; `stream_titles` are the names shown to users.
+
+    `by_words` are the streams that a sentence searches; others are compared with an example, or narrow.
+    """
 
     data: list[VideoBody]
     total: int
     page_info: PageInfo
     stream_titles: dict[str, str]
+    by_words: list[str]
 
 
 class FacetValueBody(BaseModel):

@@ -103,6 +103,7 @@ async def videos(request: Request, parameters: Annotated[VideosParameters, Query
                 next_page_token=service.pages.token(subject, end) if end < len(rows) else None,
             ),
             stream_titles=stream_titles(corpus),
+            by_words=[name for name in corpus.streams if "text" in stream_named(name).meets],
         )
 
     return await service.read(service.reads, request, read)

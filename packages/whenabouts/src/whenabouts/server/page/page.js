@@ -424,7 +424,7 @@ async function listVideos(mine, signal) {
   if (!total) {
     showEmpty(t("Put videos in with `whenabouts index FOLDER --corpus DIR`, then reload this page."));
   } else {
-    const titles = Object.values(reply.stream_titles ?? {}).map((title) => term(title)).join(` ${t("and")} `);
+    const titles = (reply.by_words ?? []).map((name) => term(reply.stream_titles[name])).join(` ${t("and")} `);
     head(mine.in ? t("Search {part} of {n} video|Search {part} of {n} videos", { part: listed, n: total }) : t("Search {n} video|Search {n} videos", { n: total }),
       titles ? t("{streams} are searched.", { streams: sentence(titles).slice(0, -1) }) : "");
   }
