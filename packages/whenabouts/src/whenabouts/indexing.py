@@ -163,8 +163,7 @@ def _places(paths: Paths) -> list[Path]:
 def _ledger(corpus: OpenedCorpus, notes: list[str]) -> list[VideoRecord]:
     """The ledger rows. Those that two indexers wrote at once match no file, so their files are read again."""
     corpus.store.refresh()
-    doubled = corpus.store.doubled()
-    if doubled:
+    if doubled := corpus.store.doubled():
         notes.append(f"two indexers wrote {number_of(len(doubled), 'video')} at once; done again")
     return [without_file(row) if row.video_id in doubled else row for row in corpus.store.videos()]
 
@@ -387,9 +386,7 @@ def corpus_shot_finder(corpus: OpenedCorpus) -> str:
 def _sound_track(corpus: OpenedCorpus, named: str | int | None) -> str:
     track = _stored(corpus, *_SOUND_TRACK) if named is None else str(named)
     if track and not re.fullmatch(rf"[1-9][0-9]?|{_CODE}", track):
-        raise UsageError(
-            f"--sound-track {track!r} is neither a number from 1 nor a language code, such as de"
-        )
+        raise UsageError(f"--sound-track {track!r}: give a number from 1, or a language code such as de")
     return track.lower()
 
 

@@ -475,23 +475,32 @@ def serving(place: Path, films: Path) -> Iterator[Callable[[], tuple[subprocess.
 
 
 @pytest.mark.slow
-def test_a_server_that_is_killed_half_way_takes_its_job_up_again(
-    serving: Callable[[], tuple[subprocess.Popen[str], str]], films: Path, place: Path
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_server_that_ends_half_way_has_its_job_taken_up_again(
+    serving: Callable[[], tuple[subprocess.Popen[str], str]],
+    films: Path,
+    place: Path,
+    signal_number: signal.Signals,
 ) -> None:
     write_talks(films, 300)
     process, address = serving()
 
+    def now(job: str) -> Any:
+        return httpx.get(f"{address}api/jobs/{job}", timeout=60).json()
+
     def state_of(job: str) -> str:
-        return str(httpx.get(f"{address}api/jobs/{job}", timeout=60).json()["state"])
+        return str(now(job)["state"])
 
     job = httpx.post(f"{address}api/jobs", json={"places": ["films"]}, timeout=60).json()["id"]
     assert wait_until(lambda: state_of(job) == "planned", 120)
     httpx.post(f"{address}api/jobs/{job}", json={"do": "start"}, timeout=60)
     assert wait_until(is_under_way(place))
-    process.kill()
+    process.send_signal(signal_number)
     process.wait(60)
     _, address = serving()
     assert wait_until(lambda: state_of(job) in ENDED, 120)
     assert state_of(job) == "done"
+    if signal_number == signal.SIGTERM:  # a killed worker reports nothing
+        assert (now(job)["outcome"]["added"], now(job)["outcome"]["unchanged"]) == (302, 0)
     listed = httpx.get(f"{address}api/videos", timeout=60).json()
     assert listed["page_info"]["total_results"] == 302

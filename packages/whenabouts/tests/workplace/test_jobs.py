@@ -126,6 +126,43 @@ def test_what_a_dead_runner_leaves_waits_again_but_not_for_ever(jobs: Jobs) -> N
     assert states(jobs) == ["paused"]
 
 
+def test_the_counts_of_a_job_that_ran_in_parts_add_up(jobs: Jobs) -> None:
+    job = jobs.queue("index", {"paths": ["/videos"]})
+    taken(jobs)
+    jobs.end(job.id, "waiting", {"added": 250, "updated": 1, "unchanged": 9, "seconds": 2.5, "failed": []})
+    assert (states(jobs), jobs.get(job.id).outcome["added"]) == (["waiting"], 250)
+    taken(jobs)
+    jobs.ask(job.id, "pause")
+    jobs.end(job.id, "interrupted", {"added": 50, "updated": 0, "unchanged": 260, "seconds": 0.5})
+    assert states(jobs) == ["paused"]
+    jobs.ask(job.id, "continue")
+    taken(jobs)
+    jobs.end(job.id, "waiting", {})  # killed before it could report
+    taken(jobs)
+    jobs.end(job.id, "done", {"added": 100, "updated": 0, "unchanged": 310, "seconds": 1.0})
+    counts = jobs.get(job.id).outcome
+    assert counts == {"added": 400, "updated": 1, "unchanged": 9, "seconds": 4.0}
+
+
+def test_a_server_that_ends_leaves_a_job_to_the_next_unless_a_user_paused_it(jobs: Jobs) -> None:
+    job = jobs.queue("index", {"paths": ["/videos"]})
+    taken(jobs)
+    jobs.ask(job.id, "pause")
+    jobs.end(job.id, "waiting", {})
+    assert states(jobs) == ["paused"]
+
+
+def test_counts_that_a_stranger_wrote_into_a_queue_are_ignored(jobs: Jobs, tmp_path: Path) -> None:
+    job = jobs.queue("index", {"paths": ["/videos"]})
+    taken(jobs)
+    with sqlite3.connect(tmp_path / FILE) as connection:
+        connection.execute(
+            "UPDATE jobs SET outcome = ?", ('{"added": "many", "failed": {}, "seconds": null}',)
+        )
+    jobs.end(job.id, "done", {"added": 2, "unchanged": 0})
+    assert jobs.get(job.id).outcome == {"added": 2, "unchanged": 0}
+
+
 @pytest.mark.slow
 def test_the_queue_has_bounds(jobs: Jobs) -> None:
     for _ in range(MOST_KEPT + 3):

@@ -21,7 +21,7 @@ from whenabouts.index.stream import QueryEncoder
 from whenabouts.intake.notes import Notes
 from whenabouts.search.stored_calibration import load_calibration
 
-_NOTES = Notes("together", most=100)
+NOTES = Notes("together", most=100)
 # Threads of a server share one measurement.
 _MEASURING = threading.Lock()
 
@@ -33,7 +33,7 @@ def is_measured(store: Store) -> bool:
     """
     if not isinstance(store, SideBySide):
         return True
-    noted = "" if store.kept else _NOTES.text(_parts(store))
+    noted = "" if store.kept else NOTES.text(_parts(store))
     with contextlib.suppress(msgspec.MsgspecError):  # a damaged note is ignored
         for key, fact in msgspec.json.decode(noted or "{}", type=dict[str, dict[str, Any]]).items():
             store.keep_fact(key, fact)
@@ -45,7 +45,7 @@ def measure_once(store: SideBySide, encoders: Mapping[str, QueryEncoder]) -> Non
     with _MEASURING:
         if not is_measured(store):
             measure(store, encoders)
-            _NOTES.add(_parts(store), json.dumps(store.kept))
+            NOTES.add(_parts(store), json.dumps(store.kept))
 
 
 def _parts(store: SideBySide) -> str:

@@ -62,39 +62,30 @@ _NO_FAMILY = {"on_torch", "plain_text", "protocol", "weight_files"}
 
 
 def open_text_encoder(name: str | None = None, settings: EncoderSettings | None = None) -> TextEncoder:
-    """The text encoder of that name or path; None: the default, which needs no download.
-
-    Raises EncoderUnavailable with a remedy.
-    """
+    """The text encoder of that name or path; None: the offline default. Raises EncoderUnavailable."""
     return cast("TextEncoder", _open("open_text", DEFAULT_TEXT_ENCODER if name is None else name, settings))
 
 
 def open_image_encoder(name: str, settings: EncoderSettings | None = None) -> ImageEncoder:
     """The picture encoder of that hub name (`owner/name@revision`), local path or `prefix:name`.
 
-    If it also reads video clips, it is a `ClipEncoder`. Raises EncoderUnavailable with a remedy.
+    If it also reads video clips, it is a `ClipEncoder`. Raises EncoderUnavailable.
     """
     return cast("ImageEncoder", _open("open_images", name, settings))
 
 
 def open_sound_encoder(name: str, settings: EncoderSettings | None = None) -> SoundEncoder:
-    """The sound encoder of that hub name (`owner/name@revision`), local path or `prefix:name`.
-
-    Raises EncoderUnavailable with a remedy.
-    """
+    """The sound encoder of that hub name, local path or `prefix:name`. Raises EncoderUnavailable."""
     return cast("SoundEncoder", _open("open_sound", name, settings))
 
 
 def open_picture_encoder(name: str, settings: EncoderSettings | None = None) -> PictureEncoder:
-    """The encoder of that name, of pictures without text. Raises EncoderUnavailable with a remedy."""
+    """The encoder of that name, of pictures without text. Raises EncoderUnavailable."""
     return cast("PictureEncoder", _open("open_pictures", name, settings))
 
 
 def open_voice_encoder(name: str, settings: EncoderSettings | None = None) -> VoiceEncoder | Diarizer:
-    """The voice encoder or diarizer of that hub name (`owner/name@revision`), ONNX file or folder.
-
-    Raises EncoderUnavailable with a remedy.
-    """
+    """The voice encoder or diarizer of that hub name, ONNX file or folder. Raises EncoderUnavailable."""
     return cast("VoiceEncoder | Diarizer", _open("open_voices", name, settings))
 
 
@@ -120,7 +111,16 @@ def encode_tokens(encoder: TextEncoder, texts: Sequence[str]) -> list[NDArray[np
 
 def encoder_report() -> list[EncoderStatus]:
     """The status of each family, in order of precedence, for `doctor`."""
-    return [family.status() for family in _families()]
+    return [_status_of(family) for family in _families()]
+
+
+def _status_of(family: Any) -> EncoderStatus:
+    """The status of a family; one without roles if the family cannot say it."""
+    try:
+        return cast("EncoderStatus", family.status())
+    except Exception as error:  # what a plugin does is not known
+        fault = f"status() of {family.__name__} raises {type(error).__name__}: {error}; fix or uninstall it"
+        return EncoderStatus(family.PREFIX, (), False, fault)
 
 
 def known_models() -> list[ModelCard]:
@@ -142,12 +142,9 @@ def _open(way: str, name: str, settings: EncoderSettings | None) -> Any:
         raise EncoderUnavailable(f"{name!r} is not an encoder's name; give a name, a hub name or a folder")
     able = [family for family in _families() if hasattr(family, way)]
     prefix, _, unprefixed = name.partition(":")
-    for family in able:
-        if unprefixed and prefix == family.PREFIX:
-            return getattr(family, way)(unprefixed, settings or EncoderSettings())
-    for family in able:
-        if family.recognises(name):
-            return getattr(family, way)(name, settings or EncoderSettings())
+    by_prefix = [(family, unprefixed) for family in able if unprefixed and prefix == family.PREFIX]
+    for family, model in by_prefix or ((family, name) for family in able if family.recognises(name)):
+        return getattr(family, way)(model, settings or EncoderSettings())
     is_folder = weight_files.local_folder(name) is not None
     other = "the model in this folder is of another kind" if is_folder else "no such encoder"
     raise EncoderUnavailable(

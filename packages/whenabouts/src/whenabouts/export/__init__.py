@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Protocol
 
 from whenabouts.export.options import Options
 from whenabouts.export.timeline import ended
-from whenabouts.plugins import modules_declaring
+from whenabouts.plugins import PluginError, modules_declaring
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts.video.aside import check_free, written_aside
 
@@ -43,19 +43,13 @@ def format_names() -> tuple[str, ...]:
 
 
 def format_of(name: str | None, path: str | Path | None = None) -> Format:
-    """The format of that name, or without one, of a path's suffix.
-
-    Raises UsageError, listing the formats.
-    """
-    if name is not None:
-        for module in _formats():
-            if name == module.NAME:
-                return module
-        raise UsageError(f"{name!r} is not a format; choose one of {', '.join(format_names())}")
+    """The format of that name, or else of a path's suffix. Raises UsageError, listing the formats."""
     suffix = Path(path).suffix.lower() if path is not None else ""
     for module in _formats():
-        if suffix in module.SUFFIXES:
+        if name == module.NAME or (name is None and suffix in module.SUFFIXES):
             return module
+    if name is not None:
+        raise UsageError(f"{name!r} is not a format; choose one of {', '.join(format_names())}")
     what = f"{Path(path).name!r} does not tell the format" if path is not None else "which format?"
     raise UsageError(f"{what}; give --format, one of {', '.join(format_names())}")
 
@@ -74,7 +68,10 @@ def render(
     chosen = options or Options()
     inside, notes = _inside_files(moments, chosen)
     out = io.BytesIO()
-    format_notes = module.write(inside, out, chosen)
+    format_notes: object = module.write(inside, out, chosen)
+    if not isinstance(format_notes, list | tuple):
+        name = getattr(module, "__name__", module.NAME)
+        raise PluginError(f"write() of {name} returns {format_notes!r:.100}; let it return a list of notes")
     return out.getvalue(), [*notes, *(note for note in format_notes if note not in notes)]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from whenabouts.export.source import shown_path
 from whenabouts.types import Moment, UsageError
-from whenabouts.video.files import content_hash
+from whenabouts.video.files import absolute, content_hash
 from whenabouts.video.objects import source_path
 from whenabouts.video.probe import MediaError
 
@@ -79,7 +79,7 @@ def moment_of_record(
 
 def moment_of_file(path: str | Path, start: float, end: float, rank: int = 1) -> FileMoment:
     """A moment of a file outside of any corpus. Raises UsageError if the file does not exist."""
-    place = Path(path).absolute()
+    place = absolute(Path(path))
     if not place.exists():
         raise UsageError(f"{shown_path(str(path))}: there is no such file; check the path")
     Moment(place.name, start, end)

@@ -37,15 +37,20 @@ class Notes:
         with contextlib.suppress(FormatError, OSError, RuntimeError):
             place = self.place(fact)
             place.parent.mkdir(parents=True, exist_ok=True)
-            if text:
-                with write_atomically(place) as stream:
-                    stream.write(text.encode())
-            else:
-                place.touch(mode=0o600)
+            with write_atomically(place) as stream:
+                stream.write(text.encode())
             notes = list(place.parent.iterdir())
             if len(notes) > self.most:
                 for old in sorted(notes, key=lambda each: each.stat().st_mtime_ns)[: -self.most]:
                     old.unlink(missing_ok=True)
+
+    def can_add(self) -> bool:
+        """Whether the folder of the notes can be written."""
+        with contextlib.suppress(OSError, RuntimeError):
+            folder = self.place("").parent
+            folder.mkdir(parents=True, exist_ok=True)
+            return os.access(folder, os.W_OK)
+        return False
 
     def remove(self, fact: str) -> None:
         """Forget a fact."""

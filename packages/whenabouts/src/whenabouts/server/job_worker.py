@@ -100,7 +100,7 @@ class _Job:
         with self._corpus.writing(wait=True, on_wait=self._wait):
             summary = run_index(self._corpus, planned(), progress=self._show)
         if summary.interrupted:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(_shown_summary(summary))
         return _shown_summary(summary)
 
     def _planned(self) -> Plan:
@@ -137,19 +137,10 @@ class _Job:
         self._say({"progress": {"step": f"waiting for another indexer ({holder or 'unknown'})"}})
 
     def _show(self, progress: Progress) -> None:
-        self._say(
-            {
-                "progress": {
-                    "files_done": progress.files_done,
-                    "files_total": progress.files_total,
-                    "fraction": round(progress.fraction, 4),
-                    "rate": progress.rate_text,
-                    "left": progress.left_text,
-                    "name": progress.name,
-                    "step": progress.step,
-                }
-            }
-        )
+        files = {"files_done": progress.files_done, "files_total": progress.files_total}
+        texts = {"rate": progress.rate_text, "left": progress.left_text, "step": progress.step}
+        share = round(progress.fraction, 4)
+        self._say({"progress": {**files, "fraction": share, "name": progress.name, **texts}})
 
 
 def _is_under(path: str, places: list[str]) -> bool:
@@ -206,8 +197,8 @@ def _done(spec: Mapping[str, Any], say: Say, over: threading.Event) -> dict[str,
     """Do a job and return its last line."""
     try:
         outcome = getattr(_Job(spec, say, over), _ACTIONS[_ACTIONS.index(spec["do"])])()
-    except KeyboardInterrupt:
-        return {"end": "interrupted", "outcome": {}}
+    except KeyboardInterrupt as stop:
+        return {"end": "interrupted", "outcome": stop.args[0] if stop.args else {}}
     except Exception as error:
         if not isinstance(error, WhenaboutsError):
             traceback.print_exc()

@@ -228,10 +228,11 @@ class Runner:
         over = time.monotonic() + _END_SECONDS
         for worker in workers:
             worker.close(max(0.0, over - time.monotonic()))
-        job, running = self._work or (None, None)
-        if job and running and running.end[0] != "interrupted":
+        if self._work is not None:
+            job, running = self._work
+            state, outcome = running.end
             with contextlib.suppress(StoreError):
-                self.jobs.end(job.id, *running.end)
+                self.jobs.end(job.id, "waiting" if state == "interrupted" else state, outcome)
 
     def _step(self) -> None:
         if self._work is None and (job := self.jobs.take()) is not None:
@@ -269,11 +270,10 @@ class Runner:
             if not worker.is_stopping and self._now(job).state != "planning":
                 worker.stop()
             return False
-        state, outcome = worker.end
         if worker.plan is not None:
             self.jobs.planned(job.id, worker.plan)
         else:
-            self.jobs.end(job.id, state, outcome)
+            self.jobs.end(job.id, *worker.end)
         return True
 
     def _now(self, job: Job) -> Job:

@@ -51,6 +51,7 @@ _ALLOWED: Mapping[tuple[str, str], str | None] = {
         for state in ("planning", "planned", "waiting", "paused", "interrupted", "failed")
     },
 }
+_COUNTS = ("added", "updated", "renamed", "damaged", "pruned", "seconds")
 _AFTER_WISH = {"pause": "paused", "stop": "stopped", "continue": "waiting"}
 
 
@@ -139,7 +140,8 @@ class Jobs:
             else:
                 connection.execute(
                     "UPDATE jobs SET state = CASE WHEN ? = 'continue' AND kind = 'index' AND plan = '{}' AND "
-                    "tries = 0 THEN 'planning' ELSE ? END, wish = '', tries = 0, outcome = '{}' WHERE id = ?",
+                    "tries = 0 THEN 'planning' ELSE ? END, wish = '', tries = 0, "
+                    "outcome = json_remove(outcome, '$.message', '$.code') WHERE id = ?",
                     (wish, state, job_id),
                 )
         return self.get(job_id)
@@ -225,16 +227,16 @@ class Jobs:
             )
 
     def end(self, job_id: str, state: str, outcome: Mapping[str, Any]) -> None:
-        """End a running or planning job; one that was interrupted for a wish gets the state of the wish."""
+        """End a job or let it wait; an interrupted one as its wish says. Adds up its parts' counts."""
         with self._database.changing() as connection:
-            row = connection.execute("SELECT state, wish FROM jobs WHERE id = ?", (job_id,)).fetchone()
+            row = connection.execute("SELECT * FROM jobs WHERE id = ?", (job_id,)).fetchone()
             if row is None or row["state"] not in ("running", "planning"):
                 return
-            if state == "interrupted":
+            if state in ("interrupted", "waiting"):
                 state = _AFTER_WISH.get(row["wish"], state)
             connection.execute(
                 "UPDATE jobs SET state = ?, wish = '', outcome = ? WHERE id = ?",
-                (state, _text(outcome), job_id),
+                (state, _text(_joined(_read(row["outcome"], dict), outcome)), job_id),
             )
 
     def note_watched(self, paths: list[str], last: Mapping[str, Any]) -> None:
@@ -304,6 +306,15 @@ def _job(row: sqlite3.Row) -> Job:
     facts: dict[str, Any] = {name: _read(row[name], dict) for name in ("task", "plan", "progress", "outcome")}
     plain: dict[str, Any] = {name: row[name] for name in ("id", "kind", "state", "wish", "made", "tries")}
     return Job(**plain, **facts)
+
+
+def _joined(earlier: Mapping[str, Any], outcome: Mapping[str, Any]) -> dict[str, Any]:
+    """An outcome with the counts of a job's earlier parts; a file that they took in is not unchanged."""
+    counts = {name: earlier[name] for name in _COUNTS if isinstance(earlier.get(name), int | float)}
+    sums = {name: count + outcome.get(name, 0) for name, count in counts.items()}
+    if "unchanged" in outcome:
+        sums["unchanged"] = max(0, outcome["unchanged"] - counts.get("added", 0) - counts.get("updated", 0))
+    return {**outcome, **sums}
 
 
 def _text(facts: Mapping[str, Any]) -> str:
