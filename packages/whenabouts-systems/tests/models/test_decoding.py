@@ -141,6 +141,12 @@ def test_no_pairs_give_no_spans() -> None:
     assert best_spans(none, Decoding(), 3).score.shape == (0, 3)
 
 
+@pytest.mark.parametrize("scores", [torch.zeros(0, 4), torch.zeros(1, 2)], ids=["no pairs", "too short"])
+def test_no_spans_are_refused_even_where_there_is_none_to_find(scores: Tensor) -> None:
+    with pytest.raises(UsageError, match="k is 0; ask for one span or more"):
+        best_spans(SpanScores(scores, scores, scores == 0), Decoding(3), 0)
+
+
 def test_a_video_that_was_not_found_has_no_span_whatever_its_clips_score() -> None:
     scores = SpanScores(torch.ones(1, 2, 2), torch.ones(1, 2, 2), torch.ones(1, 2, 2, dtype=torch.bool))
     found = best_over_videos(scores, torch.tensor([[-torch.inf, 0.0]]), Decoding(), 9)

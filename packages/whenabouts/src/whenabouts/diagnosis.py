@@ -93,8 +93,8 @@ def _machine() -> Finding:
 def _package(module: str, package: str, purpose: str, extra: str) -> Finding:
     needed = module in _REQUIRED
     if importlib.util.find_spec(module) is None:
-        wanted = f"'whenabouts[{extra}]'" if extra else package
-        return Finding(package, False, f"not installed ({purpose})", f"pip install {wanted}", needed)
+        install = f"'whenabouts[{extra}]'" if extra else package
+        return Finding(package, False, f"not installed ({purpose})", f"pip install {install}", needed)
     try:
         version = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

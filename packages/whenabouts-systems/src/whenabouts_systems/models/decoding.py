@@ -282,8 +282,8 @@ def _width(clips: int, decoding: Decoding) -> int:
 
 
 def _nothing(rows: int, k: int, scores: Tensor) -> BestSpans:
-    zeros = torch.zeros((rows, k), dtype=torch.int64, device=scores.device)
-    return BestSpans(zeros, zeros, scores.new_full((rows, k), -torch.inf), zeros)
+    score, zeros, _ = _filled(scores.new_zeros((rows, 0)), k)
+    return BestSpans(zeros, zeros, score, zeros)
 
 
 def _filled(scores: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
