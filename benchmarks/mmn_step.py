@@ -121,7 +121,7 @@ def products(shape: Shape, videos: int, cells: int = 16) -> float:
     pairs = sum(
         len(after)
         for before, area in itertools.pairwise(areas)
-        for after, _ in neighbours(before, area, shape.kernel).pairs
+        for after, _ in neighbours(before, area, shape.kernel)
     )
     return 3.0 * 2.0 * pairs * shape.hidden**2 * videos
 

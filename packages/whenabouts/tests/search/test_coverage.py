@@ -68,10 +68,10 @@ def test_pictures_that_are_indexed_of_some_videos_only_are_told() -> None:
 
 def test_texts_on_the_screen_that_were_not_read_are_not_called_absent() -> None:
     read = replace(SILENT, streams={"screen_text": "c"})
-    asked = (["screen_text"], ["screen_text"], {"screen_text": set()})
-    line = coverage_of([read, SEEN], *asked).line
-    assert "screen" not in line.split(";")[0] and coverage_of([read], *asked).is_whole
-    found = coverage_of([read, SEEN], *asked[:2], {"screen_text": {"silent"}})
+    texts, nothing = ["screen_text"], {"screen_text": frozenset[str]()}
+    line = coverage_of([read, SEEN], texts, texts, nothing).line
+    assert "screen" not in line.split(";")[0] and coverage_of([read], texts, texts, nothing).is_whole
+    found = coverage_of([read, SEEN], texts, texts, {"screen_text": {"silent"}})
     assert found.line == "searched: texts on the screen of 1 of 2 videos (of 1 they are not indexed)"
     assert coverage_of([SEEN], (), ["subtitle", "vision"]).is_whole  # nobody asked for them
 
