@@ -14,6 +14,7 @@ SOURCE = PACKAGES / "whenabouts" / "src" / "whenabouts"
 # Files that use these words for something else than a stream of a corpus, and what that is.
 EXCEPTIONS = {
     "whenabouts/extras.py": "the extras of the package",
+    "whenabouts/diagnosis.py": "the extras of the package",
     "whenabouts/index/stream.py": "the kinds of encoders",
     "whenabouts_bench/datasets/declaration.py": "whose features a published file holds",
     "whenabouts_bench/datasets/tvr.py": "whose features a published file holds",

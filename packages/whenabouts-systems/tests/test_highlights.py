@@ -154,7 +154,7 @@ def test_the_command_shows_what_python_does_and_writes_the_curve(
 
 
 def test_a_system_without_saliency_and_a_video_without_words_are_refused(place: Path) -> None:
-    with pytest.raises(UsageError, match=r"xml \(xml\) has no saliency, and so no highlights"):
+    with pytest.raises(UsageError, match=r"xml \(xml\) does not score clips, and so has no highlights"):
         highlights_of(Corpus(place), "friday.mp4", system("xml"))
     with pytest.raises(UsageError, match=r"frog\.webm: moment_detr reads no subtitle in this video"):
         highlights_of(Corpus(place), "frog.webm", system("moment_detr", heads=2))

@@ -26,9 +26,9 @@ def sines(angles: Tensor, width: int) -> Tensor:
 
     Column k has the angle / 10000^(2 floor(k / 2) / width).
     """
-    column = torch.arange(width, device=angles.device, dtype=torch.float32)
-    turned = angles.to(torch.float32)[..., None] / _TEMPERATURE ** (column // 2 * 2 / width)
-    return torch.where(column % 2 == 0, turned.sin(), turned.cos())
+    turns = torch.arange(0, width, 2, device=angles.device, dtype=torch.float32) / width
+    turned = angles.to(torch.float32)[..., None] / _TEMPERATURE**turns
+    return torch.stack([turned.sin(), turned.cos()], -1).flatten(-2)[..., :width]
 
 
 def places_of(mask: Tensor, width: int) -> Tensor:
