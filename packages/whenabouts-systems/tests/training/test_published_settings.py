@@ -107,8 +107,7 @@ MMN: Settings = {
     "training.optimizer": "adamw",
 }
 MMN_CHARADES: Settings = {**MMN, "model.margin": 0.4, "model.lambda_contrast": 0.05}
-# The program's settings for Charades-STA, where those of CroCs differ from those of MMN (its batch of 8 is that of
-# tests).
+# The program's settings for Charades-STA where CroCs and MMN differ; its batch of 8 is that of tests.
 CROCS_FIRST: Settings = {"training.epochs": 50, "training.batch_size": 48, "model.contrast_epochs": 14}
 CROCS: Settings = {
     **MMN_CHARADES,
