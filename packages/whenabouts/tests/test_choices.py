@@ -70,12 +70,12 @@ def test_a_second_sound_track_is_said_not_to_be_heard(tmp_path: Path) -> None:
     assert "--sound-track" in told
     for track in ("de", "2"):
         told = corpus.add(tmp_path / "talk.mka", processes=1, sound_track=track).choices["sound_tracks"]
-        assert "ger heard, eng not heard" in told
+        assert "heard: ger; not heard: eng" in told
     # The choice is stored until the user resets it.
     assert corpus.add(tmp_path / "talk.mka", processes=1).unchanged == 1
     assert corpus.add(tmp_path / "talk.mka", processes=1).choices["sound_tracks"] == told
     told = corpus.add(tmp_path / "talk.mka", processes=1, sound_track="").choices["sound_tracks"]
-    assert "eng heard" in told
+    assert "heard: eng" in told
     with pytest.raises(UsageError, match=r"--sound-track '0'.*number from 1"):
         plan_index(corpus, [tmp_path / "talk.mka"], sound_track="0")
 

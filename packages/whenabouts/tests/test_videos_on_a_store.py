@@ -103,11 +103,11 @@ def test_side_files_on_a_store_are_read_chosen_and_followed(proxy: Proxy, place:
     assert (summary.added, summary.left_out) == (2, [])
     flower = corpus.resolve(f"{place}/flower.webm")
     assert flower.words == "sidecar:flower.en.srt"
-    assert "en searched, de not searched" in summary.choices["subtitles"]
+    assert "searched: en; not searched: de" in summary.choices["subtitles"]
     assert corpus.search("red flower", k=1)[0].video_id == flower.video_id
     assert corpus.add(place, processes=1).unchanged == 2
 
-    assert "de searched" in corpus.add(place, language="de", processes=1).choices["subtitles"]
+    assert "searched: de" in corpus.add(place, language="de", processes=1).choices["subtitles"]
     assert corpus.search("Blume", k=1)[0].text == "eine rote Blume geht auf"
     # A changed subtitle file is read again, and after it is deleted the other one is used.
     put("flower.de.srt", "eine rote Tulpe geht auf")

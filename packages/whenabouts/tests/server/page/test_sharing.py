@@ -127,7 +127,7 @@ def test_a_guest_who_reads_sees_collections_and_cannot_change_them(
     page.keyboard.press("Escape")
     page.get_by_role("link", name="Collections").click()
     expect(page.get_by_label("Name of a new collection")).to_be_hidden()
-    page.locator(".shelf", has_text="film").click()
+    page.locator(".shelf", has=page.get_by_text("film", exact=True)).click()
     note = page.get_by_label("note on moment 1")
     expect(note).to_have_attribute("readonly", "")
     for name in ("Delete…", "Take moment 1 out"):
@@ -182,7 +182,7 @@ def test_the_page_lives_below_a_path_of_a_proxy(
             page.reload()
             standing(page)
             page.get_by_role("link", name="Collections").click()
-            page.locator(".shelf", has_text="film").click()
+            page.locator(".shelf", has=page.get_by_text("film", exact=True)).click()
             expect(page.locator(".clip")).not_to_have_count(0)
             picture = "() => document.querySelector('.clip img')?.naturalWidth"
             until(page, lambda: bool(page.evaluate(picture)))
