@@ -593,7 +593,7 @@ export class Player {
   async cut() {
     const { start, end } = this;
     const url = clipOf(this.opened.id, start, end);
-    const name = `${byId("title").textContent} ${clock(start, 3)}-${clock(end, 3)}.${this.info.has_picture ? "mp4" : "m4a"}`.replace(/[\\/:*?"<>|]+/g, ".");
+    const name = `${byId("title").textContent} ${clock(start, 3)}-${clock(end, 3)}.${this.info?.has_picture === false ? "m4a" : "mp4"}`.replace(/[\\/:*?"<>|]+/g, ".");
     byId("cut").disabled = true;
     this.#tell(t("Cutting {span}…", { span: span(start, end) }));
     try {
