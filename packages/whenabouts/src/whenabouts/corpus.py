@@ -469,7 +469,8 @@ class Corpus:
 
     def is_replaced(self, item: Item) -> bool:
         """Whether the file of a collected moment's video has changed since it was collected or trimmed."""
-        return "" not in (item.content, now := self._content_of(item.video_id)) and item.content != now
+        now = self._content_of(item.video_id)
+        return bool(item.content and now) and item.content != now
 
     def _inside_video(self, moment: Moment) -> Moment:
         record = self.store.ledger().by_id.get(moment.video_id)

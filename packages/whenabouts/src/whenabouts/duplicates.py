@@ -116,12 +116,12 @@ def stretches(cosines: Floats, least: float) -> list[tuple[int, int, int]]:
     """
     # Cells that are similar, by diagonals.
     rows, columns = np.nonzero(cosines >= least)
+    if not len(rows):
+        return []
     order = np.lexsort((rows, columns - rows))
     rows, columns = rows[order], columns[order]
     ends = np.flatnonzero((np.diff(columns - rows) > 0) | (np.diff(rows) > 1 + _GAP)) + 1
-    starts, ends = (np.append(*parts).astype(np.intp) for parts in ((0, ends), (ends, len(rows))))
-    if not len(rows):
-        return []
+    starts, ends = np.append(0, ends), np.append(ends, len(rows))
     lengths = rows[ends - 1] - rows[starts] + 1
     means = np.add.reduceat(cosines[rows, columns], starts) / (ends - starts)
     runs = np.stack([rows[starts], columns[starts], lengths], axis=1)

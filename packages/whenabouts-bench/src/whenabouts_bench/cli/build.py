@@ -114,7 +114,7 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--positives", type=int, default=5, metavar="K",
-        help="at most so many right videos in a pool, with the query's own (default: 5)",
+        help="the largest number of right videos in a pool, with the query's own (default: 5)",
     )  # fmt: skip
     parser.add_argument(
         "--positive", type=float, default=0.9, metavar="COSINE",

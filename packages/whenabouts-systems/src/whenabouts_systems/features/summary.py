@@ -36,16 +36,14 @@ class RowCount:
 
 @dataclass(frozen=True, slots=True)
 class FeatureSummary:
-    """A feature file in numbers. `lengths` are the least, median and most rows of an item; `counted` is None
-    if the rows were not read.
-    """
+    """A feature file in numbers; `counted` is None if the rows were not read."""
 
     path: Path
     layout: str
     items: int
     first_id: str
     is_pooled: bool
-    lengths: tuple[int, float, int]
+    lengths: tuple[int, float, int]  # least, median, most rows of an item
     rows: int
     fingerprint: Fingerprint
     counted: RowCount | None

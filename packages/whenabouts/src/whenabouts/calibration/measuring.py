@@ -1,10 +1,10 @@
 """Measures what scores mean on a corpus, with unrelated sentences and questions, and stores the result.
 
 Three quantities are measured. The first two are measured separately for the videos of each language (a group
-of a stream, `banks.py`), because a translation scores otherwise than its original.
+of a stream, `banks.py`), so that translations do not change what is measured of their originals.
 
-- The *scale* of the encoder: the cosines of unrelated sentences with its clips. Divided by it, a cosine
-  can be added to the score of full text.
+- The *scale* of the encoder: the cosines of unrelated sentences with its clips. With their
+  mean and spread a cosine is standardised and added to the score of full text (`moments/fusion.py`).
 - *Chance*: the best scores of such sentences, in the language of the group, in a whole search. It is the
   first feature of the probability of an answer.
 - The *answers*: how often "match" and "no match" are wrong. This is measured with unrelated sentences, each
@@ -82,7 +82,7 @@ _PARTS = 5
 _LISTED = 2 * LISTED
 # Number of these, per stream, that are compared with the question word by word.
 _COMPARED = 3
-# Least spread of a chance. Few clips give smaller ones, because sentences find nothing or the same clip.
+# Least `scale` of a chance. Few clips give smaller ones, because sentences find nothing or the same clip.
 _LEAST_SCALE = 0.5
 # Words of a question are searched at most this many seconds around a moment.
 _AROUND = 60.0

@@ -145,7 +145,7 @@ class Stream:
     - `has_words`: its clips have text for full-text search; None: decided by the clips.
     - `transcript`: the text is what is said in the video.
     - `parts_of_words`: words are also found by parts of them (its `StreamInfo.settings` say so too).
-    - `is_in_pictures`: any video with pictures may have content for it, also one without clips.
+    - `is_in_pictures`: a video with pictures that it has not read may have content for it.
     - `meets`: the kinds of query that its clips can be compared with: "text" by words or an encoder of
       sentences, "picture" by an encoder of images, "moment" by the vectors of clips.
     - `reads_clips_of`: names of streams whose clips it reads.

@@ -100,7 +100,7 @@ class _Job:
         with self._corpus.writing(wait=True, on_wait=self._wait):
             summary = run_index(self._corpus, planned(), progress=self._show)
         if summary.interrupted:
-            raise KeyboardInterrupt(_shown_summary(summary))
+            raise KeyboardInterrupt(_shown_summary(summary))  # with what was done until then
         return _shown_summary(summary)
 
     def _planned(self) -> Plan:

@@ -169,7 +169,7 @@ class Runner:
         raise NoSuchJob(job_id)
 
     def places(self, job: Job) -> list[str]:
-        """The folders and files of a job, by their names for clients, unless `--allow` has them not."""
+        """The folders and files of a job, by their names for clients; those not allowed are not named."""
         paths = job.task.get("paths")
         places = (self.allowed.place(str(path)) for path in paths) if isinstance(paths, list) else ()
         return [place or "a folder outside --allow" for place in places]

@@ -30,7 +30,7 @@ LONGEST_SIDE = 640
 LEAST_SCORE = 0.7
 """Lines with a lower certainty (0 to 1, mean over characters) are dropped."""
 
-# Pictures with a shorter side (pixels), or longer for their width, are not read: rapidocr would enlarge them.
+# Pictures with a side of fewer pixels, or with a larger ratio of sides, are not read: rapidocr enlarges them.
 _LEAST_SIDE, _MOST_ASPECT = 16, 12
 _FILES = {
     "Det": "PP-OCRv6_det_small.onnx",

@@ -161,9 +161,7 @@ class Collections:
     def add(
         self, name: str, moments: Iterable[Moment | ScoredMoment], *, query: str = "", create: bool = False
     ) -> Collection:
-        """Append moments, those of answers too. Raises UsageError for too many or other things than moments;
-        NoSuchCollection, unless `create`.
-        """
+        """Append moments, scored ones too. Raises UsageError (too many), NoSuchCollection unless `create`."""
         with self._database.changing() as connection:
             if create and _find(connection, name) is None:
                 _create(connection, name, "")
@@ -260,11 +258,12 @@ class Collections:
 
 
 def checked_name(name: str) -> str:
-    """A name, stripped. Raises UsageError if it is empty, too long or unprintable."""
+    """A name, stripped. Raises UsageError if it is empty, too long, unprintable or only dots."""
     name = name.strip()
     # Clients would take a name of dots in an address for a folder.
     if not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or not name.strip("."):
-        raise UsageError(f"{name[:40]!r} is not a name; use 1 to {LONGEST_NAME} printable characters")
+        accepted = f"use 1 to {LONGEST_NAME} printable characters, not dots alone"
+        raise UsageError(f"{name[:40]!r} is not a name; {accepted}")
     return name
 
 

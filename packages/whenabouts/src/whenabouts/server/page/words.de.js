@@ -676,7 +676,7 @@ export const faults = {
   "{length} s is too long for a clip, which may last at most {n} s": "{length} s sind zu lang; höchstens {n} s werden auf einmal geschnitten",
   "{at} s is after the end of {id}, which lasts {length} s": "{at} s liegt hinter dem Ende von {id} (Länge {length} s)",
   "there is no job {id}; it may have been forgotten": "den Auftrag {id} gibt es nicht; vielleicht wurde er vergessen",
-  "{name} is not a name; use 1 to {n} printable characters": "{name} ist kein Name; möglich sind 1 bis {n} druckbare Zeichen",
+  "{name} is not a name; use 1 to {n} printable characters, not dots alone": "{name} ist kein Name; möglich sind 1 bis {n} druckbare Zeichen, nicht nur Punkte",
   "no saved search is called {name}": "keine gemerkte Suche heißt {name}",
   "no collection is called {name}; {others}": "keine Sammlung heißt {name}; {others}",
   "the collection {name} contains an invalid moment ({cause}); delete it": "die Sammlung {name} enthält einen ungültigen Moment ({cause}); bitte löschen",
