@@ -261,7 +261,8 @@ class Inputs:
 
         Later settings are left out at their defaults, so that older systems keep their fingerprints.
         """
-        return {name: value for name, value in dataclasses.asdict(self).items() if value != _LATER.get(name)}
+        facts = dataclasses.asdict(self).items()
+        return {name: value for name, value in facts if name not in _LATER or value != _LATER[name]}
 
     @classmethod
     def from_json(cls, settings: Mapping[str, Any]) -> Inputs:
