@@ -3,10 +3,11 @@
     python -m benchmarks.ways [--out benchmarks/results/ways.json]
 
 The ways of ARCHITECTURE.md: a query and a query with a trained system (`Corpus.search` on an open corpus), a
-video (`index` of one file), a training step (`train`: one epoch with its validation and its start), a number
-(`evaluate`). A file counts where one of its functions or methods is called; importing it does not.
-`rooms` are the folders of these files, `changes` how often the run goes from one file to another. `command`
-counts the files of the same run from the command line on.
+video (`Corpus.add` of one new file with subtitles), a training step (`launch`: one epoch with its validation
+and its start), a number (`evaluate`). A file counts where one of its functions or methods is called;
+importing it does not. `rooms` are the folders of these files, `changes` how often the run goes from one file
+to another. `command` counts the files of the same run from the command line on. Files are read in this
+process, because a profile does not reach reader processes.
 """
 
 from __future__ import annotations
@@ -16,16 +17,20 @@ import contextlib
 import importlib
 import inspect
 import io
+import itertools
 import json
 import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Self
+from unittest.mock import patch
+
+from whenabouts.index.workers import Finished, Part
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = ROOT / "samples" / "videos"
@@ -97,6 +102,47 @@ def write_moments(folder: Path, corpus: Any) -> None:
     (folder / "my.toml").write_text(EXPERIMENT)
 
 
+def new_talks(folder: Path) -> Iterator[Path]:
+    """Copies of a talk with one subtitle; each ends in another empty box, because a corpus skips copies.
+
+    With more subtitles the corpus would grow by a tenth, and its calibration would be measured again.
+    """
+    for number in itertools.count(1):
+        talk = folder / f"talk{number}.mp4"
+        empty_box = (8 + number).to_bytes(4, "big") + b"free" + bytes(number)
+        talk.write_bytes((SAMPLES / "friday.mp4").read_bytes() + empty_box)
+        talk.with_suffix(".vtt").write_text("WEBVTT\n\n00:01.000 --> 00:03.000\nIt is Friday again\n")
+        yield talk
+
+
+def trained(folder: Path) -> None:
+    """Train by the experiment of `write_moments`."""
+    from whenabouts_systems.training.devices import open_device
+    from whenabouts_systems.training.experiment import load_experiment
+    from whenabouts_systems.training.launch import launch
+
+    launch(load_experiment(folder / "my.toml"), folder, folder / "BY_CALL", open_device("cpu"))
+
+
+class ReaderHere:
+    """The readers of an index run, in this process."""
+
+    def __init__(self, reader: Callable[[Any], Iterable[Any]], processes: int) -> None:
+        self._reader = reader
+
+    def run(self, tasks: Sequence[Any]) -> Iterator[Any]:
+        """The messages of all tasks."""
+        for task in tasks:
+            yield from (Part(task.number, content) for content in self._reader(task))
+            yield Finished(task.number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """It holds nothing."""
+
+
 def walk_all(package: str, folder: Path) -> dict[str, dict[str, Any]]:
     """Every way, walked once before it is looked at (so that what is made on first use is there)."""
     root = importlib.import_module(package)
@@ -109,10 +155,9 @@ def walk_all(package: str, folder: Path) -> dict[str, dict[str, Any]]:
         if code > 1:
             raise SystemExit(f"{arguments}: {errors.getvalue()}")
 
-    place, talk = folder / "my.corpus", folder / "talk.mp4"
-    shutil.copy(SAMPLES / "friday.mp4", talk)
-    shutil.copy(SAMPLES / "friday.vtt", folder / "talk.vtt")
+    place, talks = folder / "my.corpus", new_talks(folder)
     command("index", SAMPLES, "--corpus", place)
+    by_command = shutil.copytree(place, folder / "by_command.corpus")
     corpus = root.Corpus(place)
     write_moments(folder, corpus)
     command(
@@ -148,19 +193,26 @@ def walk_all(package: str, folder: Path) -> dict[str, dict[str, Any]]:
         "query": lambda: corpus.search(QUERY),
         "trained query": lambda: corpus.search(QUERY, model=str(folder / "RUN")),
         "number": lambda: root.evaluate(folder / "val.jsonl", folder / "run.jsonl", protocol="vcmr"),
+        "video": lambda: corpus.add(next(talks)),
+        "training step": lambda: trained(folder),
     }
     commands: dict[str, tuple[object, ...]] = {
         "query": search, "trained query": with_system, "number": evaluate,
-        "video": ("index", talk, "--corpus", place), "training step": (*train, folder / "AGAIN"),
+        "video": ("index", next(talks), "--corpus", by_command), "training step": (*train, folder / "AGAIN"),
     }  # fmt: skip
     # Twice: what a trained system keeps on first use changes the corpus, which the next query looks at.
-    for call in (*calls.values(), *calls.values()):
-        call()
-    ways: dict[str, dict[str, Any]] = {name: files_entered(source, call) for name, call in calls.items()}
-    for name, arguments in commands.items():
-        counted = files_entered(source, lambda arguments=arguments: command(*arguments))  # type: ignore[misc]
-        ways.setdefault(name, counted)["command"] = counted["files"]
-    return {name: {"aim": AIMS[name], **ways[name]} for name in AIMS}
+    for name in ("query", "trained query", "number") * 2:
+        calls[name]()
+    ways: dict[str, dict[str, Any]] = {}
+    with patch("whenabouts.index.executor.ReaderPool", ReaderHere):
+        for name in AIMS:
+            counted = files_entered(source, lambda name=name: command(*commands[name]))  # type: ignore[misc]
+            ways[name] = {
+                "aim": AIMS[name],
+                **files_entered(source, calls[name]),
+                "command": counted["files"],
+            }
+    return ways
 
 
 def main() -> None:
