@@ -14,6 +14,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = sorted((ROOT / "packages").glob("*/src"))
 _STORE = {"object_store_memory": 100_000_000}
+# Ray waits 30 s for a node, which is too short where other programs use all cores.
+_REGISTERED_SECONDS = 180.0
 
 
 @contextmanager
@@ -31,10 +33,10 @@ def cluster_head() -> Iterator[Any]:
         # Ray writes the address of the last cluster to this folder. If only the head had it, Ray would use
         # /tmp/ray, which does not exist before the first cluster of a machine.
         patch.setenv("RAY_TMPDIR", folder)
-        started = Cluster(
-            initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **_STORE}
-        )
+        head = {"wait": False, "num_cpus": 0, "include_dashboard": False, **_STORE}
+        started = Cluster(initialize_head=True, head_node_args=head)
         try:
+            started.wait_for_nodes(_REGISTERED_SECONDS)
             yield started
         finally:
             ray.shutdown()
@@ -52,7 +54,8 @@ def nodes(cluster: Any, *places: Path | None, **environment: str) -> Iterator[li
                 patch.setenv("PYTHONPATH", os.pathsep.join(path))
                 for name, value in environment.items():
                     patch.setenv(name, value)
-                made.append(cluster.add_node(num_cpus=2, **_STORE))
+                made.append(cluster.add_node(wait=False, num_cpus=2, **_STORE))
+            cluster._wait_for_node(made[-1], _REGISTERED_SECONDS)
         yield made
     finally:
         for node in made:

@@ -17,6 +17,7 @@ from whenabouts_bench.evaluation import ranked_figures
 from whenabouts_bench.evaluation.evaluate import evaluate
 from whenabouts_bench.evaluation.ranked_figures import (
     cases_of,
+    draw_cases,
     draw_similarity,
     queries_named,
     read_raw_grades,
@@ -59,6 +60,19 @@ def test_answers_stand_beside_the_truth_with_the_grade_that_each_takes() -> None
     ideal = sum(grade / np.log2(place + 2) for place, grade in enumerate((4, 3, 2, 2, 1)))
     assert doors.value == pytest.approx(gain / ideal)
     assert dogs.value == 0 and [grade for _, grade in dogs.answers] == [0], "grade 0 is no missing match"
+
+
+def test_videos_whose_names_begin_alike_show_their_own_frames(tmp_path: Path) -> None:
+    videos = [f"{'a long name of a folder':26}/{number}" for number in range(2)]
+    run = MemoryRun.from_run({"doors": [ScoredMoment(Moment(video, 10, 20), 1.0) for video in videos]})
+    seen: list[str] = []
+
+    def picture(video_id: str, seconds: float) -> Any:
+        seen.append(video_id)
+        return np.zeros((2, 2, 3), np.uint8)
+
+    draw_cases(cases_of(graded(), run, ["doors"]), "nDCG@10", tmp_path / "figure", picture)
+    assert sorted(seen)[:2] == videos
 
 
 def test_the_values_are_those_that_evaluate_says() -> None:

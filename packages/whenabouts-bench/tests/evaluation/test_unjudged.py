@@ -142,6 +142,19 @@ def test_the_bounds_are_the_least_and_greatest_value_over_all_grades_of_unjudged
     assert values[0, 0] == result.values[0, 0]  # all of them wrong: the value as judged
 
 
+def test_a_video_that_a_list_of_videos_repeats_is_right_once() -> None:
+    """Bounds of nDCG that count it twice exceed what any grade of the video gives."""
+    judged, metric = [Judgement(Moment("v0", 0, 5), 2.0)], "VR nDCG@2"
+    answers = [ScoredMoment(Moment("v1", 0, 5), 2.0), ScoredMoment(Moment("v1", 5, 9), 1.0)]
+    run = MemoryRun.from_run({str(grade): answers for grade in range(MOST + 1)}, task="VR")
+    graded = {str(g): [*judged, Judgement(Moment("v1", 0, 5), float(g))] for g in range(MOST + 1)}
+    values = evaluate(pooled(graded), run, [metric], protocol=EXACT).values
+    result = evaluate(pooled({"0": judged}), run, [metric], protocol=EXACT)
+    assert result.unjudged is not None and result.unjudged.unjudged[0, 0] == 2
+    assert result.unjudged.lower[0, 0] == pytest.approx(values.min())
+    assert result.unjudged.upper[0, 0] == pytest.approx(values.max()) and values.max() < 1
+
+
 # Any spans, so that answers overlap each other and the judged moments in every way.
 SPAN = st.tuples(st.integers(0, 8), st.integers(1, 8)).map(lambda t: (float(t[0]), float(t[0] + t[1])))
 MOMENT = st.tuples(st.sampled_from("abc"), SPAN).map(lambda t: Moment(t[0], *t[1]))

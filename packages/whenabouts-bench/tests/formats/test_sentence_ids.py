@@ -144,7 +144,9 @@ def test_videos_of_one_name_in_two_folders_are_told_apart(tmp_path: Path) -> Non
     assert (result.means(), result.missing) == ({"SVMR R@1,IoU=0.5": 1.0}, ())
 
 
-def test_a_name_that_two_videos_have_stays_as_the_file_says(tmp_path: Path, rows: Rows) -> None:
+def test_a_name_that_two_videos_have_stays_as_the_file_says(
+    tmp_path: Path, rows: Rows, caplog: pytest.LogCaptureFixture
+) -> None:
     builder = AnnotationBuilder("two folders")
     for video in ("x/1.mp4", "y/1.mp4", "y/2.mp4"):
         builder.add_query(video, "a dog")
@@ -156,6 +158,7 @@ def test_a_name_that_two_videos_have_stays_as_the_file_says(tmp_path: Path, rows
         "1.mp4>>>a dog>>>[0, 5]": [("1", 0.0, 5.0, 1.0)],
         "y/2.mp4": [("y/2.mp4", 0.0, 5.0, 1.0)],
     }
+    assert "several videos of two folders end with '1', so its queries are not found" in caplog.text
 
 
 @pytest.mark.parametrize("key", ["a>>>b", ">>>b>>>[1, 2]", "a>>>b>>>[1]", "a>>>b>>>1, 2"])

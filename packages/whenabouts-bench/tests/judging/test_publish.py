@@ -70,6 +70,16 @@ def test_who_knows_the_names_cannot_work_out_the_numbers(make_set: Callable[...,
     assert annotator_numbers(judged) == numbers
 
 
+def test_annotators_keep_their_numbers_when_others_join(make_set: Callable[..., TaskSet]) -> None:
+    tasks = make_set()
+    numbers: dict[str, int] = {}
+    for count in (3, 9, 20):
+        Journal.open(tasks).append_all([Event("grade", f"annotator {n}", "t0", 1) for n in range(count)])
+        again = annotator_numbers(Judged.of(tasks, Journal.open(tasks).state()))
+        assert again | numbers == again and sorted(again.values()) == [*range(1, count + 1)]
+        numbers = again
+
+
 def test_runs_that_are_known_by_their_paths_are_published_by_their_names(
     judged: Judged, tmp_path: Path
 ) -> None:

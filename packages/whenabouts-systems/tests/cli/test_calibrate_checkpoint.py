@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from tests.cli.test_run import QUERIES, saved, write_features, write_pools
 
+from whenabouts.cli.configuration import parse_with_files
 from whenabouts.cli.main import build_parser
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_systems.cli.calibrate import run
 from whenabouts_systems.models.staged import fingerprint_of
 from whenabouts_systems.models.trained import Trained
 from whenabouts_systems.ranking.answerability import with_drawn_pools
@@ -47,6 +49,27 @@ def calibrated(*arguments: object) -> str:
     with contextlib.redirect_stdout(out):
         assert options.run(options) == 0
     return out.getvalue()
+
+
+def test_a_file_may_set_options_of_both_kinds_of_calibration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "whenabouts.toml").write_text('[calibrate]\niou = 0.3\nqueries = "known.jsonl"\n')
+
+    def parsed(*words: str) -> Any:
+        arguments = ("calibrate", *words)
+        return parse_with_files(build_parser(["calibrate"]), arguments, "calibrate")
+
+    assert run(parsed("--corpus", "a.corpus")) is None
+    with pytest.raises(UsageError, match="--raw is for the calibration of a --checkpoint"):
+        run(parsed("--corpus", "a.corpus", "--raw", "top"))
+    trained = ("--checkpoint", str(tmp_path), "--features", str(tmp_path))
+    with pytest.raises(WhenaboutsError, match=r"(?s)^(?!.*--queries and --check are for a corpus)"):
+        run(parsed(*trained))
+    with pytest.raises(UsageError, match="--queries and --check are for a corpus"):
+        run(parsed(*trained, "--queries", "other.jsonl"))
 
 
 @pytest.mark.slow

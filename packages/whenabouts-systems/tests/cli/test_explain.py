@@ -162,7 +162,7 @@ def test_frames_and_words_of_a_video_are_drawn_and_told(corpus: Path, samples: P
     assert whole["notes"] == []
     assert told()["frames"] == []  # nothing is drawn
     video.unlink()
-    less = told(*drawn)
+    less = told(*drawn, "--force")
     assert less["frames"] == []
     assert less["words"] == whole["words"]
     assert "is gone" in less["notes"][0]
@@ -209,3 +209,12 @@ def test_a_checkpoint_without_an_experiment_names_the_option(place: Path, tmp_pa
 def test_a_picture_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not the name of a figure"):
         called("--checkpoint", str(tmp_path / "none"), "--features", "x", "--out", str(tmp_path / "a.txt"))
+    pytest.importorskip("matplotlib")
+    kept = tmp_path / "a.png"
+    kept.write_bytes(b"drawn before")
+    given = ("--checkpoint", str(tmp_path / "none"), "--features", "x", "--out", str(kept))
+    with pytest.raises(UsageError, match=r"a\.png: is there already; give another name, or --force"):
+        called(*given)
+    with pytest.raises(UsageError, match="no such folder"):
+        called(*given, "--force")
+    assert kept.read_bytes() == b"drawn before"

@@ -370,6 +370,8 @@ def test_what_is_there_stays_where_a_run_fails(features: Path, checkpoint: Path,
         (("--video-weight", "nan"), "--video-weight nan: accepted: a number from 0 to 1,000,000"),
         (("--video-weight", "inf"), "--video-weight inf: accepted: a number"),
         (("--video-weight", "-1"), "--video-weight -1: accepted: a number"),
+        (("--task", "svmr", "--video-weight", "3"), "--video-weight is for the choice of videos; leave it"),
+        (("--task", "svmr", "--top-videos", "5"), "--top-videos is for the choice of videos; leave it out"),
         (("--segments", "1.9"), "segments of 1.9 s are shorter than the clips of xml (2 s)"),
         (("--segments", "1e9"), "xml takes at most 100"),
     ],
@@ -682,6 +684,16 @@ def test_videos_of_which_nothing_is_read_are_not_found_and_told(
     assert "videos without features, which are never found: 2" in capsys.readouterr().out
     given = lines(tmp_path / "svmr.jsonl").values()
     assert {moments[0]["video_id"] for moments in given} == {f"v{at}" for at in range(VIDEOS)}
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_a_hub_is_downloaded_before_it_is_calibrated(
+    features: Path, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch_from_server(checkpoint, "me/xml", tmp_path / "cache", monkeypatch)
+    asked = ("--out", str(tmp_path / "a.jsonl"), "--confidence", "--experiment", str(features / "tiny.toml"))
+    with pytest.raises(UsageError, match="not calibrated; run `hf download me/xml --local-dir RUN`, then"):
+        called(features, Path("me/xml"), *asked)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from whenabouts.types import UsageError
 from whenabouts_bench.harness.rejection import auroc
 from whenabouts_systems.ranking.answerability import Answerability
 from whenabouts_systems.ranking.calibration import ENOUGH_FOR_ISOTONIC, TrainedReport, calibrated
-from whenabouts_systems.ranking.confidence import FILE, Background, confidence_of, load_confidence
+from whenabouts_systems.ranking.confidence import FILE, Background, load_confidence
 
 
 def made_up(count: int = 600, seed: int = 0, missing: int = 0) -> Answerability:
@@ -217,15 +217,15 @@ def test_a_key_that_was_taken_out_by_hand_is_named_with_the_remedy(tmp_path: Pat
 def test_a_calibration_that_came_with_a_system_is_read_like_one_that_lies_beside_it(tmp_path: Path) -> None:
     kept = report().confidence
     content = kept.save(tmp_path).read_bytes()
-    assert confidence_of("me/xml", content, kept.fingerprint) == kept
-    assert confidence_of("me/xml", None, kept.fingerprint) is None
+    assert load_confidence("me/xml", kept.fingerprint, content) == kept
+    assert load_confidence("me/xml", kept.fingerprint) is None
     with pytest.raises(
         UsageError, match=r"me/xml/calibration\.json: is the calibration of another checkpoint"
     ):
-        confidence_of("me/xml", content, "fedcba9876543210")
+        load_confidence("me/xml", "fedcba9876543210", content)
     for damaged in (content[:40], b"[" * 100_000):
         with pytest.raises(FormatError, match=r"me/xml/calibration\.json"):
-            confidence_of("me/xml", damaged, kept.fingerprint)
+            load_confidence("me/xml", kept.fingerprint, damaged)
 
 
 def test_the_report_has_headings_over_its_numbers() -> None:

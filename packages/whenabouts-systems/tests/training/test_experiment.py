@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
 from benchmarks.studies import load_studies
 
+from whenabouts import plugins
 from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError
-from whenabouts_systems.models import new_model
+from whenabouts_systems.models import model_names, moment_detr, new_model
 from whenabouts_systems.models.inputs import Inputs, StreamInput
 from whenabouts_systems.training.experiment import FOLDER as EXPERIMENTS
 from whenabouts_systems.training.experiment import Experiment, has_stages, load_experiment
@@ -299,6 +301,41 @@ def test_what_a_system_knows_nothing_of_is_refused(change: dict[str, Any]) -> No
     inputs = Inputs(StreamInput(8), {"vision": StreamInput(8)}, **change)
     with pytest.raises(UsageError, match="xml has no such setting"):
         experiment.config(inputs)
+
+
+@pytest.mark.parametrize("system", ["mmn", "crocs", "g2l", "ms_sl", "gmmformer", "moment_detr", "uvcom"])
+def test_weights_of_examples_are_refused_for_a_system_that_ignores_them(tmp_path: Path, system: str) -> None:
+    path = written(tmp_path, SMALL.replace('"xml"', f'"{system}"'))
+    inputs = Inputs(StreamInput(4), {"vision": StreamInput(4)})
+    pairs = ["data.pairs=pairs.jsonl"]
+    assert load_experiment(path, pairs).config(inputs)
+    with pytest.raises(UsageError, match=f"weights is 'similarity', but {system} does not weight"):
+        load_experiment(path, [*pairs, "data.weights=similarity"]).config(inputs)
+
+
+def test_a_system_of_a_plugin_can_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = EntryPoint("strangers", "whenabouts_systems.models.moment_detr", "whenabouts.models")
+    entries = plugins.entries
+
+    def found(group: str) -> dict[str, EntryPoint]:
+        return {entry.name: entry} if group == "models" else entries(group)
+
+    monkeypatch.setattr(plugins, "entries", found)
+    model_names.cache_clear()
+    try:
+        experiment = load_experiment(written(tmp_path, '[model]\nsystem = "strangers"\nhidden = 8\n'))
+        config = experiment.config(Inputs(StreamInput(4), {"vision": StreamInput(4)}))
+        assert config.hidden == 8 and isinstance(new_model("strangers", config), moment_detr.Model)
+    finally:
+        model_names.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "path", sorted(EXPERIMENTS.glob("*/conquer.toml")), ids=lambda path: path.parent.name
+)
+def test_conquer_as_released_has_its_optimizer_and_clips_no_gradients(path: Path) -> None:
+    training = load_experiment(path, ["as_released=true"]).training
+    assert (training.optimizer, training.warmup, training.max_norm) == ("adamw-as-released", 0.0, 0.0)
 
 
 @pytest.mark.parametrize("name", ["xml", "reloclnet", "conquer"])

@@ -19,7 +19,11 @@ from whenabouts_systems.models.protocol import ClipBatch, QueryBatch
 from whenabouts_systems.models.trained import Trained
 from whenabouts_systems.training import hard_negatives
 from whenabouts_systems.training.experiment import NegativeSettings
-from whenabouts_systems.training.hard_negatives import HardNegatives, load_first_stage
+from whenabouts_systems.training.hard_negatives import (
+    HardNegatives,
+    load_first_stage,
+    refuse_other_reading,
+)
 from whenabouts_systems.training.tables import converted
 
 QUERIES, VIDEOS = 12, 7
@@ -195,6 +199,17 @@ def test_weights_of_a_first_stage_are_taken_over() -> None:
     first, second = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
     load_first_stage(second, _Stage(first), "run")  # type: ignore[arg-type]
     assert torch.equal(first.weight, second.weight)
+
+
+def test_a_first_stage_with_streams_in_another_order_is_refused() -> None:
+    """Its weights would have the right shapes."""
+    streams = {"a": StreamInput(4), "b": StreamInput(4)}
+    first, second = (
+        Inputs(StreamInput(4), order) for order in (streams, dict(reversed(list(streams.items()))))
+    )
+    refuse_other_reading(first, first)
+    with pytest.raises(UsageError, match="streams in the order a, b, this training b, a; use"):
+        refuse_other_reading(first, second)
 
 
 def test_a_first_stage_of_another_shape_is_refused() -> None:

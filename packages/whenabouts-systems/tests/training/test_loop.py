@@ -278,6 +278,16 @@ def test_resuming_with_other_settings_names_the_first_that_differs(
         begun(tiny, tmp_path / "run", "model.margin=0.3", resume=True)
 
 
+def test_resuming_with_streams_in_another_order_is_refused(tiny: Any, tmp_path: Path) -> None:
+    """Weights are laid out in the order of the streams, and the moments of the optimizer as well."""
+    streams = ("a = 'vision.h5'", "b = 'vision.h5'")
+    folder = run_folder.RunFolder(tmp_path)
+    folder.begin(load_experiment(tiny.experiment, [f"features.streams={{{', '.join(streams)}}}"]))
+    other = load_experiment(tiny.experiment, [f"features.streams={{{', '.join(streams[::-1])}}}"])
+    with pytest.raises(UsageError, match=r"features\.streams = \['a', 'b'\], this one \['b', 'a'\]"):
+        folder.check_same(other)
+
+
 def test_resuming_without_a_setting_of_the_training_is_refused(
     tiny: Any, finished: Path, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from whenabouts_systems.ranking.units import Units
 from whenabouts_systems.training.data import DataSettings, ExperimentData, FeatureSettings
 from whenabouts_systems.training.devices import open_device
 from whenabouts_systems.training.experiment import load_experiment
-from whenabouts_systems.training.hard_negatives import refuse_other_tokenizer
+from whenabouts_systems.training.hard_negatives import refuse_other_reading
 from whenabouts_systems.training.launch import launch
 
 DATA = DataSettings(train="train.jsonl", validation="val.jsonl")
@@ -164,11 +164,11 @@ def test_a_tokenizer_is_sought_below_the_features_then_as_it_is_given(
 def test_a_first_stages_tokenizer_is_told_by_its_content(hero: Any, tmp_path: Path) -> None:
     inputs = ExperimentData.check(DATA, _features(hero), hero.folder)
     copy, other = write_number_words(tmp_path / "copy", 50), write_number_words(tmp_path / "other", 49)
-    refuse_other_tokenizer(replace(inputs, tokenizer=str(copy)), inputs)
+    refuse_other_reading(replace(inputs, tokenizer=str(copy)), inputs)
     with pytest.raises(UsageError, match=r"the tokenizer .*other, this training .*numbers, and their files"):
-        refuse_other_tokenizer(replace(inputs, tokenizer=str(other)), inputs)
+        refuse_other_reading(replace(inputs, tokenizer=str(other)), inputs)
     with pytest.raises(WhenaboutsError, match=r"gone: there is no such folder; .*config\.json"):
-        refuse_other_tokenizer(replace(inputs, tokenizer=str(tmp_path / "gone")), inputs)
+        refuse_other_reading(replace(inputs, tokenizer=str(tmp_path / "gone")), inputs)
 
 
 @pytest.mark.parametrize(

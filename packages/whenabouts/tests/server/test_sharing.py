@@ -6,9 +6,12 @@ import contextlib
 import socket
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from whenabouts.server.run import Server
+from whenabouts.server.settings import Settings
 from whenabouts.server.sharing import Share, SharedSocket
 
 
@@ -45,6 +48,14 @@ def test_a_process_with_more_connections_leaves_the_next_for_a_moment() -> None:
     with listening(mine) as (shared, port), socket.create_connection(("127.0.0.1", port)):
         waited = taken(shared, 10)
         assert waited is not None and not mine.is_above
+
+
+def test_the_loop_of_the_server_is_one_that_asks_the_socket() -> None:
+    """uvloop, which uvicorn takes where it is installed, accepts without `SharedSocket`."""
+
+    async def nothing(*_: Any) -> None: ...
+
+    assert Server(nothing, Settings(), lambda: None).config.loop == "asyncio"
 
 
 def test_nothing_is_left_to_a_process_that_is_not_there() -> None:

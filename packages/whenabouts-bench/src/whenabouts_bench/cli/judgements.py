@@ -35,14 +35,14 @@ from whenabouts_bench.judging.label_studio import VIDEO_URL, write_label_studio
 from whenabouts_bench.judging.model_judge import GRADES_FILE
 from whenabouts_bench.judging.model_study import judged_by, model_studies, orders_of
 from whenabouts_bench.judging.pool_study import pool_study
-from whenabouts_bench.judging.publish import publish
+from whenabouts_bench.judging.publish import NUMBERS, publish
 from whenabouts_bench.judging.qrels import Judged, Uncounted, joined
 from whenabouts_bench.judging.raw_table import RawTable
 from whenabouts_bench.judging.tasks import EXAM, SETTINGS, SOURCES, TASKS, VIDEOS, TaskSet, write_exam
 from whenabouts_bench.relevance.imprecise.statistics import line_of, table
 
 _METRIC = "R@1,IoU=0.5,grade>=3"
-_FILES_OF_SET = (SETTINGS, TASKS, VIDEOS, EXAM, SOURCES, JOURNAL, GRADES_FILE)
+_FILES_OF_SET = (SETTINGS, TASKS, VIDEOS, EXAM, SOURCES, JOURNAL, GRADES_FILE, NUMBERS)
 _EPILOG = """\
 examples:
   whenabouts judgements judging                                    how far it is, and how well people agree

@@ -160,8 +160,7 @@ def _counting(annotations: Annotations, protocol: Protocol) -> tuple[Mask, dict[
     counts = np.ones(queries, bool)
     left_out = {}
     for reason, satisfied in demands:
-        lost = int(np.count_nonzero(counts & ~satisfied))
-        if lost:
+        if lost := int(np.count_nonzero(counts & ~satisfied)):
             left_out[reason] = lost
         counts &= satisfied
     return counts, left_out
@@ -203,11 +202,18 @@ class Rows:
     end: Floats
     score: Floats
 
+    @property
+    def is_first_of_video(self) -> Mask:
+        """(N,) whether a row is the best one of its query in its video."""
+        key = self.query * (int(self.video.max(initial=0)) + 1) + self.video
+        first = np.zeros(len(key), bool)
+        first[np.unique(key, return_index=True)[1]] = True
+        return first
+
     def where(self, chosen: Mask | Indices) -> Rows:
         """Some of the rows, or all reordered within their queries, with new ranks."""
         query = self.query[chosen]
-        names = ("video", "start", "end", "score")
-        columns = {name: getattr(self, name)[chosen] for name in names}
+        columns = {name: getattr(self, name)[chosen] for name in ("video", "start", "end", "score")}
         return Rows(self.queries, query, place_in_group(query), **columns)
 
     def upto(self, depth: int | None) -> Rows:
@@ -262,19 +268,6 @@ def inside_pools(rows: Rows, truth: Truth) -> Rows:
     return rows.where((rows.video < len(truth.video_codes)) & (truth.pool_keys[place] == key))
 
 
-def in_given_video(rows: Rows, truth: Truth) -> Rows:
-    """The rows in the video that SVMR searches."""
-    return rows.where(rows.video == truth.given_video[rows.queries[rows.query]])
-
-
-def first_of_each_video(rows: Rows) -> Rows:
-    """The best row of each video of a query, which makes a list of videos."""
-    key = rows.query * (int(rows.video.max(initial=0)) + 1) + rows.video
-    first = np.zeros(len(key), bool)
-    first[np.unique(key, return_index=True)[1]] = True
-    return rows.where(first)
-
-
 def judged_moments(rows: Rows, truth: Truth) -> tuple[Indices, Indices]:
     """(N,) begin and end of the truth's moments of each row's query in its video."""
     named = rows.video < len(truth.video_codes)
@@ -282,11 +275,7 @@ def judged_moments(rows: Rows, truth: Truth) -> tuple[Indices, Indices]:
     first = np.searchsorted(truth.key, key, "left")
     behind = first.copy()
     # Most rows have no judged moment; only the others need the second search.
-    met = (
-        np.flatnonzero(truth.key[np.minimum(first, len(truth.key) - 1)] == key)
-        if len(truth.key)
-        else first[:0]
-    )
+    met = np.flatnonzero(np.append(truth.key, -2)[first] == key)  # -2: no key
     behind[met] = np.searchsorted(truth.key, key[met], "right")
     return first, behind
 

@@ -25,9 +25,7 @@ from whenabouts_bench.evaluation.matching import (
     Rows,
     Truth,
     best_iou,
-    first_of_each_video,
     first_ranks,
-    in_given_video,
     inside_pools,
     judged_moments,
     matched_one_to_one,
@@ -441,9 +439,9 @@ class Listings:
         if key not in self._made:
             rows = self._rows
             if metric.task == "SVMR":
-                rows = in_given_video(rows, self._truth)
+                rows = rows.where(rows.video == self._truth.given_video[rows.queries[rows.query]])
             elif metric.task == "VR" and not self._listed_videos:
-                rows = first_of_each_video(rows)
+                rows = rows.where(rows.is_first_of_video)
             judged = self._truth if metric.row.graded else _right_moments(self._truth, metric)
             self._made[key] = Listing(rows, judged, self._protocol)
         return self._made[key]

@@ -71,12 +71,9 @@ def draw_similarity(annotations: Annotations, stem: Path, seed: int = 0) -> list
     draw = np.random.default_rng(seed)
     chosen = np.sort(draw.permutation(most)[:_SHOWN])
     with new_figure(8.4, 3.4) as figure:
-        for axes, values, label in zip(
-            figure.subplots(1, 2, sharey=True),
-            (similarity, rank + 1),
-            ("similarity of query and caption", "place by similarity"),
-            strict=True,
-        ):
+        shown = {"similarity of query and caption": similarity, "place by similarity": rank + 1}
+        panels = figure.subplots(1, 2, sharey=True)
+        for axes, (label, values) in zip(panels, shown.items(), strict=True):
             for number, query in enumerate(chosen.tolist()):
                 rows = np.flatnonzero((annotations.query == query) & compared)
                 jittered = annotations.relevance[rows] + draw.uniform(-0.16, 0.16, len(rows))
@@ -307,7 +304,7 @@ def _case(
     spans: dict[str, _Span] = {}
 
     def named(video: str, start: float, end: float) -> str:
-        text = f"{_shortened(video, 26)} {format_time(start, 1)}-{format_time(end, 1)}"
+        text = f"{video} {format_time(start, 1)}-{format_time(end, 1)}"
         spans.setdefault(text, (video, start, end))
         return text
 
@@ -359,7 +356,9 @@ def _write_list(axes: Axes, moments: Sequence[tuple[str, str, str]], more: int) 
     axes.set_frame_on(False)
     for place, (text, grade, colour) in enumerate(moments, 1):
         axes.text(0.0, place, f"{place}", fontsize=7, color=GREY, va="center")
-        axes.text(0.06, place, text, fontsize=7, color=colour, va="center", family="monospace")
+        video, _, times = text.rpartition(" ")
+        shown = f"{_shortened(video, 26)} {times}"
+        axes.text(0.06, place, shown, fontsize=7, color=colour, va="center", family="monospace")
         axes.text(0.86, place, grade, fontsize=7, color=colour, va="center", weight="bold")
     if more > 0:
         axes.text(0.06, _SHOWN + 0.8, f"and {more} more", fontsize=6.5, color=GREY, va="center")

@@ -128,6 +128,8 @@ class Unjudged:
         read = np.ones(len(rows.rank), bool) if metric.depth is None else rows.rank < metric.depth
         open_rows = read & _unjudged(rows, judged, self._least_iou(metric), listing.protocol)
         can_be_right = open_rows
+        if metric.task == "VR":  # a list of videos may repeat one, which counts once
+            can_be_right = open_rows & rows.is_first_of_video
         if metric.length is not None:
             can_be_right = open_rows & of_length(rows.end - rows.start, metric.length)
         plain = values[rows.queries, column]
@@ -170,7 +172,5 @@ def _unjudged(rows: Rows, judged: Truth, least: float | None, protocol: Protocol
     """(N,) the unjudged rows."""
     if least is None:
         first, behind = judged_moments(rows, judged)
-        near: Mask = behind > first
-    else:
-        near = passes(best_iou(rows, pairs_of(rows, judged, protocol)), least, protocol)
-    return ~near
+        return behind <= first
+    return ~passes(best_iou(rows, pairs_of(rows, judged, protocol)), least, protocol)

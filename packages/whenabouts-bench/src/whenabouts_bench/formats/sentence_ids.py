@@ -68,23 +68,28 @@ def with_ids_of(run: SentenceRun, annotations: Annotations) -> RunSource:
 
     A video is found by the longest end of its path that only one judged video has. A query is found by its
     video and its words (case and punctuation are ignored), of several the one whose moment begins and ends
-    nearest. Each id is given to one query. Videos and queries that are not found keep the file's name.
+    nearest. Each id is given to one query. Videos and queries that are not found keep the file's name. A
+    warning names a video whose path several judged videos end with.
     """
     names: dict[str, str] = {}
     videos, by_sentence = _ids_by_end(annotations.videos), _queries_by_sentence(annotations)
-    for name, query in run.described().items():
-        same = by_sentence.get((_id_of(query.video_id, videos), _words(query.sentence)), [])
+    described = run.described()
+    if several := sorted({q.video_id for q in described.values() if _id_by_end(q.video_id, videos) == ""}):
+        message = "%s: several videos of %s end with %r, so its queries are not found; name whole paths"
+        _log.warning(message, run.path, annotations.name, several[0])
+    for name, query in described.items():
+        same = by_sentence.get((_id_by_end(query.video_id, videos) or "", _words(query.sentence)), [])
         if free := [judged for judged in same if judged[0] not in names]:
             names[min(free, key=partial(_seconds_between, query))[0]] = name
     return _Renamed(run, {name: query_id for query_id, name in names.items()}, videos)
 
 
 def _ids_by_end(videos: Sequence[Video]) -> dict[str, str]:
-    """End of a path -> the id of the only video with it; whole paths come first."""
+    """End of a path -> the id of the only video with it, "" if there are several; whole paths come first."""
     ids: dict[str, str] = {}
     for video in videos:
         ids |= {end: "" if end in ids else video.id for end in _ends(video.id)}
-    return {end: name for end, name in ids.items() if name} | {video_name(v.id): v.id for v in videos}
+    return ids | {video_name(video.id): video.id for video in videos}
 
 
 def _ends(path: str) -> Iterator[str]:
@@ -93,8 +98,8 @@ def _ends(path: str) -> Iterator[str]:
     return ("/".join(parts[place:]) for place in range(len(parts)))
 
 
-def _id_of(path: str, videos: Mapping[str, str]) -> str:
-    return next((videos[end] for end in _ends(path) if end in videos), path)
+def _id_by_end(path: str, videos: Mapping[str, str]) -> str | None:
+    return next((videos[end] for end in _ends(path) if end in videos), None)
 
 
 def _queries_by_sentence(annotations: Annotations) -> dict[tuple[str, str], list[tuple[str, float, float]]]:
@@ -130,5 +135,5 @@ class _Renamed:
             yield replace(
                 block,
                 query_ids=tuple(self._queries.get(query, query) for query in block.query_ids),
-                video_ids=tuple(_id_of(video, self._videos) for video in block.video_ids),
+                video_ids=tuple(_id_by_end(video, self._videos) or video for video in block.video_ids),
             )

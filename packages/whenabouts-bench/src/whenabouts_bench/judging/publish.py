@@ -7,7 +7,8 @@
     croissant.json   files and columns described for programs (Croissant 1.0, mlcommons.org/croissant/1.0)
     index.html       the card as a page
 
-Annotators appear as numbers. Their names, the paths of videos and runs, and the videos are not published.
+Annotators appear as numbers, which they keep when the set is published again. Their names, the paths of
+videos and runs, and the videos are not published.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import whenabouts
-from whenabouts.intake.files import folder_aside, write_atomically
+from whenabouts.intake.files import folder_aside, read_json, write_atomically
+from whenabouts.intake.own_files import own_file
 from whenabouts.types import UsageError, number_of
 from whenabouts_bench.evaluation.comparison import names_of
+from whenabouts_bench.formats.json_records import Origin
 from whenabouts_bench.judging.agreement import between_annotators, in_words
 from whenabouts_bench.judging.model_study import Alpha
 from whenabouts_bench.judging.qrels import Judged
@@ -34,10 +37,8 @@ from whenabouts_bench.judging.tasks import HIGHEST, LOWEST
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_SECRET = secrets.token_bytes(16)
-"""Orders annotators, so that nobody who knows names can try them."""
-SPLIT = "test"
-"""The only split: judged collections are for evaluation, not training."""
+NUMBERS = "published_annotators.json"
+"""The annotators in the order of their numbers; a file of the task set, which is not published."""
 _LICENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}")
 _MEANINGS = {
     "judgements": "the final grade of each settled moment",
@@ -82,8 +83,7 @@ class Card:
         """The card of a judged set; annotators appear as numbers."""
         task_set, state = judged.task_set, judged.state
         numbers = annotator_numbers(judged)
-        units = [(task.query_id, state.grades(task.id)) for task, _ in judged.outcomes]
-        alpha = Alpha.of(units)
+        alpha = Alpha.of([(task.query_id, state.grades(task.id)) for task, _ in judged.outcomes])
         kappas = [
             f"annotators {numbers[each.first]} and {numbers[each.second]}: {number_of(each.tasks, 'task')}, "
             f"{each.same:.1%} the same, weighted kappa {in_words(each.quadratic)}"
@@ -126,7 +126,8 @@ class Card:
                 {
                     "config_name": table,
                     "default": table == "judgements",
-                    "data_files": [{"split": SPLIT, "path": f"data/{table}.parquet"}],
+                    # The only split: judged collections are for evaluation, not training.
+                    "data_files": [{"split": "test", "path": f"data/{table}.parquet"}],
                 }
                 for table in self.rows
             ],
@@ -183,10 +184,15 @@ def publish(judged: Judged, folder: Path, licence: str) -> list[Path]:
 
 
 def annotator_numbers(judged: Judged) -> dict[str, int]:
-    """Annotator -> number from 1, in an order of chance that lasts as long as the process."""
-    names = {name for _, name, _ in judged.state.rows()}
-    shuffled = sorted(names, key=lambda name: hashlib.sha256(_SECRET + name.encode()).digest())
-    return {name: number for number, name in enumerate(shuffled, 1)}
+    """Annotator -> number from 1, drawn at random and kept in `NUMBERS` for the next time."""
+    path = own_file(judged.task_set.folder, NUMBERS)
+    numbered = Origin(path).convert(read_json(path), list[str]) if path.exists() else []
+    new = sorted({name for _, name, _ in judged.state.rows()} - set(numbered))
+    if new:
+        secrets.SystemRandom().shuffle(new)  # nobody who knows the names can work out the numbers
+        with write_atomically(path) as stream:
+            stream.write(json.dumps([*numbered, *new]).encode())
+    return {name: number for number, name in enumerate([*numbered, *new], 1)}
 
 
 def tables_of(judged: Judged) -> dict[str, pa.Table]:

@@ -8,7 +8,7 @@
 - `videos.jsonl`: `video_id`, `path` (relative to the folder; empty if absent).
 - `exam.jsonl`: tasks with a reference `grade` and an `explanation`.
 - `sources.jsonl`: the origin of each task, hidden from annotators.
-- `guideline.md`, for annotators, and the journal (`whenabouts_bench.judging.journal`).
+- `guideline.md`, for annotators; the journal (`judging.journal`); `published_annotators.json`.
 """
 
 from __future__ import annotations

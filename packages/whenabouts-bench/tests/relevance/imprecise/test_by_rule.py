@@ -59,6 +59,19 @@ def test_number_gender_and_repetition_are_kept(description: str, caption: str) -
     assert names.names([caption]) == [()]
 
 
+@pytest.mark.parametrize(
+    ("description", "caption"),
+    [
+        ("A worker by the name of Ross eats.", "A worker eats."),
+        ("By the name of Ross he is known to Rachel.", "By the name of a man he is known to a woman."),
+        ("He goes by the name of Ross.", "He goes by the name of a man."),
+    ],
+)
+def test_a_name_is_dropped_only_after_the_noun_that_it_names(description: str, caption: str) -> None:
+    names = SetNames([text for text, _ in OTHERS])
+    assert RuleRewriter(names).rewrite([description], 0.0) == [caption]
+
+
 def test_sentences_without_names_stay_as_they_are() -> None:
     assert RuleRewriter(SetNames(NAMELESS)).rewrite(NAMELESS, 0.0) == NAMELESS
 

@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int | None:
 
         return calibrate.run(options)
     for name, usual in _USUAL.items():
-        if getattr(options, name) != usual:
+        if getattr(options, name) != usual and name not in options.from_files:
             option = "--" + name.replace("_", "-")
             raise UsageError(f"{option} is for the calibration of a --checkpoint, which is missing")
     return None

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from whenabouts.cli.options import add_corpus, add_format, add_retriever, add_verb
+from whenabouts.cli.options import add_corpus, add_force, add_format, add_retriever, add_verb
 from whenabouts_systems.cli.options import add_split
 
 _EPILOG = """\
@@ -35,6 +35,7 @@ def add_parser(verbs: Any) -> None:
     add = parser.add_argument
     add("query", metavar="QUERY", nargs="?", help="the query; optional with --query-id")
     add("--out", metavar="FILE", type=Path, help="draw it: a file whose name ends in .png, .svg or .pdf")
+    add_force(parser)
     add(
         "--video",
         metavar="ID",

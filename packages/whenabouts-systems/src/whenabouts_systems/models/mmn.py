@@ -75,6 +75,7 @@ Fraction = Annotated[float, Meta(ge=0, le=1)]
 class Config(ProgramSetting):
     """The settings of MMN; defaults are those of Charades-STA."""
 
+    ignores_weights = True
     streams: Streams = field(default_factory=lambda: {"video": 4096})
     """Stream -> width of its features; streams are concatenated."""
     query_width: Size = 768

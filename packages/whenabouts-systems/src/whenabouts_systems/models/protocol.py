@@ -178,7 +178,7 @@ class Batch(_OfTensors):
     - `confidence` (Q, Q) float in [0, 1] or None: how relevant query i is to the moment of query j, if the
       pair is "potentially relevant" (paper 000, equation 6); else 0, also on the diagonal.
     - `weight` (Q,) float or None: the weight of each query's own moment (paper 004: the similarity of query
-      and caption). MMN, CroCs, G2L, MS-SL, GMMFormer and systems that answer windows ignore it.
+      and caption). Systems whose `Config` has `ignores_weights` ignore it.
     - `negatives` (Q, N) int64 or None: rows of `videos` that are each query's hard negatives, padded with -1.
     - `other_queries` (E) or None: queries that are only negatives. `negative_queries` (W, M) int64 or None:
       their rows that are hard negatives of the first W videos (those with a query in the batch), padded

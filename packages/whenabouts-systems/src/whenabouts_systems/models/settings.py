@@ -57,6 +57,9 @@ _Kind = TypeVar("_Kind")
 class SystemSettings:
     """The base of each system's `Config`. Raises UsageError when made with a setting that fits no model."""
 
+    ignores_weights = False
+    """Whether the loss ignores `Batch.weight`; an experiment with weights is then refused."""
+
     def __post_init__(self) -> None:
         check_settings(self, name_of_system(self))
 
@@ -138,13 +141,8 @@ def read_record(path: Path, kind: type[_Kind], version: int, accepted: str) -> _
     if not isinstance(record, dict) or "format" not in record:
         raise FormatError(path, "the settings of another program", accepted=accepted)
     if record["format"] != version or isinstance(record["format"], bool):
-        raise FormatError(
-            path,
-            "is of a form that this version of whenabouts does not read:",
-            field="format",
-            value=record["format"],
-            accepted=str(version),
-        )
+        problem = "is of a form that this version of whenabouts does not read:"
+        raise FormatError(path, problem, field="format", value=record["format"], accepted=str(version))
     try:
         return msgspec.convert(record, kind, strict=True)
     except msgspec.ValidationError as error:

@@ -69,8 +69,7 @@ class Trained:
     - `labels` is the meaning of end labels in its training: the last clip of the moment ("inclusive"), or the
       boundary after it, limited to the last clip, as in the released programs ("as-released").
     - `about` holds facts on the training for the model card, as plain values.
-    - `calibration` is the content of `calibration.json`, None without one; `ranking.confidence.confidence_of`
-      reads it.
+    - `calibration` is the content of `calibration.json`, None without one.
     """
 
     system: str

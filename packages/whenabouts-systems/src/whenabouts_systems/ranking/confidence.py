@@ -118,24 +118,26 @@ class TrainedConfidence:
         return path
 
 
-def load_confidence(folder: str | Path, fingerprint: str) -> TrainedConfidence | None:
-    """The calibration in a checkpoint's folder; None without one.
+def load_confidence(
+    place: str | Path, fingerprint: str, of_hub: bytes | None = None
+) -> TrainedConfidence | None:
+    """The calibration in a checkpoint's folder, or `of_hub`, which came with one of a hub; None without one.
 
     Raises FormatError for a file that is not a calibration, UsageError for that of another checkpoint.
     """
-    path = Path(folder).expanduser() / FILE
-    return _checked(path, read_json(path), fingerprint) if path.is_file() else None
-
-
-def confidence_of(name: str | Path, calibration: bytes | None, fingerprint: str) -> TrainedConfidence | None:
-    """The calibration that came with a trained system (`Trained.calibration`), for example from a hub.
-
-    Messages call the system `name`. Raises as `load_confidence`.
-    """
-    if calibration is None:
+    path = Path(place).expanduser() / FILE
+    if path.is_file():
+        return _checked(path, read_json(path), fingerprint)
+    if of_hub is None or path.parent.is_dir():
         return None
-    path = Path(name) / FILE
-    return _checked(path, parse_json(path, calibration), fingerprint)
+    return _checked(path, parse_json(path, of_hub), fingerprint)
+
+
+def how_to_calibrate(checkpoint: str | Path) -> str:
+    """The command that calibrates a checkpoint; one on a hub is downloaded before."""
+    if Path(checkpoint).expanduser().is_dir():
+        return f"run `whenabouts calibrate --checkpoint {checkpoint} --features DIR`"
+    return f"run `hf download {checkpoint} --local-dir RUN`, then `whenabouts calibrate --checkpoint RUN`"
 
 
 def _checked(path: Path, content: Any, fingerprint: str) -> TrainedConfidence:
@@ -143,7 +145,7 @@ def _checked(path: Path, content: Any, fingerprint: str) -> TrainedConfidence:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         kind = content.get("format") if isinstance(content, dict) else type(content).__name__
         raise FormatError(path, f"is of format {kind!r}", accepted=f"format {FORMAT}, {_ACCEPTED}")
-    again = f"run `whenabouts calibrate --checkpoint {path.parent}` again, or remove that file"
+    again = f"{how_to_calibrate(path.parent)} again, or remove that file"
     missing = next((part.name for part in fields(TrainedConfidence) if part.name not in content), None)
     if missing is not None:
         raise FormatError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Protocol, get_args
 
 from whenabouts.types import UsageError
@@ -14,7 +13,7 @@ from whenabouts_systems.models.decoding import Decoding
 from whenabouts_systems.models.trained import Trained
 from whenabouts_systems.ranking.answerability import ConfidentRun
 from whenabouts_systems.ranking.candidates import RankedVideos, can_retrieve
-from whenabouts_systems.ranking.confidence import confidence_of, load_confidence
+from whenabouts_systems.ranking.confidence import how_to_calibrate, load_confidence
 from whenabouts_systems.ranking.encoded_corpus import Progress
 from whenabouts_systems.ranking.localize import can_localize
 from whenabouts_systems.ranking.proposals import SegmentSettings
@@ -68,6 +67,9 @@ class RunOptions:
         weight = self.video_weight
         if weight is not None and not 0 <= weight <= _MAX_WEIGHT:
             raise UsageError(f"--video-weight {weight:g}: accepted: a number from 0 to {_MAX_WEIGHT:,}")
+        for option, value in (("--video-weight", weight), ("--top-videos", self.top_videos)):
+            if self.task == "svmr" and value is not None:
+                raise UsageError(f"{option} is for the choice of videos; leave it out with --task svmr")
 
 
 def run_of_split(
@@ -191,13 +193,11 @@ def with_confidence(run: SplitRun, checkpoint: str, *, of_pair: bool) -> RunSour
     chooser: Any = run.ranker.retriever
     is_pair = isinstance(chooser, Ranker) and of_pair
     pair = staged.fingerprint_of(localizer.fingerprint, chooser.trained.fingerprint if is_pair else None)
-    confidence = load_confidence(checkpoint, pair)
-    if confidence is None and not Path(checkpoint).expanduser().is_dir():  # from a hub
-        confidence = confidence_of(checkpoint, localizer.calibration, pair)
+    confidence = load_confidence(checkpoint, pair, localizer.calibration)
     if confidence is None:
         raise UsageError(
-            f"{checkpoint}: its answers are not calibrated; run `whenabouts calibrate --checkpoint "
-            f"{checkpoint} --features DIR` first, or leave out --confidence"
+            f"{checkpoint}: its answers are not calibrated; {how_to_calibrate(checkpoint)} first, or leave "
+            "out --confidence"
         )
     return ConfidentRun.of(run, confidence, of_pair=is_pair)
 

@@ -29,7 +29,7 @@ from whenabouts_systems.models.inputs import Inputs, StreamInput
 from whenabouts_systems.models.protocol import QueryEncoding
 from whenabouts_systems.models.trained import CALIBRATION, CONFIG, IMPORTED_FROM, WEIGHTS, Trained
 from whenabouts_systems.ranking.candidates import can_retrieve
-from whenabouts_systems.ranking.confidence import TrainedConfidence, confidence_of, load_confidence
+from whenabouts_systems.ranking.confidence import TrainedConfidence, load_confidence
 from whenabouts_systems.ranking.encoded_corpus import Progress, device_of, evaluating
 from whenabouts_systems.ranking.localize import can_localize
 from whenabouts_systems.trained_search.even_grid import check_stream
@@ -93,12 +93,10 @@ def open_model(model: str | Path | Trained, retriever: str | Path | Trained | No
         opened = replace(opened, retriever=_chooser(chooser, opened))
     if isinstance(model, Trained) or retriever is not None:
         return opened
-    if opened.opened is None:  # from a hub
-        calibration, fingerprint = opened.trained.calibration, opened.trained.fingerprint
-        return replace(opened, confidence=confidence_of(opened.place, calibration, fingerprint))
     first = None if opened.retriever is None else opened.retriever.trained.fingerprint
     fingerprint = staged.fingerprint_of(opened.trained.fingerprint, first)
-    return replace(opened, confidence=load_confidence(opened.opened, fingerprint))
+    calibration = load_confidence(opened.opened or opened.place, fingerprint, opened.trained.calibration)
+    return replace(opened, confidence=calibration)
 
 
 def _chooser(place: str | Path | Trained, localizer: OpenedModel) -> OpenedModel:

@@ -15,10 +15,10 @@ against the type and range of its field (`models.settings`). `__post_init__` che
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -29,7 +29,7 @@ from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError
 from whenabouts_bench.evaluation.metrics import parse_metric
 from whenabouts_bench.evaluation.protocols import find_protocol
-from whenabouts_systems.models import model_names
+from whenabouts_systems.models import model_names, module_of
 from whenabouts_systems.models.decoding import Decoding
 from whenabouts_systems.models.inputs import Inputs, LongVideos
 from whenabouts_systems.models.parts.cross_directional import MeanOf
@@ -312,8 +312,10 @@ class TrainingSettings:
         return tuple(parse_metric(part).name for part in self.metric.split("+"))
 
 
-_OF_FEATURES = {"streams", "query_width", "max_clips", "max_tokens", "clips_per_cell", "text_encoder"}
-"""Fields of a system's `Config` whose values come from its features."""
+_OF_FEATURES = {"streams": "widths", "query_width": "query.width", "text_encoder": "tokenizer"} | {
+    name: name for name in ("max_clips", "max_tokens", "clips_per_cell")
+}
+"""Fields of a system's `Config` whose values come from its features, and where `Inputs` has them."""
 
 
 @dataclass(frozen=True)
@@ -338,21 +340,13 @@ class Experiment:
     def config(self, inputs: Inputs) -> Any:
         """The `Config` of the system for the given inputs.
 
-        A `Config` that has one of these fields gets its value from `inputs`: `streams` (stream -> width),
-        `query_width`, `max_clips`, `max_tokens`, `clips_per_cell`, `text_encoder` (the tokenizer's name).
+        A `Config` that has one of the fields `_OF_FEATURES` gets its value from `inputs`.
 
         Raises UsageError for settings that the `Config` refuses, for a missing file of pairs if the system
-        `uses_pairs`, if `model` contradicts the features, and if the features need cells of several clips or
-        a tokenizer and the system has no such field.
+        `uses_pairs`, for weights that it ignores, if `model` contradicts the features, and if the features
+        need cells of several clips or a tokenizer and the system has no such field.
         """
-        of_features = {
-            "streams": inputs.widths,
-            "query_width": inputs.query.width,
-            "max_clips": inputs.max_clips,
-            "max_tokens": inputs.max_tokens,
-            "clips_per_cell": inputs.clips_per_cell,
-            "text_encoder": inputs.tokenizer,
-        }
+        of_features = {name: attrgetter(source)(inputs) for name, source in _OF_FEATURES.items()}
         kind = _config_class(self.system, self.name)
         names = {option.name for option in dataclasses.fields(kind)}
         for name, usual in (("clips_per_cell", 1), ("text_encoder", "")):
@@ -368,6 +362,11 @@ class Experiment:
             raise UsageError(
                 f"{self.name} [data] pairs is missing: the losses of [model] compare relevant pairs; "
                 "make them with `whenabouts relevance pairs`"
+            )
+        if getattr(config, "ignores_weights", False) and self.data.weights != "none":
+            raise UsageError(
+                f"{self.name} [data] weights is {self.data.weights!r}, but {self.system} does not weight "
+                "examples; accepted: 'none'"
             )
         return config
 
@@ -528,4 +527,4 @@ def _table(tables: Mapping[str, Any], key: str, file: Path) -> Mapping[str, Any]
 
 def _config_class(system: str, where: str) -> Any:
     refuse_unknown([system], model_names(), f"{where} [model] system")
-    return importlib.import_module(f"whenabouts_systems.models.{system}").Config
+    return module_of(system).Config

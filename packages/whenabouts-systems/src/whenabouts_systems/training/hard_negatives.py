@@ -60,8 +60,7 @@ class HardNegatives:
     def __init__(
         self, scores: Scores, positives: Pairs, true: Pairs, settings: NegativeSettings, seed: int
     ) -> None:
-        self.settings, self.seed = settings, seed
-        self.scores = scores
+        self.settings, self.seed, self.scores = settings, seed, scores
         queries, videos = scores.shape
         self._keys = np.unique(_keys(positives, videos))
         of_queries, of_videos = self._keys // videos, self._keys % videos
@@ -135,16 +134,11 @@ class HardNegatives:
             means = self._means[by_video][low:high]
             logits = draw_logits(scores, means, candidates, self.settings.temperature, self.settings.highest)
             drawn[low:high] = draw(logits, count, generator).numpy()
-        if by_video:
-            return np.where(drawn < 0, -1, self._queries[drawn])
-        return drawn
+        return np.where(drawn < 0, -1, self._queries[drawn]) if by_video else drawn
 
     def _block(self, low: int, high: int, by_video: bool) -> tuple[Tensor, Tensor]:
         """Scores and candidates of rows low..high: queries with all videos, or videos with all queries."""
-        if by_video:
-            scores = self.scores[:, low:high][self._queries].T
-        else:
-            scores = self.scores[low:high]
+        scores = self.scores[:, low:high][self._queries].T if by_video else self.scores[low:high]
         starts = self._starts[by_video][low : high + 1]
         columns = self._columns[by_video][starts[0] : starts[-1]]
         rows = np.repeat(np.arange(high - low), np.diff(starts))
@@ -221,7 +215,7 @@ def _zeros(queries: int, videos: int) -> Scores:
 
 def _refuse_other_inputs(first: Inputs, second: Inputs) -> None:
     """Raise UsageError if a first stage was trained on other features, or prepared them differently."""
-    refuse_other_tokenizer(first, second)
+    refuse_other_reading(first, second)
     for option in dataclasses.fields(second):
         before, now = getattr(first, option.name), getattr(second, option.name)
         if before != now and option.name != "tokenizer":
@@ -231,8 +225,13 @@ def _refuse_other_inputs(first: Inputs, second: Inputs) -> None:
             )
 
 
-def refuse_other_tokenizer(first: Inputs, second: Inputs) -> None:
-    """Raise UsageError if the tokenizers of two stages differ in content."""
+def refuse_other_reading(first: Inputs, second: Inputs) -> None:
+    """Raise UsageError if the tokenizers of two stages differ in content, or their streams in order."""
+    if sorted(first.streams) == sorted(second.streams) and list(first.streams) != list(second.streams):
+        raise UsageError(
+            f"the first stage has its streams in the order {', '.join(first.streams)}, this training "
+            f"{', '.join(second.streams)}; use the first stage's order in [features]"
+        )
     before, now = first.tokenizer, second.tokenizer
     if before != now and not (before and now and same_tokenizer(before, now)):
         of_features = "none (features of words)"

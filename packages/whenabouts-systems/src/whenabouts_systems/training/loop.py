@@ -32,7 +32,7 @@ from whenabouts_systems.training.experiment import Experiment, TrainingSettings
 from whenabouts_systems.training.hard_negatives import (
     HardNegatives,
     load_first_stage,
-    refuse_other_tokenizer,
+    refuse_other_reading,
 )
 from whenabouts_systems.training.optimizer import freeze, learning_rate_share, new_optimizer
 from whenabouts_systems.training.retrieval_lists import seen_folder
@@ -168,7 +168,7 @@ class _Training:
         named, seed = self.experiment.data.first_stage, self.settings.seed
         with seen_folder(named, self.folder.path, seed, self.setup) as place:
             first_stage = Trained.from_pretrained(place)
-            refuse_other_tokenizer(first_stage.inputs, self.data.inputs)
+            refuse_other_reading(first_stage.inputs, self.data.inputs)
             load_first_stage(self.model, first_stage, place)
         return first_stage
 

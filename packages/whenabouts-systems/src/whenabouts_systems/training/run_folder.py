@@ -145,13 +145,11 @@ class RunFolder:
     @property
     def is_untouched(self) -> bool:
         """Whether a training locked the folder and ended before it wrote anything else."""
-        was_locked = (self.path / LOCK).exists()
-        return was_locked and not any((self.path / name).exists() for name in _OF_A_TRAINING)
+        return (self.path / LOCK).exists() and not any((self.path / name).exists() for name in _OF_A_TRAINING)
 
     def refuse_used(self) -> None:
         """Raise UsageError if the folder holds a training, with or without stages."""
-        used = [name for name in _OF_A_TRAINING if (self.path / name).exists()]
-        if used:
+        if used := [name for name in _OF_A_TRAINING if (self.path / name).exists()]:
             raise UsageError(
                 f"{self.path}: holds {used[0]} of another training; continue it with --resume, or name "
                 "another folder with --out"
@@ -159,8 +157,7 @@ class RunFolder:
 
     def refuse_training(self) -> None:
         """Raise UsageError if the folder holds a training without stages."""
-        used = [name for name in _OF_A_TRAINING if name != SYSTEM and (self.path / name).exists()]
-        if used:
+        if used := [name for name in _OF_A_TRAINING if name != SYSTEM and (self.path / name).exists()]:
             raise UsageError(
                 f"{self.path}: holds {used[0]} of a training without stages; name another folder with --out"
             )
@@ -180,8 +177,10 @@ class RunFolder:
     def check_same(self, experiment: Experiment) -> None:
         """Raise UsageError, naming the first differing setting, if the folder has another experiment."""
         # Loading fills settings that are younger than the folder with their defaults.
-        before = _flat(load_experiment(self.path / EXPERIMENT).tables())
-        after = _flat(experiment.tables())
+        before, after = (
+            {**_flat(each.tables()), "features.streams": list(each.features.streams)}  # their order counts
+            for each in (load_experiment(self.path / EXPERIMENT), experiment)
+        )
         for name in after | before:
             was, now = (_comparable(settings.get(name)) for settings in (before, after))
             if was != now:

@@ -46,20 +46,16 @@ def serve(corpus: Corpus, settings: Settings, say: Callable[[str], None], proces
     if not 1 <= processes <= _MOST_PROCESSES:
         raise UsageError(f"--processes {processes}: give 1 to {_MOST_PROCESSES}")
     share = Share(multiprocessing.get_context("spawn").Array("i", Share.none_yet(processes), lock=False), 0)
-    sockets: list[socket.socket] = [SharedSocket(listen(settings), share)]
-    settings = share_of(settings, processes)
-    try:
+    with SharedSocket(listen(settings), share) as bound:
+        settings = share_of(settings, processes)
         application = Application(corpus, settings)
         parts = application.service.measured_parts(processes)
         application.service.divide(parts)
         settings = replace(settings, files=application.service.folders.there)
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-        server = Server(application, settings, lambda: say(greeting(settings, sockets[0])), share)
-        with others_serving(corpus.places, settings, parts, sockets[0], share, Server):
-            server.run(sockets=sockets)
-    finally:
-        for bound in sockets:
-            bound.close()
+        server = Server(application, settings, lambda: say(greeting(settings, bound)), share)
+        with others_serving(corpus.places, settings, parts, bound, share, Server):
+            server.run(sockets=[bound])
 
 
 def listen(settings: Settings) -> socket.socket:
@@ -123,6 +119,7 @@ class Server(uvicorn.Server):
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=max(1, round(limits.graceful_seconds)),
             h11_max_incomplete_event_size=_MOST_HEAD_BYTES,
+            loop="asyncio",  # uvloop, which uvicorn prefers, does not call `SharedSocket.accept`
             # One connection per accept, so that the idle one of several processes takes the next.
             backlog=1,
         )

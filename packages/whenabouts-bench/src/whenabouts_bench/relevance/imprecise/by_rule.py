@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from whenabouts_bench.relevance.imprecise.names import ADJECTIVES, TITLES, Mention, SetNames, Token
 from whenabouts_bench.relevance.word_sets import word_set
 
-RULES = 2
+RULES = 3
 """Version of the rules; incremented if captions change."""
 
 _PLURALS = {"man": "men", "woman": "women", "person": "people"}
@@ -178,10 +178,10 @@ class _Sentence:
         """Drop a vocative, or the name of a person already described: "his friend Ross"."""
         begin, end = group.begin, group.end
         previous = self._word(begin - 1)
-        if previous in ("named", "called") and begin > 1 and self.tokens[begin - 2].tag.startswith("NN"):
-            begin -= 1
-        elif [self._word(place) for place in range(begin - 4, begin)] == ["by", "the", "name", "of"]:
-            begin -= 4
+        by_name = [self._word(place) for place in range(begin - 4, begin)] == ["by", "the", "name", "of"]
+        words = 4 if by_name else int(previous in ("named", "called"))
+        if words and begin > words and self.tokens[begin - words - 1].tag.startswith("NN"):
+            begin -= words
         elif not (previous in _RELATIVES or (previous in _PERSONS and self._word(begin - 2) in _DETERMINERS)):
             return self._drop_call(begin, end)
         self._remember(group)

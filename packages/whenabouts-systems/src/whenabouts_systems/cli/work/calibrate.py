@@ -45,7 +45,7 @@ def _check(options: argparse.Namespace) -> None:
             f"--checkpoint {options.checkpoint}: no such folder; a calibration is kept in the folder of a "
             "trained system"
         )
-    if options.queries or options.check:
+    if any(getattr(options, name) and name not in options.from_files for name in ("queries", "check")):
         raise UsageError(
             "--queries and --check are for a corpus; a checkpoint is calibrated on the queries of --split"
         )

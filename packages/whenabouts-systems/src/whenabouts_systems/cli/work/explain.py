@@ -11,6 +11,7 @@ from whenabouts.cli.options import open_corpus
 from whenabouts.cli.terminal import counting_bar, for_terminal, print_either
 from whenabouts.drawing import check_picture
 from whenabouts.types import UsageError
+from whenabouts.video.aside import check_free
 from whenabouts_systems.cli.splits import SplitOptions, stages_named
 from whenabouts_systems.explain import Explanation
 from whenabouts_systems.explain.answer import explain
@@ -32,6 +33,7 @@ def run(options: argparse.Namespace) -> int:
         )
     if options.out is not None:
         check_picture(options.out)
+        check_free(options.out, force=options.force)
     explanation = _of_a_split(options) if options.model is None else _of_a_corpus(options)
     if options.out is not None:
         draw(explanation, options.out)
@@ -73,8 +75,7 @@ def _opened(
     chosen_by: str | None = None,
 ) -> InSplit:
     chooser, localizer = stages_named(checkpoint, chosen_by)
-    device = open_device(options.device).device
-    split_options = SplitOptions(options.split, features, options.data, device)
+    split_options = SplitOptions(options.split, features, options.data, open_device(options.device).device)
     experiment = options.experiment if checkpoint == options.checkpoint else None
     system = split_options.opened(files, localizer, experiment)
     retriever = None
@@ -85,10 +86,8 @@ def _opened(
 
 
 def _of_a_corpus(options: argparse.Namespace) -> Explanation:
-    given = [name for name in _OF_A_SPLIT if getattr(options, name) is not None]
-    if given:
-        option = "--" + given[0].replace("_", "-")
-        raise UsageError(f"{option} is for --checkpoint; leave it out, since --model searches --corpus")
+    if given := [name.replace("_", "-") for name in _OF_A_SPLIT if getattr(options, name) is not None]:
+        raise UsageError(f"--{given[0]} is for --checkpoint; leave it out, since --model searches --corpus")
     if options.query is None:
         raise UsageError('--model needs a query in words, such as "a red flower opens"')
     corpus = open_corpus(options)

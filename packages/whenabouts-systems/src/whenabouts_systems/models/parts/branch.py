@@ -29,6 +29,7 @@ from whenabouts_systems.models.settings import NotNegative, ProgramSetting, Shar
 class BranchSettings(ProgramSetting):
     """Settings of both systems; the defaults are the released ones of MS-SL for TVR."""
 
+    ignores_weights = True
     streams: Streams = field(default_factory=lambda: {"video": 3072})
     """Stream -> width of its features."""
     query_width: Size = 768

@@ -62,6 +62,7 @@ class WindowSettings(ProgramSetting):
       are trained only on videos with an answer, so their probabilities say little about which video is right.
     """
 
+    ignores_weights = True
     streams: NamedStreams = field(default_factory=lambda: {"vision": 512})
     query_width: Size = 512
     hidden: Annotated[int, Meta(ge=2, multiple_of=2, description="an even number, 2 or more")] = 256
