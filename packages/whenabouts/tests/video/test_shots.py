@@ -141,3 +141,15 @@ def test_pictures_of_any_size_are_taken(shape: tuple[int, int]) -> None:
     for number in range(20):
         finder.add(Frame(Fraction(number, 10), np.full((*shape, 3), 240 * (number >= 10), np.uint8)))
     assert finder.borders() == [1.0]
+
+
+def test_a_cut_is_found_while_the_camera_moves_fast() -> None:
+    """The cells change by nearly as much between all frames; the colours change at the cut alone."""
+
+    def pan(seed: int, low: float, high: float) -> list[NDArray[np.float64]]:
+        patches = (
+            np.random.default_rng(seed).uniform(low, high, (9, 80, 3)).repeat(8, axis=0).repeat(8, axis=1)
+        )
+        return [patches[:, 8 * step : 8 * step + 128] for step in range(24)]
+
+    assert borders(pan(1, 0, 200) + pan(2, 30, 255), 12) == [2.0]

@@ -2,10 +2,11 @@
 
 A frame is described by the mean colours of 6 x 8 cells. A cell changes by the largest change of a colour.
 The step between two frames is the square of the mean root of these changes: a cut changes almost all cells at
-once, a moving object few, noise and compression none.
+once, a moving object few, noise and compression none. A camera that moves changes the cells, but not the
+colours of the whole picture, so their histogram is compared, too.
 
-- A **hard cut** is a step that stands out from those around it: with a fast camera or a busy scene all steps
-  are large. A photographer's flash is no cut, because the picture returns.
+- A **hard cut** is a change of cells and colours that stands out from those around it: with a fast camera or
+  in a busy scene all changes are large. A photographer's flash is no cut, because the picture returns.
 - In a **cross-fade** the picture in the middle is the mean of those at the ends, which no movement gives.
   Light that changes gives it too, and changes all cells alike.
 - A **fade through black** leaves a picture and comes to one again.
@@ -29,7 +30,7 @@ from whenabouts.video.frames import Frame
 NAME = "built-in"
 # A fast camera changes as much in a quarter of a second as a cut does, and little in a twelfth.
 FRAMES_A_SECOND, SIZE = 12.0, 64
-SECONDS_AN_HOUR = 8.0  # beside decoding
+SECONDS_AN_HOUR = 10.0  # beside decoding
 # Frames that follow sooner are left out, so streams that read more frames hardly change what is found.
 _LEAST_GAP_SECONDS = 0.06
 
@@ -38,8 +39,9 @@ _ROWS, _COLUMNS = 6, 8
 _ENOUGH_PIXELS = 48
 # The least step of a cut, as a share of the range; more for frames further apart than `_CLOSE_SECONDS`.
 _LEAST_CUT, _MORE_A_SECOND, _CLOSE_SECONDS = 0.03, 0.2, 0.1
-# A cut is three times as large as the mean of three steps on either side, plus noise, and larger than each.
-_TIMES_MEAN, _TIMES_LARGEST, _AROUND, _NOISE = 3.0, 1.2, 3, 0.007
+# A change of cells, and one of colours, is divided by the mean of the three on either side, plus noise: of a cut
+# the product of both is at least this. None of these changes more cells.
+_STANDS_OUT, _AROUND, _NOISE, _COLOUR_NOISE = 9.0, 3, 0.007, 0.02
 # After a flash the picture is almost the one before.
 _FLASH_SECONDS, _RETURNED_SHARE = 0.3, 0.35
 # A gradual change is looked for over these many seconds. It changes the picture by `_LEAST_FADE`. The picture
@@ -58,13 +60,15 @@ Recent = deque[tuple[float, Cells]]
 class CellFinder:
     """Takes frames in order of time and finds the starts of shots.
 
-    Costs 16 bytes a frame, 7 MB for ten hours at twelve frames a second.
+    Costs 20 bytes a frame, 9 MB for ten hours at twelve frames a second.
     """
 
     def __init__(self) -> None:
         self._recent: Recent = deque()  # of the longest of `_FADE_SECONDS`
         self._times = array("d")
         self._steps = array("f")  # from the frame before
+        self._recoloured = array("f")  # shares of the pixels, likewise
+        self._histogram: NDArray[np.int64] | None = None  # of the newest frame
         # The number of frames since the same picture, if a flash ended here; else 0.
         self._flashes = array("i")
         self._fades = _FadeFinder()
@@ -74,29 +78,32 @@ class CellFinder:
         time, recent = frame.seconds, self._recent
         if recent and time - recent[-1][0] < _LEAST_GAP_SECONDS:
             return
-        cells = _cells(frame.image)
+        small = _small(frame.image)
+        cells, histogram = _cells(small), _histogram(small)
         while len(recent) > 1 and time - recent[1][0] >= _FADE_SECONDS[-1]:
             recent.popleft()
         changes = _changes(cells, recent[-1][1]) if recent else np.zeros(1, np.float32)
         step = float(np.sqrt(changes).mean()) ** 2
         self._times.append(time)
         self._steps.append(step)
+        self._recoloured.append(_recoloured(histogram, self._histogram))
+        self._histogram = histogram
         recent.append((time, cells))
         self._flashes.append(_frames_since_same(recent, _RETURNED_SHARE * step) if step >= _LEAST_CUT else 0)
         self._fades.look(recent)
 
     def borders(self) -> list[float]:
-        """Seconds of the first frame of each new shot, rising, without the first shot; fades at their
-        middle.
+        """Seconds of the first frame of each new shot, rising, without the first shot; fades at their middle.
 
         More frames may be added afterwards, which may change the last borders.
         """
         times, steps = np.frombuffer(self._times), np.frombuffer(self._steps, np.float32)
         if len(times) < 2:
             return []
+        recoloured = np.frombuffer(self._recoloured, np.float32)
         flashes = np.frombuffer(self._flashes, np.int32)
-        cuts = times[_cuts(times, steps, flashes)]
-        del times, steps, flashes  # views keep the arrays from growing
+        cuts = times[_cuts(times, steps, recoloured, flashes)]
+        del times, steps, recoloured, flashes  # views keep the arrays from growing
         return sorted([*cuts.tolist(), *self._fades.borders(cuts)])
 
 
@@ -179,10 +186,25 @@ def open_finder(threads: int) -> CellFinder:
     return CellFinder()
 
 
-def _cells(image: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Mean colours of the cells of a picture, (rows x columns, 3) in [0, 1]."""
+def _small(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """(height, width, 3) some of a picture's pixels."""
     stride = max(1, min(image.shape[:2]) // _ENOUGH_PIXELS)
-    small = image[::stride, ::stride]
+    return image[::stride, ::stride]
+
+
+def _histogram(small: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """The number of pixels of each colour, in 16 levels of red, green and blue."""
+    red, green, blue = np.moveaxis(small.astype(np.uint16) & 0xF0, -1, 0)
+    return np.bincount((red << 4 | green | blue >> 4).ravel(), minlength=4096)
+
+
+def _recoloured(histogram: NDArray[np.int64], before: NDArray[np.int64] | None) -> float:
+    """The share of the pixels that have a colour which the picture before lacks; 0 without one."""
+    return 0.0 if before is None else float(np.abs(histogram - before).sum() / (2 * histogram.sum()))
+
+
+def _cells(small: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Mean colours of the cells of a picture, (rows x columns, 3) in [0, 1]."""
     if small.shape[0] < _ROWS or small.shape[1] < _COLUMNS:
         small = small.repeat(_ROWS, axis=0).repeat(_COLUMNS, axis=1)
     height, width = small.shape[0] // _ROWS, small.shape[1] // _COLUMNS
@@ -211,23 +233,25 @@ def _frames_since_same(recent: Recent, almost: float) -> int:
     return 0
 
 
-def _cuts(times: NDArray[np.float64], steps: Cells, flashes: NDArray[np.int32]) -> NDArray[np.bool_]:
+def _cuts(
+    times: NDArray[np.float64], steps: Cells, recoloured: Cells, flashes: NDArray[np.int32]
+) -> NDArray[np.bool_]:
     """Which frames are the first after a hard cut."""
     gaps = np.diff(times, prepend=times[0])
     least = _LEAST_CUT + _MORE_A_SECOND * np.clip(gaps - _CLOSE_SECONDS, 0.0, 1.0)
-    mean, largest = _steps_around(steps[1:])  # the first frame has no step
-    stands_out = np.maximum(_TIMES_MEAN * (mean + _NOISE), _TIMES_LARGEST * (largest + _NOISE))
-    is_cut = steps >= least
+    mean, largest = _around(steps)
+    colours, _ = _around(recoloured)
+    stands_out = steps * recoloured >= _STANDS_OUT * (mean + _NOISE) * (colours + _COLOUR_NOISE)
+    is_cut = (steps >= least) & (steps > largest + _NOISE) & stands_out
     is_cut[0] = False
-    is_cut[1:] &= steps[1:] >= stands_out
     for frame in np.flatnonzero(flashes).tolist():  # neither a flash is a cut, nor its end
         is_cut[frame - flashes[frame] + 1 : frame + 1] = False
     return np.asarray(is_cut)
 
 
-def _steps_around(steps: Cells) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and largest of up to three steps before and after each one, without itself."""
-    padded = np.pad(steps.astype(np.float64), _AROUND, constant_values=np.nan)
+def _around(changes: Cells) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and largest of up to three changes before and after each one; the first frame has none."""
+    padded = np.pad(changes[1:].astype(np.float64), (_AROUND + 1, _AROUND), constant_values=np.nan)
     around = np.delete(np.lib.stride_tricks.sliding_window_view(padded, 2 * _AROUND + 1), _AROUND, axis=1)
     counts = np.maximum(np.isfinite(around).sum(axis=1), 1)
     return np.nansum(around, axis=1) / counts, np.nan_to_num(around).max(axis=1)
