@@ -174,9 +174,16 @@ class Moments:
     def __len__(self) -> int:
         return len(self.video)
 
-    def take(self, which: Indices | Flags) -> Moments:
+    def take(self, which: Indices | Flags | slice) -> Moments:
         """The moments at these places, in this order."""
         return Moments(**{field.name: getattr(self, field.name)[which] for field in fields(self)})
+
+    def followed_by(self, others: Moments) -> Moments:
+        """These moments and then others, which score no better."""
+        pairs = {
+            field.name: (getattr(self, field.name), getattr(others, field.name)) for field in fields(self)
+        }
+        return Moments(**{name: np.concatenate(pair) for name, pair in pairs.items()})
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from whenabouts.index.lookup import query_words, says
 from whenabouts.index.records import ClipBlock, ClipHits
 from whenabouts.index.spans import Spans
 from whenabouts.index.store import Store
+from whenabouts.index.stream import Stream
 from whenabouts.moments.zero_shot import Moments
 from whenabouts.search.candidates import Allowed
 from whenabouts.search.curves import Curve
@@ -23,6 +24,7 @@ from whenabouts.search.word_units import Rarity
 from whenabouts.types import Evidence, Moment, ScoredMoment
 
 _MOST_TEXT = 600
+_MOST_OF_CROWDED_OUT = 5
 
 
 def shortened(words: str) -> str:
@@ -113,9 +115,7 @@ class Localization:
         """The moments of one stream, after a second look by learned weights (`reranking.py`)."""
         stream, name = curve.stream, curve.stream.name
         block, scores, runs = inside(curve.block, curve.scores, allowed.spans)
-        moments = runs.of_videos(
-            stream.moments(runs.block, scores, lambda: self._shots(runs.block.video_ids))
-        )
+        moments = runs.of_videos(self._found(stream, runs.block, scores))
         if query.excluded is not None:
             moments = _outside(moments, block, query.excluded)
         if len(moments) and query.text and stream.shows_words(block):
@@ -123,6 +123,26 @@ class Localization:
         moments = cut(moments, block, allowed.spans)
         parts = bool(stream.parts_of_words)
         return StreamAnswer(name, curve.nearest, curve.matched, block, scores, moments, parts)
+
+    def _found(self, stream: Stream, block: ClipBlock, scores: NDArray[np.float64]) -> Moments:
+        """The stream's moments on a curve; then the best of each language that none of them is in.
+
+        A sentence model finds some clips near a word that it does not know. They may be so many that they
+        leave no place for a language with few clips, even if the word is said there.
+        """
+
+        def found(block: ClipBlock, scores: NDArray[np.float64]) -> Moments:
+            return stream.moments(block, scores, lambda: self._shots(block.video_ids))
+
+        moments = found(block, scores)
+        if stream.shows_words(block):
+            language_of = self._store.ledger().language_of
+            spoken = np.array([language_of.get(video_id, "") for video_id in block.video_ids], np.str_)
+            for language in np.setdiff1d(spoken, spoken[moments.video]):
+                inside = np.repeat(spoken == language, np.diff(block.offsets))
+                others = found(block.take(inside), scores[inside])
+                moments = moments.followed_by(others.take(slice(_MOST_OF_CROWDED_OUT)))
+        return moments
 
     def _shots(self, video_ids: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Shot borders of some videos in seconds (B,), and the offset of each video's in them (V + 1,)."""
