@@ -78,6 +78,7 @@ PAIRS = (
     ("CroCs, first stage", "MMN"),
     ("CroCs, first stage, videos of PREM's retriever", "MMN, videos of PREM's retriever"),
     *((f"XML +SL+PR, {reading}", f"XML +SL, {reading}") for reading in ("logits", "shift")),
+    ("SQuiDNet, videos of PREM's retriever", CONQUER),
     ("XML, 100 epochs", BASELINE),
     ("XML +PR, 100 epochs", "XML, 100 epochs"),
 )
