@@ -194,6 +194,22 @@ def test_a_plugin_that_fails_in_its_own_code_is_named(
         plugins.loaded("verbs")
 
 
+def test_a_plugin_that_refuses_to_start_is_quoted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from importlib.metadata import EntryPoint
+
+    from whenabouts.cli.main import main
+
+    refusal = "from whenabouts.types import UsageError\nraise UsageError('set STRANGER_KEY to your key')\n"
+    (tmp_path / "needs_a_key.py").write_text(refusal)
+    monkeypatch.syspath_prepend(tmp_path)
+    broken = EntryPoint("broken", "needs_a_key:COUNT", "whenabouts.verbs")
+    monkeypatch.setattr(plugins, "entries", lambda group: {"broken": broken} if group == "verbs" else {})
+    assert main(["broken"]) == 2
+    assert capsys.readouterr().err == "whenabouts: set STRANGER_KEY to your key\n"
+
+
 def test_what_no_package_brings_is_refused_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -223,6 +224,54 @@ def test_a_relocated_video_can_be_served_from_its_new_folder(corpus_dir: Path, t
     moved = (tmp_path / "old" / "talk.vtt").rename(tmp_path / "new" / "talk.vtt")
     assert corpus.relocate("talk", moved).path == str(moved)
     assert str(tmp_path / "new") in indexed_folders(corpus.store)
+
+
+def test_a_tilde_means_the_home_folder(
+    corpus_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home" / "old").mkdir(parents=True)
+    talk = tmp_path / "home" / "old" / "talk.vtt"
+    talk.write_text("WEBVTT\n\n00:01.000 --> 00:03.000\nThe talk is old.\n")
+    corpus = Corpus(corpus_dir, create=True)
+    corpus.add("~/old", processes=1)
+    assert [video.path for video in corpus.videos()] == [str(talk)]
+    talk = talk.rename(tmp_path / "home" / "talk.vtt")
+    assert corpus.relocate("talk", "~/talk.vtt").path == str(talk)
+
+
+@pytest.mark.parametrize("zone", ["Etc/GMT-14", "Etc/GMT+12"])  # it is another day in one of them
+def test_today_is_a_day_in_utc_as_all_dates_are(
+    corpus_dir: Path, monkeypatch: pytest.MonkeyPatch, zone: str
+) -> None:
+    corpus = Corpus(corpus_dir, create=True)
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        before, told, after = datetime.now(UTC).date(), corpus.today(), datetime.now(UTC).date()
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert before <= told <= after
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_relocated_link_lets_the_folder_of_its_file_be_served(
+    corpus_dir: Path, tmp_path: Path, is_named: bool
+) -> None:
+    for name in ("old", "links", "vault"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "old" / "talk.vtt").write_text("WEBVTT\n\n00:01.000 --> 00:03.000\nThe talk is old.\n")
+    corpus = Corpus(corpus_dir, create=True)
+    corpus.add(tmp_path / "old", processes=1)
+    link = tmp_path / "links" / "talk.vtt"
+    link.symlink_to((tmp_path / "old" / "talk.vtt").rename(tmp_path / "vault" / "talk.vtt"))
+    if is_named:
+        corpus.relocate("talk", link)
+    else:
+        assert len(find_moved(corpus, tmp_path / "links").pairs) == 1
+    folders = indexed_folders(corpus.store)
+    assert str(tmp_path / "vault") in folders and str(tmp_path / "links") not in folders
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from tests.recompressed import recompressed
 
 from whenabouts.cli.main import main
 from whenabouts.corpus import Corpus
-from whenabouts.duplicates import Repeat, duplicates, stretches
+from whenabouts.duplicates import Repeat, copies, duplicates, stretches
 from whenabouts.index.records import ClipBlock
 from whenabouts.types import UsageError
 
@@ -49,13 +49,45 @@ def test_a_copy_is_found_with_its_place_in_the_original(corpus: Corpus) -> None:
 def test_the_command_prints_the_repeats(corpus: Corpus, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["duplicates", "toad.avi", "--corpus", corpus.location, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert printed == {"repeats": [repeat.to_json() for repeat in duplicates(corpus, ["toad.avi"])]}
+    repeats = [repeat.to_json() for repeat in duplicates(corpus, ["toad.avi"])]
+    assert printed == {"copies": [], "repeats": repeats}
     assert main(["duplicates", "toad.avi", "--corpus", corpus.location, "--table"]) == 0
     assert f"  is seen in  {corpus.resolve('frog.webm').video_id}@" in capsys.readouterr().out
     assert main(["duplicates", "friday.mp4", "--corpus", corpus.location, "--table"]) == 1
     assert "nothing is seen again" in capsys.readouterr().out
     assert main(["duplicates", "toad.avi", "--corpus", corpus.location, "--least", "1", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out) == {"repeats": []}
+    assert json.loads(capsys.readouterr().out) == {"copies": [], "repeats": []}
+
+
+def test_files_left_out_as_copies_are_listed_and_named(
+    tmp_path: Path, samples: Path, unmeasured: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    videos = tmp_path / "videos"
+    videos.mkdir()
+    for name in ("friday.vtt", "again.vtt", "gone.vtt"):
+        shutil.copyfile(samples / "friday.vtt", videos / name)
+    corpus = Corpus(tmp_path / "a.corpus", create=True)
+    corpus.add(videos, processes=1)
+    (original,) = corpus.records()
+    one, other = sorted({"friday.vtt", "again.vtt", "gone.vtt"} - {original.file_name})
+    assert copies(corpus) == {str(videos / name): original.video_id for name in (one, other)}
+    (videos / one).unlink()
+    assert copies(corpus, [original.video_id]) == {str(videos / other): original.video_id}
+    capsys.readouterr()
+    assert main(["duplicates", "--corpus", corpus.location, "--json"]) == 0
+    told = capsys.readouterr()
+    listed = [{"path": str(videos / other), "copy_of": original.video_id}]
+    assert json.loads(told.out) == {"copies": listed, "repeats": []}
+    assert "index with --likeness" in told.err
+    for name in (other, str(videos / other)):
+        with pytest.raises(UsageError, match=f"{name}' is a copy of {original.video_id}, so it is not ind"):
+            corpus.show(name)
+    with pytest.raises(UsageError, match=r"has no video 'never\.vtt'"):
+        corpus.resolve("never.vtt")
+    # A copy that is changed becomes a video of its own.
+    (videos / other).write_text("WEBVTT\n\n00:00.000 --> 00:04.000\nA frog by the pond.\n")
+    corpus.add(videos, processes=1)
+    assert copies(corpus) == {} and len(corpus.records()) == 2
 
 
 def test_a_corpus_without_frames_says_how_to_get_them(

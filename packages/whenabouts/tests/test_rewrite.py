@@ -104,7 +104,7 @@ def test_questions_and_quoted_words_are_not_sent(corpus: Corpus, query: str, rea
     rewriter = Scripted("the glacier melts")
     plain, result = corpus.search(query), corpus.search(query, rewrite=rewriter)
     assert rewriter.seen == [] and [s.moment for s in result] == [s.moment for s in plain]
-    assert any("was not sent to scripted" in note and reason in note for note in result.notes)
+    assert any("was not rewritten by scripted" in note and reason in note for note in result.notes)
     assert result.rewrite is None
 
 

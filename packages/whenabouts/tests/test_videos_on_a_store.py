@@ -14,6 +14,7 @@ from tests.server.conftest import Client, Open, opened  # noqa: F401 - the fixtu
 
 from whenabouts import Corpus
 from whenabouts.cli.main import main
+from whenabouts.export.json import read_moments
 from whenabouts.video.objects import source_path
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
@@ -61,6 +62,13 @@ def test_the_whole_way_of_videos_on_a_store(
     code = main(["cut", "--moment", f"{record.path}@1-3", "--out", out, "--corpus", corpus.location])
     assert (code, capsys.readouterr().err) == (0, "")
     assert (tmp_path / "x.mp4").stat().st_size > 10_000
+    assert main(["search", "crown jewels", "-k", "1", "--corpus", corpus.location, "--json"]) == 0
+    (tmp_path / "found.json").write_text(capsys.readouterr().out)
+    found = ["--from", str(tmp_path / "found.json"), "--all-moments", "--corpus", corpus.location]
+    assert main(["cut", *found, "--out", str(tmp_path / "y.mp4")]) == 0
+    assert main(["export", *found, "--format", "json", "--out", str(tmp_path / "list.json")]) == 0
+    (listed,) = read_moments(tmp_path / "list.json")
+    assert listed.path == record.path
 
     client: Client = opened(tmp_path / "c")
     film = (samples / "friday.mp4").read_bytes()

@@ -6,12 +6,14 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError
+from whenabouts_bench import datasets
 from whenabouts_bench.datasets import dataset_names, declaration_named, open_dataset
 from whenabouts_bench.datasets.folder import DatasetFolder
 
@@ -29,6 +31,12 @@ def test_a_name_may_have_underscores_and_be_in_any_case(name: str) -> None:
     assert declaration_named(name.replace("-", "_")).name == name
     assert declaration_named(name.title()).name == name
     assert declaration_named(name.upper().replace("-", "_", 1)).name == name
+
+
+def test_a_declared_name_may_have_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = replace(declaration_named("tvr"), name="My_Talks")
+    monkeypatch.setattr(datasets, "declarations", lambda: (mine,))
+    assert declaration_named("My_Talks") == declaration_named("my-talks") == mine
 
 
 def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:

@@ -368,6 +368,7 @@ def test_the_table_says_how_many_queries_are_missing_and_what_becomes_of_them(
     dropped = compare([replace(run, missing=("q998", "q999")) for run in runs], videos, settings=QUICK)
     assert "  Judged queries not answered: 2 by a, 2 by b, 2 by c; they are left out" in dropped.table()
     assert "they count as 0" in zero.to_latex()
+    assert "400 times (all patterns if fewer)" in zero.to_latex()
 
 
 def test_queries_by_themselves_are_told_as_such(runs: list[Evaluation]) -> None:

@@ -402,9 +402,8 @@ def test_a_ranking_of_the_corpus_tells_nothing_of_the_given_video() -> None:
     told = {name: value for name, value in result.means().items() if not np.isnan(value)}
     assert told and not [name for name in told if name.startswith(("SVMR", "VR"))]
     assert set(result.not_answered) == {name for name in result.metrics if name.startswith(("SVMR", "VR"))}
-    assert [
-        note for note in result.notes if note.startswith("SVMR and VR: no value, because this run ranked")
-    ]
+    (note,) = (note for note in result.notes if note.startswith("SVMR and VR: no value, because this run"))
+    assert "A trained system answers it by `run --task svmr`" in note
     assert result.to_json()["metrics"]["SVMR R@1,IoU=0.5"] is None
     assert next(result.per_query())["metrics"]["SVMR R@1,IoU=0.5"] is None
     assert np.isnan(evaluate(ONE, ANSWER, ["SVMR R@1,IoU=0.5"]).values).all()
@@ -578,6 +577,7 @@ def test_a_query_whose_moments_have_no_length_is_left_out_of_vcmr_and_zero_in_tv
     free = evaluate(truth.annotations(), run, ["R@1,IoU=0.5"], protocol="vcmr")
     assert free.means() == {"R@1,IoU=0.5": 1.0}
     assert free.left_out == {"queries have no moment with a length": 1}
+    assert "left out, queries have no moment with a length: 1" in free.lines()
 
 
 def test_the_judgements_choose_the_protocol() -> None:

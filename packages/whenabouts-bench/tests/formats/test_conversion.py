@@ -201,7 +201,7 @@ def test_a_folder_is_no_target_for_a_run(sample: Sample, tmp_path: Path) -> None
     ],
 )
 def test_what_cannot_be_converted_is_refused_and_nothing_is_written(
-    content: str, options: dict[str, str], part: str, tmp_path: Path
+    content: str, options: dict[str, Any], part: str, tmp_path: Path
 ) -> None:
     (tmp_path / "in").write_text(content)
     with pytest.raises((UsageError, FormatError)) as caught:
@@ -223,7 +223,11 @@ def test_the_command_says_what_was_converted(
     options = parse(*words, "--table")
     assert options.run(options) == 0
     assert "(run, tvr)" in (shown := capsys.readouterr().out) and "lost or changed: 1 list left out" in shown
-    options = parse(*words, "--json", "--from", "tvr", "--truth", str(sample("tvr", "read_annotations")))
+    with pytest.raises(UsageError, match="out: is there already; give another name, or --force"):
+        options.run(options)
+    options = parse(
+        *words, "--force", "--json", "--from", "tvr", "--truth", str(sample("tvr", "read_annotations"))
+    )
     assert options.run(options) == 0
     assert json.loads(capsys.readouterr().out) | {"losses": []} == {
         "kind": "run",
@@ -235,6 +239,16 @@ def test_the_command_says_what_was_converted(
         "rows": 3,
         "losses": [],
     }
+
+
+def test_a_folder_of_judgements_is_replaced_only_with_force(sample: Sample, tmp_path: Path) -> None:
+    words = [str(sample("tvr", "read_annotations")), f"{tmp_path / 'out'}/", "--to", "jsonl"]
+    options = parse(*words)
+    assert options.run(options) == 0
+    with pytest.raises(UsageError, match=r"qrels\.jsonl: is there already"):
+        options.run(options)
+    options = parse(*words, "--force")
+    assert options.run(options) == 0
 
 
 def test_grades_that_a_format_lacks_are_told(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_wrong_use_names_the_remedy(
     said = capsys.readouterr()
     assert "give another --port" in said.err
     assert "4 moments, 0 in the exam" in said.out
-    assert "1 of 3 videos are missing, gone first" in said.out
+    assert "1 of 3 videos are missing, gone first: their moments can only be skipped; write" in said.out
     assert main([*place, "--annotator", "Ada", "--annotator", "Ada"]) == 2
     assert "--annotator Ada: is named twice" in capsys.readouterr().err
     assert main([*place, "--guests", str(tmp_path / "friends.json")]) == 2

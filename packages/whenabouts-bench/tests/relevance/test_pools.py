@@ -31,7 +31,7 @@ from whenabouts_bench.released.mvmr_pools import (
     last_per_video,
 )
 from whenabouts_bench.relevance.emscore import Scores
-from whenabouts_bench.relevance.pool_report import count_pools
+from whenabouts_bench.relevance.pool_report import count_pools, report_lines
 from whenabouts_bench.relevance.pools import (
     NO_MOMENT,
     NOT_FULL,
@@ -231,6 +231,10 @@ def test_the_own_moment_as_others_marked_it_takes_nothing_of_k() -> None:
     assert of_video[:5] == ["often"] * 5 and len(of_video) == 6 and first.no_room == 0
     counts = count_pools(pools.annotations)
     assert counts.positive_videos < counts.moments_per_query
+    answered = next(line for line in report_lines(pools, [], True) if "how many moments answer" in line)
+    assert answered.endswith(
+        "(the own moment's other spans, by an IoU of 0.5 or more, do not count as positives)"
+    )
     short = built(annotated(videos), most_positives=1, size=6)
     # The other moment has no room; the three spans of the own moment stay.
     assert len(short.pools[0].rows) == 4 and short.pools[0].no_room == 1

@@ -202,6 +202,12 @@ def test_rows_that_contradict_one_another_are_refused() -> None:
         material_of(rows, "mine", ())
     with pytest.raises(UsageError, match="'q' has a row with moments and one without"):
         material_of([Row("q", "a", [(0, 1)], "v"), Row("q", "a", [], "w")], "mine", ())
+    with pytest.raises(
+        UsageError, match="mine: query 'q' has a row without a video; name that of its moments"
+    ):
+        material_of([Row("q", "a", [(0, 1)], "")], "mine", ())
+    with pytest.raises(UsageError, match="row without a video; name a video of its pool"):
+        material_of([Row("q", "a", [], "", ("v", "w"))], "mine", ())
 
 
 def test_an_unknown_task_names_the_nearest() -> None:

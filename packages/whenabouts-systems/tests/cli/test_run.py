@@ -204,6 +204,38 @@ def test_a_metric_has_one_value_for_a_checkpoint_or_none(
     }
 
 
+def test_a_query_without_a_moment_changes_no_answer_and_searches_the_corpus(
+    ran: Any, features: Path, tmp_path: Path
+) -> None:
+    before = ran(tmp_path / "a.json"), ran(tmp_path / "a.jsonl")
+    truth = [json.loads(line) for line in (features / "test.jsonl").read_text().splitlines()]
+    for left in (truth[:1], truth):
+        for line in left:
+            line.pop("ts", None)
+        (features / "test.jsonl").write_text("".join(json.dumps(line) + "\n" for line in truth))
+        after = ran(tmp_path / "b.json", "--force"), ran(tmp_path / "b.jsonl", "--force")
+        assert [told["decoding"] for told in after] == [told["decoding"] for told in before]
+        assert [told["tasks"] for told in after] == [["VCMR", "SVMR", "VR"], ["VCMR"]]
+        assert (tmp_path / "b.json").read_bytes() == (tmp_path / "a.json").read_bytes()
+        assert (tmp_path / "b.jsonl").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
+
+
+def test_a_pool_of_one_query_changes_no_answer_of_another(
+    ran: Any, features: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    before = ran(tmp_path / "a.jsonl")
+    (features / "own").mkdir()
+    formats.write_annotations(formats.read_annotations(features / "test.jsonl"), features / "own", "jsonl")
+    (features / "own" / "pools.jsonl").write_text('{"query_id": "0", "video_ids": ["v3", "v4"]}\n')
+    settings = checkpoint / "experiment.toml"
+    settings.write_text(settings.read_text().replace('"test.jsonl"', '"own"'))
+    after = ran(tmp_path / "b.jsonl")
+    assert after["decoding"] == before["decoding"]
+    whole, pooled = lines(tmp_path / "a.jsonl"), lines(tmp_path / "b.jsonl")
+    assert {moment["video_id"] for moment in pooled.pop("0")} == {"v3", "v4"}
+    assert whole.pop("0") and pooled == whole
+
+
 def test_each_task_alone_is_its_list_of_the_submission(ran: Any, tmp_path: Path) -> None:
     ran(tmp_path / "all.json")
     whole = json.loads((tmp_path / "all.json").read_text())
@@ -374,6 +406,7 @@ def test_what_is_there_stays_where_a_run_fails(features: Path, checkpoint: Path,
         (("--task", "svmr", "--top-videos", "5"), "--top-videos is for the choice of videos; leave it out"),
         (("--segments", "1.9"), "segments of 1.9 s are shorter than the clips of xml (2 s)"),
         (("--segments", "1e9"), "xml takes at most 100"),
+        (("--min-clips", "7", "--max-clips", "none"), "--min-clips 7: no video has more than 6 clips"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )

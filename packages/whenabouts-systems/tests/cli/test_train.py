@@ -160,6 +160,18 @@ def test_what_is_wrong_is_one_line_before_anything_is_written(
     assert not (tmp_path / "run" / "experiment.toml").exists()
 
 
+def test_whoever_stops_a_training_is_told_how_it_goes_on(
+    features: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("whenabouts_systems.cli.work.train.launch", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        ran(features, "--out", str(tmp_path / "run"))
+    assert "with --resume continues from the last saved state" in capsys.readouterr().err
+
+
 def test_a_tilde_in_out_means_the_home_folder(
     features: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,8 +108,9 @@ def test_the_card_tells_what_a_reader_must_know(trained: Trained, tmp_path: Path
 
 
 def test_the_card_leaves_out_what_is_empty(trained: Trained, tmp_path: Path) -> None:
-    replace(trained, about={"rates": {}, "seed": 3}).save_pretrained(tmp_path)
+    replace(trained, about={"title": "", "rates": {}, "seed": 3}).save_pretrained(tmp_path)
     card = (tmp_path / "README.md").read_text()
+    assert "\n# xml, trained with whenabouts\n" in card
     assert "rates" not in card
     assert "| seed | 3 |" in card
 

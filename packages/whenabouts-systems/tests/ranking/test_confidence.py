@@ -178,10 +178,12 @@ def test_a_file_that_is_no_calibration_is_refused(
 def test_nothing_is_claimed_where_no_answer_is_right_or_one_video_has_all() -> None:
     told = made_up()
     wrong = replace(told, right=np.zeros(600, bool))
-    with pytest.raises(UsageError, match="it takes 2 videos or more, and in each half"):
+    with pytest.raises(UsageError, match="each half needs a right and a wrong first answer; give more"):
         report(wrong)
     one = replace(told, group=("v",) * 600)
-    with pytest.raises(UsageError, match="videos of the split: 1, too few"):
+    with pytest.raises(
+        UsageError, match=r"^1 video with answers to measure: .* each half needs a right and a wrong"
+    ):
         report(one)
 
 

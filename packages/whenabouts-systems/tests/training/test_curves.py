@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from whenabouts_systems.training import run_folder
 from whenabouts_systems.training.run_folder import draw_curves
 
 
@@ -23,6 +24,17 @@ def test_the_picture_is_written_whole(tmp_path: Path, metrics: dict[str, float] 
     assert draw_curves([_line(epoch, metrics) for epoch in (0.5, 1, 1.5)], tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in tmp_path.iterdir()] == ["curves.png"]
+
+
+def test_no_legend_covers_a_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(run_folder, "save_figure", lambda figure, _: drawn.append(figure))
+    metrics = {f"R@{depth},IoU=0.5": depth / 100 for depth in (1, 5, 10, 50, 100)}
+    assert draw_curves([_line(epoch, metrics) for epoch in (1, 2, 3)], tmp_path / "curves.png")
+    (figure,) = drawn
+    figure.canvas.draw()
+    for axes in figure.axes:
+        assert axes.get_legend().get_window_extent().x0 >= axes.get_window_extent().x1
 
 
 def test_nothing_is_drawn_of_nothing_or_without_matplotlib(

@@ -501,15 +501,21 @@ def refused(
         ExperimentData.open(data, features, place, inputs=inputs)
 
 
+def test_queries_that_name_no_video_are_refused(place: Path) -> None:
+    (place / "train.jsonl").write_text('{"desc": "words", "desc_id": "q0"}\n')
+    refused(place, r"data\.train = 'train\.jsonl': names no video, so there is nothing to search; name the")
+
+
 def test_missing_features_are_named(place: Path) -> None:
     videos, queries = video_rows(), query_rows()
     del videos["c"]
     write_hdf5(place / "video.h5", videos)
     refused(place, r"video.h5: has no features for 1 of the 5 videos of train, such as 'c'; it holds 4 items")
+    refused(place, r"; if videos may lack it, set features\.optional=\['video'\]$")
     write_hdf5(place / "video.h5", video_rows())
     del queries["q1"], queries["q4"]
     write_hdf5(place / "query.h5", queries)
-    refused(place, r"query.h5: has no features for 2 of the 7 queries of train, such as 'q1', 'q4'")
+    refused(place, r"query.h5: has no features for 2 of the 7 queries of train, such as 'q1', 'q4'; [^;]*$")
 
 
 def test_a_row_of_another_width_is_named(place: Path) -> None:
@@ -640,9 +646,8 @@ def test_streams_on_different_grids_are_named(place: Path) -> None:
     words = {name: np.ones((max(1, len(one) // 2), 2)) for name, one in video_rows().items()}
     write_hdf5(place / "words.h5", words)
     settings = replace(FEATURES, streams={"video": "video.h5", "words": "words.h5"})
-    refused(
-        place, r"video 'a': has 5 rows in stream 'video' and 2 in 'words' \(and 3 more", features=settings
-    )
+    told = r"video 'a': has 5 rows in stream 'video' and 2 in 'words' \(and 3 more .* with `on_grid`"
+    refused(place, told, features=settings)
 
 
 def test_a_video_without_features_anywhere_is_named(place: Path) -> None:

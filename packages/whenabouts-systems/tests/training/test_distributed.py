@@ -161,12 +161,12 @@ import torch
 torch.set_num_threads(1)
 from whenabouts.cli.main import main
 from whenabouts_systems.training import loop
-made = loop._Training._step
+made = loop.Training._step
 def step(self, batch):
     if self.state.step == 4 and self.setup.rank == 1:
         os.kill(os.getpid(), signal.%s)
     return made(self, batch)
-loop._Training._step = step
+loop.Training._step = step
 sys.exit(main())
 """
 _BLIND = """

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -191,12 +192,12 @@ def after(steps, once):
     return count_down
 
 if moment.startswith("step-"):
-    step = loop._Training._step
+    step = loop.Training._step
     tick = after(int(moment[5:]), die)
     def slow(self, batch):
         tick()
         return step(self, batch)
-    loop._Training._step = slow
+    loop.Training._step = slow
 elif moment.startswith("rename-"):
     # In the middle of writing: the new file lies aside, whole, and has not taken its name.
     replace = Path.replace
@@ -297,6 +298,29 @@ def test_resuming_without_a_setting_of_the_training_is_refused(
     told = r"its training has training\.frozen\.query_encoder = 1, this one 'none'"
     with pytest.raises(UsageError, match=told):
         begun(tiny, finished, resume=True)
+
+
+def test_resuming_with_other_data_is_refused(tiny: Any, tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        begun(tiny, tmp_path / "run", show=dying_after(4))
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    truth = tiny.folder / "train.jsonl"
+    was = truth.read_text()
+    truth.write_text(was.replace("sentence 3", "something else"))
+    with pytest.raises(UsageError, match=r"other annotations or features of train; --resume needs the same"):
+        begun(tiny, tmp_path / "run", resume=True)
+    truth.write_text(was)
+    with h5py.File(tiny.folder / "vision.h5") as opened:
+        rows = opened["v5"][()]
+    tiny.replace_rows("vision.h5", "v5", rows + 1)
+    with pytest.raises(UsageError, match=r"other annotations or features of validation"):
+        begun(tiny, tmp_path / "run", resume=True)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+    about = json.loads(before["run.json"])
+    for split in about["material"].values():
+        del split["digest"]  # as folders of earlier versions
+    (tmp_path / "run" / "run.json").write_text(json.dumps(about))
+    assert begun(tiny, tmp_path / "run", resume=True).reason == "all 3 epochs"
 
 
 def test_a_training_that_was_broken_off_before_anything_was_written_begins(tiny: Any, tmp_path: Path) -> None:
@@ -409,6 +433,20 @@ def test_a_gradient_that_is_no_number_is_refused_before_the_step(
         begun(tiny, tmp_path / "run")
 
 
+def test_a_system_that_breaks_its_contract_is_named(
+    tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from whenabouts_systems.models import xml
+
+    loss = xml.Model.loss
+    monkeypatch.setattr(xml.Model, "loss", lambda self, batch: sum(loss(self, batch).values()))
+    with pytest.raises(UsageError, match=r"^whenabouts_systems\.models\.xml: loss returns Tensor; expected"):
+        begun(tiny, tmp_path / "run")
+    monkeypatch.setattr(xml.Model, "video_weight", None)
+    with pytest.raises(UsageError, match=r"^whenabouts_systems\.models\.xml: video_weight is None; accepted"):
+        begun(tiny, tmp_path / "run")
+
+
 def test_features_that_are_no_numbers_are_found_before_the_first_step(tiny: Any, tmp_path: Path) -> None:
     tiny.replace_rows("vision.h5", "v1", np.full((7, 8), np.nan, np.float32))
     with pytest.raises(Exception, match="v1"):
@@ -425,6 +463,18 @@ def test_a_validation_without_labels_is_refused_before_the_first_step(tiny: Any,
     with pytest.raises(
         UsageError, match=r"data\.validation = .val\.jsonl.: none of its queries has a relevant moment"
     ):
+        begun(tiny, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("system", ["gmmformer", "ms_sl"])
+def test_a_metric_of_moments_is_refused_for_a_system_that_finds_none(
+    tiny: Any, tmp_path: Path, system: str
+) -> None:
+    settings = tiny.experiment.read_text().split("[model]")
+    tiny.experiment.write_text(f'{settings[0]}[model]\nsystem = "{system}"\n[training]\nepochs = 1\n')
+    told = rf"'R@1,IoU=0\.5', and {system} finds no moments; .* --set training\.metric=\"VR R@1\""
+    with pytest.raises(UsageError, match=told):
         begun(tiny, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -11,7 +11,7 @@ import copy
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
@@ -21,11 +21,11 @@ from whenabouts import plugins
 from whenabouts.budget import check_budget
 from whenabouts.encoder_registry import EncoderRegistry, StreamCheck
 from whenabouts.export.moments import FileMoment, moment_of_record
-from whenabouts.index.absent import RemovedFile, as_removed, relocated, removed_with
+from whenabouts.index.absent import RemovedFile, as_removed, copied_files, relocated, removed_with
 from whenabouts.index.filters import Filter, Scope, make_filter
 from whenabouts.index.folders import remember_folders
 from whenabouts.index.lance import folder_of, is_remote
-from whenabouts.index.records import VideoRecord, check_video_id, unambiguous
+from whenabouts.index.records import VideoNames, VideoRecord, check_video_id, unambiguous
 from whenabouts.index.side_by_side import SideBySide
 from whenabouts.index.store import Store
 from whenabouts.index.transcripts import Transcripts
@@ -99,8 +99,8 @@ class Corpus:
         self._people: People | None = None
         self._library = LibraryMemory()
         self._names: Names | None = None
-        self.today: Callable[[], date] = date.today
-        """Returns the day from which "last week" in a question is counted."""
+        self.today: Callable[[], date] = lambda: datetime.now(UTC).date()
+        """Returns the day from which "last week" in a question is counted; in UTC, as all dates are."""
 
     def beside(self) -> Corpus:
         """Another handle on the same corpus for another thread; encoders and loaded systems are shared.
@@ -188,7 +188,7 @@ class Corpus:
         store = self.store.holding(self.resolve(video).video_id)
         with store.writing(wait=float("inf") if wait else 0.0):
             record = relocated(store.ledger(), self.resolve(video), path)
-            remember_folders(store, [source_path(record.path).parent])
+            remember_folders(store, [source_path(record.path).resolve().parent])
             store.put_records([record])
         return _video(record)
 
@@ -435,8 +435,7 @@ class Corpus:
     def finder(self, model: System, retriever: System | None = None, segments: float | None = None) -> Finder:
         """A trained system, or another model opened by a plugin, on this corpus; cached.
 
-        Raises UsageError for several corpora side by side, and if no installed package knows the
-        model.
+        Raises UsageError for several corpora side by side, and if no installed package knows the model.
         """
         if len(self.places) > 1:
             raise UsageError(
@@ -495,9 +494,10 @@ class Corpus:
                 continue
             if self.is_replaced(item):
                 notes.append(f"{record.file_name} has changed since {item.moment.name} was collected")
-            text = item.note or " ".join(line.text for line in self.words(record, item.moment))
-            moment = moment_of_record(record, item.start, item.end, len(moments) + 1)
-            moments.append(replace(moment, text=text, query=item.query, note=item.note, tags=item.tags))
+            lines = self.words(record, item.moment)
+            text = " ".join(line.text for line in lines if line.is_mostly_in(item.moment))
+            facts = {"text": text, "query": item.query, "note": item.note, "tags": item.tags}
+            moments.append(moment_of_record(record, item.start, item.end, len(moments) + 1, **facts))
         return moments, notes
 
     def remove_stream(self, name: str, *, wait: bool = False) -> None:
@@ -601,10 +601,16 @@ class Corpus:
         """
         ledger = self.store.ledger()
         ways = ((name, ledger.names.fitting(name, by_path=by_path)) for name in names)
-        return [ledger.by_id[self._only(name, fitting)] for name, fitting in ways]
+        return [ledger.by_id[self._only(name, fitting, by_path)] for name, fitting in ways]
 
-    def _only(self, name: str, fitting: Sequence[str]) -> str:
+    def _only(self, name: str, fitting: Sequence[str], by_path: bool) -> str:
         if not fitting:
+            contents = VideoNames((content, path) for path, content in copied_files(self.store).items())
+            same = contents.fitting(name, by_path=by_path)
+            if original := next((each for each in self.records() if each.content_hash in same), None):
+                raise UsageError(
+                    f"{name!r} is a copy of {original.video_id}, so it is not indexed; name that"
+                )
             near = self.store.ledger().names.beginning(name)[:5]
             meant = f"did you mean {' or '.join(near)}? " if near else ""
             raise UsageError(f"{self.location} has no video {name!r}; {meant}`whenabouts show` lists them")
@@ -637,8 +643,7 @@ class Corpus:
     def export_features(self, stream: str, clip_seconds: float, path: str | os.PathLike[str]) -> Any:
         """Write a stream on an even grid as a feature store, for training on this corpus.
 
-        Raises UsageError for an unknown stream, one without vectors, or one with clips of another
-        length.
+        Raises UsageError for an unknown stream, one without vectors, or one with clips of another length.
         """
         self.store.refresh()
         return plugins.only("features", "a feature store", "research").export_stream(
@@ -677,8 +682,7 @@ class Corpus:
     ) -> None:
         """Remove videos with their transcripts, and erase their voice and face vectors from disk.
 
-        `entries` are added to the list of removed files; see `Store.erase` for `command` and
-        `answer`.
+        `entries` are added to the list of removed files; see `Store.erase` for `command` and `answer`.
         """
         self.transcripts.forget([record.content_hash for record in records])
         streams = {name for record in records for name in record.streams if name in self.store.streams}

@@ -110,7 +110,7 @@ def _plugins() -> Iterator[Finding]:
             try:
                 plugins.load(group, name)
             except UsageError as error:
-                is_fault = isinstance(error, plugins.PluginError)
+                is_fault = not isinstance(error, plugins.PackageMissing)
                 yield Finding(f"plugin {name} of {group}", False, str(error), needed=is_fault)
 
 

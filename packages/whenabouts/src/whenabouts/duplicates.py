@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.index.absent import copied_files
 from whenabouts.index.records import ClipBlock
 from whenabouts.streams import stream as stream_named
 from whenabouts.types import Moment, UsageError
@@ -48,6 +49,15 @@ class Repeat:
             for name, span in moments.items()
         }
         return {**spans, "similarity": round(self.similarity, 4)}
+
+
+def copies(corpus: OpenedCorpus, videos: Sequence[str] = ()) -> dict[str, str]:
+    """Path of each byte-identical copy that `index` found -> id of its video in `videos` (empty: all)."""
+    corpus.refresh()
+    chosen = corpus.resolve_all(videos) if videos else corpus.store.ledger().listed
+    ids = {record.content_hash: record.video_id for record in chosen}
+    files = sorted(copied_files(corpus.store).items())
+    return {path: ids[content] for path, content in files if content in ids}
 
 
 def duplicates(corpus: OpenedCorpus, videos: Sequence[str] = (), *, least: float = LEAST) -> list[Repeat]:

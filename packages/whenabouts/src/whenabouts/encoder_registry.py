@@ -21,7 +21,7 @@ AnyEncoder = TypeVar("AnyEncoder", bound="TextEncoder")
 
 @dataclass(frozen=True, slots=True)
 class StreamCheck:
-    """Whether a stream can be searched: its encoder, the problem ("": none), and the remedy."""
+    """Whether a stream can be searched: encoder with dimensions, problem ("": none), remedy or error."""
 
     name: str
     made_by: str
@@ -40,7 +40,7 @@ class EncoderRegistry:
         self._encoders: dict[str, TextEncoder] = {encoder.fingerprint: encoder for encoder in encoders}
 
     def beside(self, store: Store) -> EncoderRegistry:
-        """The same encoders for another handle on the corpus."""
+        """A registry for another handle on the corpus that shares these encoders."""
         registry = EncoderRegistry(store)
         registry._encoders = self._encoders
         return registry
@@ -59,17 +59,14 @@ class EncoderRegistry:
         return self.adopt(encoder, info)
 
     def by_name(self, name: str | None) -> TextEncoder:
-        """The text encoder of that name, None for the offline default. Raises EncoderUnavailable."""
+        """The encoder of that name (None: the offline default), opened if new. Raises EncoderUnavailable."""
         for encoder in self._encoders.values():
             if encoder.name == (name or DEFAULT_TEXT_ENCODER):
                 return encoder
         return self.adopt(open_text_encoder(name), None)
 
     def of_tokens(self, first: Collection[str]) -> Iterator[TextEncoder]:
-        """The encoders that also give features of word pieces, beginning with the streams `first`.
-
-        Unusable encoders are skipped.
-        """
+        """The usable encoders that also give features of word pieces; those of streams `first` come first."""
         for name, info in sorted(self._store.streams.items(), key=lambda item: item[0] not in first):
             if info.dimension and stream(name).meets:
                 with suppress(WhenaboutsError):
@@ -78,17 +75,14 @@ class EncoderRegistry:
                         yield encoder
 
     def for_queries(self) -> dict[str, TextEncoder]:
-        """The encoder of queries for each stream that has vectors.
-
-        Raises EncoderUnavailable, EncoderMismatch.
-        """
+        """The encoder of each stream that has vectors and meets queries. Raises as `encoder_of` does."""
         usable, broken = self.usable()
         if broken:
             raise next(iter(broken.values()))
         return usable
 
     def usable(self) -> tuple[dict[str, TextEncoder], dict[str, WhenaboutsError]]:
-        """The encoders of the streams that have vectors, and the errors of unusable ones."""
+        """The encoders of the streams that have vectors and meet queries, and the errors of unusable ones."""
         usable: dict[str, TextEncoder] = {}
         broken: dict[str, WhenaboutsError] = {}
         for name, info in self._store.streams.items():
@@ -100,7 +94,7 @@ class EncoderRegistry:
         return usable, broken
 
     def check(self) -> list[StreamCheck]:
-        """Whether each stream with an encoder of queries can be searched."""
+        """Whether each stream that meets queries can be searched by meaning."""
         return [self._check(info) for name, info in self._store.streams.items() if stream(name).meets]
 
     def _check(self, info: StreamInfo) -> StreamCheck:
@@ -115,7 +109,7 @@ class EncoderRegistry:
         return StreamCheck(info.name, made_by)
 
     def adopt(self, encoder: AnyEncoder, info: StreamInfo | None) -> AnyEncoder:
-        """Use an encoder from now on. Raises EncoderMismatch if it did not make the stream `info`."""
+        """Keep an encoder for later use. Raises EncoderMismatch if it did not make the stream `info`."""
         if info is not None and info.dimension:
             self._store.check_stream(info.name, encoder.fingerprint, encoder.name)
         self._encoders[encoder.fingerprint] = encoder

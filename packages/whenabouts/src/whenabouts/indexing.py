@@ -17,7 +17,7 @@ from whenabouts import plugins
 from whenabouts.calibration import efforts, measuring
 from whenabouts.choices import choices_of
 from whenabouts.encoders.protocol import EncoderUnavailable
-from whenabouts.index.absent import as_pruned, forget_removed, found_again, removed_files
+from whenabouts.index.absent import as_pruned, forget_removed, found_again, remember_copies, removed_files
 from whenabouts.index.build import build
 from whenabouts.index.folders import remember_folders
 from whenabouts.index.plan import Plan, Settings, make_plan, read_metadata_file
@@ -157,7 +157,7 @@ def _places(paths: Paths) -> list[Path]:
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     for path in given:
         check_place(os.fspath(path))
-    return [source_path(path) for path in given]
+    return [source_path(with_home(path)) for path in given]
 
 
 def _ledger(corpus: OpenedCorpus, notes: list[str]) -> list[VideoRecord]:
@@ -298,7 +298,7 @@ def find_moved(
         now = found_again(ledger, findings.files)
         if now and not dry_run:
             # The folders first: after a kill in between, the repeated command finds no file to move.
-            remember_folders(corpus.store, [source_path(record.path).parent for record in now])
+            remember_folders(corpus.store, [source_path(record.path).resolve().parent for record in now])
             corpus.store.put_records(now)
     mended = {record.video_id for record in now}
     return Relocation(
@@ -329,8 +329,9 @@ def _take_out(corpus: OpenedCorpus, plan: Plan) -> None:
 
 
 def _remember(corpus: OpenedCorpus, plan: Plan) -> None:
-    """Store the searched folders and the choices of this run, for the next runs."""
+    """Store the searched folders, the copies and the choices of this run, for the next runs."""
     remember_folders(corpus.store, plan.searched)
+    remember_copies(corpus.store, plan.duplicates)
     chosen = (_LANGUAGE, plan.language), (_SOUND_TRACK, plan.sound_track), (_SHOTS, plan.shot_finder)
     for (fact, key, default), value in chosen:
         if value != _stored(corpus, fact, key, default):

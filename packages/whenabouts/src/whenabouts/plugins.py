@@ -54,6 +54,8 @@ def load(group: str, name: str) -> Any:
     entry = entries(group)[name]
     try:
         return entry.load()
+    except UsageError:
+        raise  # the plugin itself names cause and remedy
     except Exception as error:  # what a plugin's file does at import is not known
         if absent := lacking(error):
             raise PackageMissing(absent) from error

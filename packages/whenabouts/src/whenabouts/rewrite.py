@@ -1,8 +1,8 @@
-"""Rewriting: a model words a query in other ways, each is searched, and the answers are fused.
+"""Rewriting: a model, or `sound`, gives other queries; each is searched, and the answers are fused.
 
 Fusion is by reciprocal ranks (Cormack, Clarke and Büttcher, SIGIR 2009). The given query has the weight 1,
 and the other queries share the weight 1. A moment keeps its probability for the given query; a moment that
-only other queries find has no probability.
+only other queries find has no probability, so a `min_confidence` above 0 drops it.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ def with_rewrites(
     seconds: float,
     min_confidence: float = 0.0,
 ) -> SearchResult:
-    """An answer fused with the answers to queries that a model writes, and cut to `count` moments.
+    """An answer fused with the answers to a rewriter's queries, and cut to `count` moments.
 
-    `search` answers a query without interpreting it. Queries that were interpreted by rules, or that quote
-    exact words, are not rewritten. Failures of the model become notes.
+    `search` must not interpret a query. Queries that rules interpreted, or with a quotation mark, are not
+    rewritten. Failures of the rewriter become notes, those of `search` are raised.
     """
     if result.understood or MARK.search(result.query):
-        kept = "rules read it" if result.understood else "it asks for exact words"
+        why = "rules interpreted it" if result.understood else "a quotation mark asks for exact words"
         return replace(
             result,
             moments=result.moments[:count],
-            notes=(*result.notes, f"the query was not sent to {rewriter.name}: {kept}"),
+            notes=(*result.notes, f"the query was not rewritten by {rewriter.name}: {why}"),
         )
     try:
         queries = rewriter.rewritten(result.query, seconds)

@@ -39,6 +39,11 @@ class Line:
     text: str
     recognised: float | None = None
 
+    def is_mostly_in(self, moment: Moment) -> bool:
+        """Whether half of the line, or of the moment, lies in the other."""
+        common = min(self.end, moment.end) - max(self.start, moment.start)
+        return 2 * common >= min(self.end - self.start, moment.duration)
+
 
 @dataclass(frozen=True, slots=True)
 class Track:

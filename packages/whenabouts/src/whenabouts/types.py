@@ -112,7 +112,7 @@ class Moment:
             if is_finite
             else ": times must be finite seconds"
         )
-        raise UsageError(f"{named}: {self.start!r}-{self.end!r}{problem}")
+        raise UsageError(f"{named}: {round(self.start, 3)}-{round(self.end, 3)}{problem}")
 
     @property
     def duration(self) -> float:

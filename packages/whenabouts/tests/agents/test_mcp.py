@@ -224,9 +224,7 @@ def test_errors_name_the_corpus_and_change_no_other_word(
 
 def test_a_file_with_several_moments_is_checked_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[str] = []
-    monkeypatch.setattr(
-        "whenabouts.agents.tools.check_unchanged", lambda record: checked.append(record.video_id)
-    )
+    monkeypatch.setattr("whenabouts.export.moments._fault", lambda record: checked.append(record.video_id))
     CorpusTools(lambda: Corpus(place)).export_list("m3u", ["friday@1-2", "friday@2-3"])
     assert len(checked) == 1
 

@@ -54,7 +54,15 @@ def test_a_collection_from_empty_to_a_list_for_editors(
     assert exported.out.startswith("TITLE: opening")
     assert exported.out.index("flower.webm") < exported.out.index("friday.mp4")
     marked = bare("export", "--collection", "opening", "--format", "fcpxml", *at).out
-    assert 'value="asks" note="asks | #x"' in marked and '<keyword start="3/2s"' in marked
+    said = "Tell me, is the lord of the universe in?"
+    assert f'value="asks" note="asks | {said} | #x"' in marked and '<keyword start="3/2s"' in marked
+    assert f"WORDS {said}" in exported.out and "NOTE asks" in exported.out and "TAGS x" in exported.out
+    for form in ("csv", "json", "otio"):
+        text = bare("export", "--collection", "opening", "--format", form, *at).out
+        assert f'"{said}",asks,x' in text or (f'"text": "{said}"' in text and '"note": "asks"' in text)
+    cues = bare("export", "--collection", "opening", "--format", "vtt", *at).out
+    shown = [block.split("\n", 2)[2].strip() for block in cues.split("\n\n") if "-->" in block]
+    assert shown == ["moment 1", said], "no note, no file name, and nothing that is said outside the moment"
     film = tmp_path / "film.mp4"
     assert bare("cut", "--collection", "opening", "--join", "--out", str(film), *at).code == 0
     assert film.stat().st_size > 1000

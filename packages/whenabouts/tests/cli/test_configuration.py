@@ -81,6 +81,17 @@ def test_json_and_table_exclude_each_other_and_the_nearer_one_wins(written: Pars
         written("[search]\njson = true\ntable = true\n", "search", "x")
 
 
+def test_a_secret_on_the_command_line_wins_over_the_other_kind_in_a_file(
+    written: Parse, folder: Path
+) -> None:
+    user = '[serve]\ntoken = "from-the-file"\n'
+    options = written("", "serve", "--token-file", "t", user=user)
+    assert (options.token, options.token_file) == (None, Path("t"))
+    options = written("", "serve", "--token", "given", user='[serve]\ntoken-file = "t"\n')
+    assert (options.token, options.token_file) == ("given", None)
+    assert written("", "serve", user=user).token == "from-the-file"
+
+
 def test_verbs_under_a_verb_and_options_that_are_required_come_from_files(written: Parse) -> None:
     options = written("[doctor.why]\nk = 4\njson = true\n", "doctor", "why", "x", "a@0-1")
     assert (options.k, options.json, options.table) == (4, True, False)

@@ -6,15 +6,22 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from whenabouts import export
+from whenabouts.cli.main import build_parser
 from whenabouts.confidence.probability import PROBABLE
+from whenabouts.export import format_names
+from whenabouts.export.moments import moment_of_file
+from whenabouts.export.options import Options
 from whenabouts.index.store import Store
 from whenabouts.search.search_result import is_matched
 from whenabouts.types import Answer
@@ -43,6 +50,19 @@ def test_a_list_gets_the_title_and_the_count_that_are_named(whenabouts: Whenabou
         done = whenabouts(*command, tmp_path / f"{option[2:]}.edl", option)
         assert done.code == 0, done.err
         assert (tmp_path / f"{option[2:]}.edl").read_text().splitlines()[:2] == ["TITLE: Jewels", mode]
+
+
+def test_the_help_names_the_formats_that_a_rate_changes(samples: Path) -> None:
+    moment = moment_of_file(samples / "friday.mp4", 1.3, 2.4)
+    rates = (Options(rate=None), Options(rate=Fraction(10)))
+    changed = {
+        name
+        for name in ("csv", "edl", "fcpxml", "ffconcat", "json", "m3u", "mpv", "otio", "premiere", "vtt")
+        if len({export.render([moment], name, options)[0] for options in rates}) == 2
+    }
+    (verbs,) = build_parser(["export"])._subparsers._group_actions  # type: ignore[union-attr]
+    (rate,) = (each for each in verbs.choices["export"]._actions if each.dest == "rate")  # type: ignore
+    assert changed == set(format_names()) & set(re.findall(r"\w+", rate.help))
 
 
 def test_search_export_and_from_agree(whenabouts: Whenabouts, bare: Whenabouts, tmp_path: Path) -> None:
@@ -164,7 +184,7 @@ def test_a_time_code_counts_frames_at_the_rate_of_the_video(
         (("--moment", "friday@2-1", "--format", "csv"), "start < end"),
         (("--moment", "friday", "--format", "csv"), "VIDEO@START-END"),
         (("--moment", "nowhere@1-2", "--format", "csv"), "whenabouts show"),
-        (("--moment", "friday@100-200", "--format", "edl"), "after the end of friday"),
+        (("--moment", "friday@100-200", "--format", "edl"), "s; times count from the start of the file"),
         (("--from", "/nowhere/results.json", "--format", "csv"), "cannot be read"),
         (("--moment", "friday@1-2", "--format", "edl", "--rate", "0"), "not a frame rate"),
         (("--moment", "friday@1-2", "--format", "edl", "--start-timecode", "1"), "is not a time code"),

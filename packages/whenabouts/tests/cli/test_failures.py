@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import runpy
 import subprocess
@@ -60,6 +61,21 @@ def test_every_failure_is_a_line_and_no_match_only_no_match(
     assert done.err.startswith("whenabouts: ")
     assert line in done.err
     assert "\x1b" not in done.err
+
+
+def test_a_fault_in_a_plugin_names_the_plugin(
+    whenabouts: Callable[..., Done], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "odd_plugin.py").write_text("def run(options):\n    return options.nothing\n")
+    (tmp_path / "odd-1.0.dist-info").mkdir()
+    declared = "[whenabouts.exports]\nodd = odd_plugin:run\n"
+    (tmp_path / "odd-1.0.dist-info" / "entry_points.txt").write_text(declared, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(stats, "run", importlib.import_module("odd_plugin").run)
+    done = whenabouts("stats")
+    assert done.code == 2
+    assert "a fault of the plugin odd_plugin: AttributeError: " in done.err
+    assert "(odd_plugin.py, line 2)" in done.err
 
 
 @pytest.mark.parametrize(

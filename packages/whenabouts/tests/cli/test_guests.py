@@ -30,13 +30,13 @@ def test_a_guest_from_the_link_to_the_end(bare: Whenabouts, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("add",), "give a name"),
+        (("add",), "give one name"),
         (("add", "Ada", "fly"), "'fly' is not a scope"),
         (("add", "Ada", "--address", "example.org"), "give the address of the page"),
         (("add", "Ada", "--address", "http://[::1/"), "give the address of the page"),
         (("add", "Ada", "--address", "https://example.org/?q=x"), "give the address of the page"),
         (("remove", "Ada"), "no guest is called 'Ada'; the file has no guests"),
-        (("remove", "Ada", "Bo"), "one at a time"),
+        (("remove", "Ada", "Bo"), "give one name"),
         ((), "the file of guests cannot be read"),
     ],
 )

@@ -20,7 +20,7 @@ Whenabouts = Callable[..., Any]
         (["--host", "0.0.0.0"], "--token"),
         (["--host", "0.0.0.0", "--token", ""], "--token"),
         (["--host", "0.0.0.0", "--token", "short"], "openssl"),
-        (["--token", "a" * 20, "--token-file", "token"], "two secrets"),
+        (["--token", "a" * 20, "--token-file", "token"], "not allowed with argument --token"),
         (["--token-file", "/dev/zero"], "--token-file /dev/zero"),
         (["--token-file", "no-such-file"], "--token-file no-such-file"),
         (["--port", "70000"], "65535"),

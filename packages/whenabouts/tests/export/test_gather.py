@@ -106,7 +106,7 @@ def with_moment(**values: Any) -> Callable[[dict[str, Any]], None]:
             r"moments\[1\]\.path: 'relative\.mp4'; accepted: the absolute path",
         ),
         (with_moment(path="/a\0b"), r"moments\[1\]\.path"),
-        (with_moment(path="/etc/passwd"), r"moments\[1\]\.link: .*accepted: the file:// link of /etc/passwd"),
+        (with_moment(path="/etc/passwd"), r"moments\[1\]\.link: .*accepted: the link of /etc/passwd"),
         (with_moment(link="https://example.org/x.mp4"), r"moments\[1\]\.link"),
         (
             with_moment(path="/dev/zero", link=None),
@@ -179,3 +179,13 @@ def test_a_file_that_changed_after_it_was_indexed_is_refused(films: dict[str, Fi
         check_unchanged(record)
     with pytest.raises(WhenaboutsError, match="cannot be read"):
         check_unchanged(VideoRecord("x", str(films["25"].path / "inside.mp4"), size=3))
+
+
+def test_all_files_that_are_missing_are_named_at_once(films: dict[str, Film], tmp_path: Path) -> None:
+    there = record_of(films["25"].path)
+    gone = [VideoRecord(f"v{n}", str(tmp_path / f"{n}.mp4"), size=3) for n in range(7)]
+    with pytest.raises(MediaError) as told:
+        check_unchanged(there, *gone[:2], gone[0])
+    assert [str(told.value).count(f"{n}.mp4: is gone") for n in range(3)] == [1, 1, 0]
+    with pytest.raises(MediaError, match=r"4\.mp4: is gone[^…]*; … and 2 more files$"):
+        check_unchanged(*gone)

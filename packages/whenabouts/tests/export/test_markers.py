@@ -27,7 +27,7 @@ Make = Callable[..., FileMoment]
 COLLECTED: dict[str, Any] = {
     "note": "the applause",
     "tags": ("opening", "crowd, wide"),
-    "text": "the applause",
+    "text": "Hello there.",
 }
 # Content models from Apple's document type for FCPXML 1.10, for the elements that are written here.
 CHILDREN = {
@@ -88,7 +88,9 @@ def test_an_fcpxml_marker_stands_on_the_first_frame_of_its_clip(
         keyword.attrib[key] == clip.attrib[key] for keyword in keywords for key in ("start", "duration")
     )
     assert clip.findtext("note") == marker.attrib["note"]
-    assert "somebody greets | the applause | score 1.25 confidence 0.97" in marker.attrib["note"]
+    assert (
+        "the applause | somebody greets | Hello there. | score 1.25 confidence 0.97" in marker.attrib["note"]
+    )
     assert [child.tag for child in plain] == ["note", "marker"]
 
 
@@ -150,7 +152,7 @@ def test_a_premiere_marker_spans_the_frames_of_the_moment(
     assert named(films[name], rate, first, last) == films[name].inside(*span)
     assert last - first == length
     assert (row["Marker Name"], row["Marker Type"]) == ("the applause", "Comment")
-    assert row["Description"].startswith(f"{films[name].path.name} | somebody greets")
+    assert row["Description"].startswith(f"{films[name].path.name} | the applause | somebody")
 
 
 def test_premiere_markers_of_several_videos_follow_one_another(films: dict[str, Film], make: Make) -> None:

@@ -231,6 +231,29 @@ def test_the_cameras_own_time_code_counts(tmp_path: Path, make_film: Any, make: 
     assert fraction(next(root.iter("asset-clip")).attrib["start"]) * 25 == zero + 25
 
 
+def test_time_codes_of_a_camera_skip_numbers_only_if_the_camera_does(
+    tmp_path: Path, make_film: Any, make: Make
+) -> None:
+    rate = RATES["29.97"]
+    codes = {"skips": "10:00:58;00", "counts": "01:00:58:00", "plain": ""}
+    films = [make_film(tmp_path / f"{n}.mov", range(150), 1 / rate, timecode=c) for n, c in codes.items()]
+    moments = [make(film.path, 2.002, 4.004) for film in films]
+    for record, plain, drops in (("01:00:00;00", "00:00:02;00", True), ("01:00:00:00", "00:00:02:00", False)):
+        options = Options(drop_frame=drops)
+        lines = render(moments, "edl", options)[0].decode().splitlines()
+        modes = {True: "FCM: DROP FRAME", False: "FCM: NON-DROP FRAME"}
+        told = [modes[drops], *([] if drops else [modes[True]]), modes[False], *([modes[True]] * drops)]
+        assert [line for line in lines if line.startswith("FCM")] == told
+        starts = [match[4] for match in map(EVENT.fullmatch, lines) if match]
+        assert starts == ["10:01:00;02", "01:01:00:00", plain]
+        assert f" {record} " in lines[3 + (not drops)]
+        root = ElementTree.fromstring(render(moments, "fcpxml", options)[0])
+        assert [clip.attrib["tcFormat"] for clip in root.iter("asset-clip")] == [
+            *("DF", "NDF"),
+            "DF" if drops else "NDF",
+        ]
+
+
 @pytest.mark.parametrize(
     ("rate", "code", "listed", "coded", "seconds"),
     [
@@ -238,7 +261,7 @@ def test_the_cameras_own_time_code_counts(tmp_path: Path, make_film: Any, make: 
         (RATES["29.97"], "00:59:59;28", Fraction(24), "01:00:00:22", Fraction(107920) / RATES["29.97"]),
         (RATES["29.97"], "00:59:59;28", 2 * RATES["29.97"], "01:00:00;56", Fraction(107920) / RATES["29.97"]),
         (RATES["23.976"], "01:00:00:00", Fraction(25), "01:00:01:00", Fraction(86424) / RATES["23.976"]),
-        (RATES["23.976"], "00:01:00:01", RATES["29.97"], "00:01:01;02", Fraction(1465) / RATES["23.976"]),
+        (RATES["23.976"], "00:01:00:01", RATES["29.97"], "00:01:01:01", Fraction(1465) / RATES["23.976"]),
         (Fraction(50), "00:00:59:49", Fraction(24), "00:01:00:23", Fraction(3049, 50)),
     ],
 )

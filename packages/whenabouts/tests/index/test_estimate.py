@@ -221,6 +221,18 @@ def test_speech_is_counted_where_there_is_sound_and_no_subtitles(
     assert of_speech(bare, ledger=[earlier]) == 0, "and what was recognised is kept"
 
 
+def test_a_plan_says_how_much_speech_is_recognised_or_not(tmp_path: Path, samples: Path) -> None:
+    bare = Path(shutil.copy(samples / "nasa_audio_only.mp3", tmp_path))
+    unheard, heard = (planned(bare, transcribe=model) for model in (None, "tiny"))
+    assert unheard.to_json()["speech_hours"] == pytest.approx(unheard.estimate.hours, abs=1e-4)
+    assert (unheard.to_json()["speech_model"], heard.to_json()["speech_model"]) == (None, "tiny")
+    assert any("sound without subtitles: to search what is said, " in line for line in unheard.lines())
+    assert any(line.endswith("sound without subtitles: to be recognised") for line in heard.lines())
+    assert unheard.estimate.before < heard.estimate.before, "only a model that is used has to be loaded"
+    subtitled = planned(samples / "nasa_audio_only.mp3")
+    assert not any("subtitles" in line for line in subtitled.lines())
+
+
 def test_a_piece_of_the_sound_is_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import wave
 

@@ -269,6 +269,15 @@ def test_of_two_copies_the_one_with_subtitles_is_taken(folder: VideoFolder) -> N
     assert not any("are not read" in note for note in plan.notes)
 
 
+def test_subtitles_that_stay_behind_are_told_of(folder: VideoFolder) -> None:
+    film = folder.write("a.mp4", "film")
+    folder.write("a.srt", "1\n00:00:00,000 --> 00:00:01,000\nwords\n")
+    folder.index()
+    assert not any("no longer beside" in note for note in folder.plan().notes)
+    moved = film.rename(film.with_name("b.mp4"))
+    assert any(f"the subtitles of {moved} are no longer beside it" in note for note in folder.plan().notes)
+
+
 def test_subtitles_beside_a_second_copy_are_told_of(folder: VideoFolder) -> None:
     first = folder.write("a.mp4", "same")
     folder.index()

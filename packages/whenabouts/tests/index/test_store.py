@@ -665,6 +665,8 @@ def test_stats_count_what_is_there(store: Store) -> None:
     assert stats.streams["subtitle"].clips == 3
     assert stats.bytes is not None
     assert stats.bytes > 1000
+    (Path(store.place) / "empty").mkdir()
+    assert store.stats().bytes == stats.bytes, "a folder has no bytes of its own"
 
 
 _DEFERRED_STILL_WORKS = """

@@ -214,6 +214,19 @@ def test_the_command_does_all_of_it(
     assert main(["search", "glacier", "--where", "speaker=ben", "--corpus", place, "--json"]) == 0
 
 
+@pytest.mark.parametrize("given", [("{}", "undo", "{}2"), ("{}", "{}2"), ("undo", "{}", "{}2"), ("{}", "{}")])
+def test_two_corpora_are_refused_before_and_after_the_action(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: tuple[str, ...]
+) -> None:
+    for name in ("a", "a2"):
+        Corpus(tmp_path / name, create=True)
+    words = (word.format(tmp_path / "a") for word in given)
+    line = [part for word in words for part in ([word] if word == "undo" else ["--corpus", word])]
+    is_one = len(set(given)) == 1
+    assert main(["people", *line]) == (1 if is_one else 2)
+    assert ("this command works on one corpus" in capsys.readouterr().err) == (not is_one)
+
+
 def test_one_video_is_read_without_a_loop_over_the_corpus() -> None:
     count = 200_000
     ids = [f"talk-{row // 200:04d}" for row in range(count)]

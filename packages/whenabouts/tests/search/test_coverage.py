@@ -47,6 +47,7 @@ def test_a_stream_whose_encoder_is_gone_searches_nothing() -> None:
 def test_only_streams_that_were_asked_are_told() -> None:
     coverage = coverage_of([SPOKEN, SILENT], ["subtitle"], ["subtitle"])
     assert coverage.is_whole and coverage.line == "searched: words of 1 of 2 videos (the others have none)"
+    assert coverage.to_json()["nothing_to_find"] == 1
 
 
 def test_a_video_whose_words_were_looked_for_and_not_found_has_none() -> None:

@@ -167,6 +167,14 @@ def test_facets_count_what_is_there(store: Store) -> None:
     assert facet(store, "video.corpus") == {}, "there is one"
 
 
+def test_tags_of_the_writing_program_are_stored_but_not_counted(store: Store) -> None:
+    tags = {"software": "Lavf59.27.100", "major_brand": "isom", "toolkit_version": "1", "product_name": "PXW"}
+    store.put_records([VideoRecord("avi", "/no/a.avi", streams={"subtitle": "a"}, metadata=tags)])
+    assert facet(store, "product_name") == {"PXW": 1}
+    assert [facet(store, key) for key in ("software", "major_brand", "toolkit_version")] == [{}, {}, {}]
+    assert listed(store, "software=Lavf*") == ["avi"]
+
+
 def test_a_stream_that_found_nothing_in_a_video_is_not_counted(store: Store) -> None:
     heard = VideoRecord("hum", "/no/hum.mp4", words="speech:small", streams={"subtitle": "a"})
     silent = VideoRecord("mute", "/no/mute.mp4", words="no sound", streams={"subtitle": "a"})
@@ -176,6 +184,16 @@ def test_a_stream_that_found_nothing_in_a_video_is_not_counted(store: Store) -> 
     assert streams_with_clips(store, [heard, silent]) == {"hum": [], "mute": []}
     talk = next(record for record in store.ledger().records if record.video_id == "talk_1")
     assert streams_with_clips(store, [talk, *600 * [heard]]) == {"talk_1": ["subtitle"], "hum": []}
+
+
+def test_a_stream_of_pictures_is_not_counted_where_there_is_only_sound(store: Store, tmp_path: Path) -> None:
+    store.add_stream(StreamInfo("likeness", "frames", "b", 0))
+    streams = {"streams": {"likeness": "b"}}
+    for number, name in enumerate(("film.mp4", "sound.mp3")):
+        record = record_of(tmp_path, number, name, name, {}, {**streams, "has_picture": name == "film.mp4"})
+        store.put_videos([(record, {"likeness": ClipColumns(np.zeros(1), np.ones(1))})])
+    assert facet(store, "video.stream")["frames"] == 1
+    assert listed(store, "video.stream=likeness") == ["film.mp4"]
 
 
 def test_another_value_of_a_key_can_be_chosen_and_other_keys_are_narrowed(store: Store) -> None:

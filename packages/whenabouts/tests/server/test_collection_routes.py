@@ -16,6 +16,7 @@ import av
 import pytest
 from tests.server.conftest import Client, Open, error_of, id_of
 
+from whenabouts.corpus import Corpus
 from whenabouts.index.handle import Handle
 from whenabouts.server.decoding import Decoders
 from whenabouts.server.errors import ServerError, safe_errors
@@ -104,6 +105,26 @@ def test_what_cannot_be_done_is_refused(desk: Client) -> None:
     assert desk.json("/api/collections")["data"][0]["count"] == 1
 
 
+def test_a_change_of_what_someone_else_changed_is_refused(desk: Client) -> None:
+    made = post(desk, "/api/collections", {"name": "film"})["id"]
+    place = f"/api/collections/{made}"
+    moments = [f"{id_of(desk, 'friday.mp4')}@1-2"]
+    item = post(desk, f"{place}/items", {"moments": moments})["items"][0]
+    at = f"{place}/items/{item['id']}"
+    seen = {name: item[name] for name in ("start", "end", "note", "tags")}
+    changed = post(desk, at, {"note": "mine", "seen": seen}, "PATCH")["items"][0]
+    assert changed["note"] == "mine"
+    refused = desk("PATCH", at, json={"note": "yours", "seen": {"note": ""}})
+    assert error_of(refused) == (409, "changed_meanwhile", "seen")
+    assert "'mine'" in refused.text
+    assert post(desk, at, {"end": 1.5, "seen": {"end": 2.0}}, "PATCH")["items"][0]["note"] == "mine"
+    assert post(desk, at, {"note": "yours"}, "PATCH")["items"][0]["note"] == "yours"
+    assert post(desk, place, {"name": "opening", "seen": {"name": "film"}}, "PATCH")["name"] == "opening"
+    refused = desk("PATCH", place, json={"name": "end", "seen": {"name": "film"}})
+    assert error_of(refused)[:2] == (409, "changed_meanwhile")
+    assert desk.json(place)["name"] == "opening"
+
+
 def test_a_film_that_fails_at_its_second_video_names_no_folder(
     desk: Client, samples: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +147,23 @@ def test_a_folder_is_hidden_however_a_message_writes_it(name: str) -> None:
         raise MediaError(f"{printable(path)}: is damaged")
     with pytest.raises(ServerError, match=r"^a\.mp4: went away$"), safe_errors(path, Path("out.mp4")):
         Refusals(1, "went away").check(0, printable(path))
+
+
+def test_a_film_leaves_out_transcripts(opened: Open, tmp_path: Path, samples: Path, unmeasured: None) -> None:
+    corpus = Corpus(tmp_path / "c.corpus", create=True)
+    (tmp_path / "talk.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:04.000\nA frog by the pond.\n")
+    corpus.add(samples / "friday.mp4", tmp_path / "talk.vtt", processes=1)
+    desk = opened(tmp_path / "c.corpus")
+    for name, names in (("both", ("talk.vtt", "friday.mp4")), ("words", ("talk.vtt",))):
+        post(desk, "/api/collections", {"name": name})
+        moments = [f"{id_of(desk, each)}@1-2" for each in names]
+        post(desk, f"/api/collections/{name}/items", {"moments": moments})
+    film = desk.get("/api/collections/both/film")
+    assert film.status_code == 200, film.text
+    with av.open(io.BytesIO(film.content), "r") as container:
+        assert float(container.duration or 0) / av.time_base == pytest.approx(1.0, abs=0.1)
+    assert desk.error("/api/collections/words/film")[:2] == (404, "empty_collection")
+    assert desk.get("/api/collections/words/export", params={"format": "csv"}).status_code == 200
 
 
 def test_an_empty_collection_makes_no_film_and_no_list(desk: Client) -> None:

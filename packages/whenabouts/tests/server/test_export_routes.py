@@ -11,6 +11,7 @@ from tests.server.conftest import Client, Open, error_of, id_of
 from whenabouts import export
 from whenabouts.cli.main import main
 from whenabouts.corpus import Corpus
+from whenabouts.server.export_routes import NOTES_HEADER
 
 
 @pytest.mark.parametrize("name", export.format_names())
@@ -37,7 +38,7 @@ def test_every_format_is_what_the_command_writes(
     assert answer.headers["content-type"] == export.format_of(name).MEDIA_TYPE
     listed = client.json("/api/export", **question, format="json")["moments"]
     assert answer.headers["content-disposition"].startswith(
-        f'attachment; filename="whenabouts-{len(listed)}-moments.'
+        f"attachment; filename*=utf-8''whenabouts-{len(listed)}-moments."
     )
 
 
@@ -89,14 +90,31 @@ def test_a_format_that_needs_a_file_says_which_is_missing(opened: Open, copied: 
 
 @pytest.mark.slow
 def test_a_format_that_needs_a_recording_names_a_transcript(opened: Open, tmp_path: Path) -> None:
-    (tmp_path / "notes.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:02.000\na note\n")
-    Corpus(tmp_path / "c.corpus", create=True).add(tmp_path / "notes.vtt", processes=1)
+    names = ("notes.vtt", "diary.vtt")
+    for name in names:
+        (tmp_path / name).write_text(f"WEBVTT\n\n00:00.000 --> 00:02.000\na note of {name}\n")
+    Corpus(tmp_path / "c.corpus", create=True).add(tmp_path, processes=1)
     client = opened(tmp_path / "c.corpus")
     question = {"query": "a note", "all_moments": True}
     refused = client.get("/api/export", params={**question, "format": "edl"})
     assert error_of(refused)[:2] == (404, "no_recording")
-    assert "notes-" in refused.text
-    assert len(client.json("/api/export", **question, format="json")["moments"]) == 1
+    assert all(name in refused.text for name in names), "all are named at once"
+    assert len(client.json("/api/export", **question, format="json")["moments"]) == 2
+
+
+def test_notes_on_a_list_come_with_it(opened: Open, copied: tuple[Path, Path]) -> None:
+    for shows_paths in (True, False):
+        client = opened(copied[0], show_paths=shows_paths)
+        video = id_of(client, "friday.mp4")
+        answer = client.get(
+            f"/api/export?format=edl&moments={','.join([f'{video}@{n}-99' for n in range(6)])}"
+        )
+        notes = json.loads(answer.headers[NOTES_HEADER])
+        ended = "friday.mp4: the moment ends at 99.000 s, behind the end of the file; taken up to"
+        assert notes[0].startswith(ended)
+        assert any("file paths are not shown here" in note for note in notes) is not shows_paths
+        plain = client.get(f"/api/export?format=csv&moments={video}@1-2")
+        assert len(json.loads(plain.headers[NOTES_HEADER])) == (not shows_paths)
 
 
 def test_what_did_not_match_is_exported_only_when_all_is_asked_for(client: Client) -> None:

@@ -176,8 +176,11 @@ def test_an_empty_corpus_is_filled_searched_and_emptied(
     removal = post(desk, "/api/jobs/remove", {"videos": [friday, friday]})
     assert reached(desk, removal["id"], *ENDED)["outcome"] == {"removed": [friday]}
     assert names(desk) == {"lighthouse.vtt", "harbour.vtt"} and (films / "friday.mp4").exists()
+    shutil.copy(films / "harbour.vtt", films / "copy.vtt")
     again = planned(desk, "films")
-    assert (again["plan"]["new"], again["plan"]["unchanged"], again["plan"]["removed_before"]) == (0, 2, 1)
+    counts = {"files": 4, "new": 0, "unchanged": 2, "removed_before": 1, "renamed": 0, "copies": 1}
+    assert {name: again["plan"][name] for name in counts} == counts
+    assert "copy.vtt has the same content as harbour.vtt" in again["plan"]["notes"]
     assert len(desk("DELETE", f"/api/jobs/{again['id']}").json()["data"]) == 2
 
 

@@ -148,7 +148,7 @@ def test_a_bound_is_divided_so_that_all_parts_together_stay_below_it() -> None:
         assert 512 << 20 <= parts.decoder <= largest
         assert 1 <= parts.decoders <= 3
     assert Parts.of(18 << 30, needs, 4, 3, largest).decoder == largest
-    with pytest.raises(UsageError, match=r"--memory 2806: .* needs 2840 MB or more.*2 times"):
+    with pytest.raises(UsageError, match=r"--memory 2806: .* needs 2840 MB or more.*2 processes"):
         Parts.of(1403 << 20, needs, 4, 3, largest, count=2)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from whenabouts.cli.options import add_format, add_verb
+from whenabouts.cli.options import add_force, add_format, add_verb
 from whenabouts.cli.terminal import print_either
 from whenabouts_bench.formats.conversion import convert
 
@@ -38,11 +38,13 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--truth", metavar="FILE", help="judgements a run answers: some formats carry their texts and videos"
     )
+    add_force(parser)
     add_format(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Convert the file; print the written parts, and those that the new format loses."""
-    done = convert(options.source, options.target, options.to, from_=options.from_, truth=options.truth)
+    kept = {"from_": options.from_, "truth": options.truth, "force": options.force}
+    done = convert(options.source, options.target, options.to, **kept)
     print_either(options, done.to_json, done.lines)
     return 0

@@ -102,7 +102,9 @@ def run(options: argparse.Namespace) -> int:
             )
     lines = [f"{tasks.name}: {len(tasks.tasks)} moments, {len(tasks.exam)} in the exam"]
     if missing:
-        lines.append(f"{len(missing)} of {len(tasks.videos)} videos are missing, {missing[0]} first")
+        remedy = f"their moments can only be skipped; write their paths into {tasks.folder / VIDEOS}"
+        count = f"{len(missing)} of {len(tasks.videos)} videos are missing, {missing[0]} first"
+        lines.append(f"{count}: {remedy}")
     # A task set may come from a stranger: its names must not forge lines or control the terminal.
     for line in lines:
         print(one_line(line), flush=True)

@@ -33,9 +33,8 @@ def dataset_names() -> tuple[str, ...]:
 
 def declaration_named(name: str) -> Declaration:
     """The data set of that name, in any case, with underscores or hyphens. Raises UsageError if unknown."""
-    plain = name.lower().replace("_", "-")
     for dataset in declarations():
-        if dataset.name == plain:
+        if dataset.name.lower().replace("_", "-") == name.lower().replace("_", "-"):
             return dataset
     raise UsageError(f"{name!r}: no such data set; known: {', '.join(dataset_names())}")
 

@@ -1,4 +1,4 @@
-"""The types by which modules of this folder declare data sets."""
+"""The types by which modules of this folder, and plugins of others, declare data sets."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from whenabouts_bench.formats.annotations import Annotations
 class Statistics:
     """Numbers of a split in a paper, or of a released file; None if not stated.
 
-    Lengths are seconds. `judged_videos` have a judgement, `videos` are all that are searched;
-    `relevant_per_query` counts judgements above relevance 0; `full_pools` counts queries whose pool has the
-    data set's size.
+    `COUNTS` are counts, the others means: `moment_share` that of a moment in its video. `judged_videos` have
+    a judgement, `videos` are all that are searched; `relevant_per_query` counts judgements above relevance 0;
+    `full_pools` counts queries whose pool has `Declaration.pool_size` videos.
     """
 
     videos: int | None = None
@@ -32,16 +32,16 @@ class Statistics:
 
 
 MEASURES = tuple(field.name for field in fields(Statistics))
-"""The names of a card's numbers, in order."""
+"""The names of the numbers, in the order in which a data set's card (`card.py`) shows them."""
 COUNTS = ("videos", "queries", "judgements", "judged_videos", "full_pools")
-"""Integers that must agree exactly."""
+"""Integers that must equal those of the released file or of the paper exactly."""
 
 
 @dataclass(frozen=True)
 class AnnotationFile:
-    """A released file of judgements, optionally with .gz; with its folder if the name alone is ambiguous.
+    """A released file of judgements, perhaps gzipped; `name` has its folder if it is ambiguous without.
 
-    `fingerprint` is the beginning of the sha256 of the unpacked file, if a release is known.
+    `fingerprint` has the first 16 digits of the sha256 of the unpacked file; "" if no release is known.
     """
 
     name: str
@@ -81,14 +81,14 @@ class SideFile:
 class FeatureFile:
     """Released features of a data set.
 
-    `names` are alternative file or folder names. Missing features are reported if `needed`; others are only
-    mentioned.
+    `names` are alternative file or folder names; `how` says how to get one. Missing features are reported if
+    `needed`, else only mentioned.
     """
 
     names: tuple[str, ...]
     of: Literal["video", "subtitle", "query"]
     layout: str
-    """Container and keys, as text."""
+    """Container and keys in words, not the name of a feature layout."""
     width: int
     made_by: str
     how: str
@@ -98,7 +98,7 @@ class FeatureFile:
 
 
 def made_features(prefix: str, words: str, clip_seconds: float) -> tuple[FeatureFile, FeatureFile]:
-    """The features of `words` and of the queries, by MiniLM, of a data set that a command of ours makes."""
+    """Features by MiniLM of a data set that a command of ours makes: of its `words` and of its queries."""
     how = "The command that makes the data set writes them."
     clips, tokens = "store, video id -> (clips, width)", "store, query id -> (tokens, width)"
     of_words = f"MiniLM over {words}"
@@ -120,8 +120,7 @@ class Declaration:
     how: str
     """The way to obtain the annotation files, in words."""
     mark: bytes
-    """A regular expression found at the beginning of each annotation file, because several data sets have a
-    `train.json`."""
+    """A regular expression that matches within each file's head; several sets have a `train.json`."""
     splits: tuple[Split, ...]
     features: tuple[FeatureFile, ...] = ()
     beside: tuple[SideFile, ...] = ()
@@ -130,7 +129,7 @@ class Declaration:
     pool_size: int | None = None
     """Videos in a full pool, if the data set has pools."""
     shared_query_ids: tuple[tuple[str, str], ...] = ()
-    """Pairs of splits that may share query ids, so that their answers must not be merged."""
+    """Pairs of splits that may share query ids, so that one run cannot answer both."""
     complete: Callable[[Annotations, Path, str], Annotations] | None = None
     """Completes annotations from side files (annotations, file, name of the split)."""
 

@@ -295,7 +295,7 @@ class Comparison:
             drawn = f" from {settings.resamples:,} bootstrap draws of whole {self._units}"
             test = (
                 "a run that this one beats significantly: two-sided paired randomisation test that flips the "
-                f"signs of whole {self._units}, {settings.resamples:,} resamples"
+                f"signs of whole {self._units}, {settings.resamples:,} times (all patterns if fewer)"
             )
         else:
             trained = f" and {settings.trainings} trainings"

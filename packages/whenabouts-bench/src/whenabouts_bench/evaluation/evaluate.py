@@ -124,7 +124,7 @@ class Evaluation:
             zero = "counted as 0" if set(self.missing) <= set(self.query_ids) else "left out"
             some = ", ".join(self.missing[:3]) + (", …" if len(self.missing) > 3 else "")
             lines.append(f"{len(self.missing):,} judged queries are missing from the run, {zero} ({some})")
-        lines += [f"{times:,} {reason}: left out" for reason, times in self.left_out.items()]
+        lines += [f"left out, {reason}: {times:,}" for reason, times in self.left_out.items()]
         if self.unknown_queries:
             lines.append(
                 number_of(self.unknown_queries, "query of the run is", "queries of the run are")
@@ -342,7 +342,7 @@ def _of_lists(
     if not_answered := [task for task in ("SVMR", "VR") if task in tasks and task not in lists]:
         yield (
             f"{' and '.join(not_answered)}: no value, because this run ranked the moments of the corpus. "
-            f"`whenabouts run --task {not_answered[0].lower()}` answers that task, `run --out FILE.json` all."
+            f"A trained system answers it by `run --task {not_answered[0].lower()}`, all by `--out X.json`."
         )
     if "VR" in tasks and lists.get("VR") not in (None, "VR"):
         yield "VR: videos are ranked by their best moments, as far as the list of moments goes."

@@ -1,4 +1,7 @@
-"""Matching of a run's rows with judged moments, vectorised over the queries of a block."""
+"""Matches a run's rows with judged moments, vectorised over the queries of a block.
+
+Every published number depends on this: a change of any outcome needs a new `Protocol.version`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from whenabouts_bench.formats.annotations import Annotations, Floats, Indices
 from whenabouts_bench.formats.runs import RunBlock
 
 MOST_GRADE = 100
-"""Beyond this, a gain of 2^grade exceeds the precision of floats."""
+"""The highest grade for a gain of 2^grade - 1: far above any scale, and sums of gains stay finite."""
 NEVER = np.iinfo(np.int64).max
 """The rank of a missing hit."""
 
@@ -27,8 +30,9 @@ Mask = NDArray[np.bool_]
 class Truth:
     """The judged moments of queries, sorted by query, video and descending grade.
 
-    The columns are (N,); `query` and `video` index `query_ids` and `video_codes`. `key` is query *
-    len(video_codes) + video, so that a binary search finds all moments of a query in a video.
+    The columns are (N,); `query` has indices of `query_ids`, `video` values of `video_codes`. `key` is query
+    * len(video_codes) + video, so that a binary search finds all moments of a query in a video. `left_out`
+    maps each reason to the number of queries that do not count for it.
     """
 
     query_ids: tuple[str, ...]
@@ -44,7 +48,7 @@ class Truth:
     """(Q,) whether a query counts under the protocol."""
     left_out: Mapping[str, int]
     given_video: Indices
-    """(Q,) the video of its `first_judgements`, which SVMR searches; -1 without one."""
+    """(Q,) the video of a query's first judgement, the only one that SVMR searches; -1 without one."""
     pool_keys: Indices | None
     """Sorted keys of the (query, video) pairs in pools; None if the protocol has no pools."""
     relevant_from: float | None = None
@@ -70,17 +74,17 @@ class Truth:
 
 
 def truth_of(annotations: Annotations, protocol: Protocol) -> Truth:
-    """The judgements that count under a protocol.
+    """The judgements as a protocol reads them, and which queries count.
 
-    Raises UsageError for judgements without pools, or with too high grades, or without several annotators,
-    where the protocol needs them.
+    Raises UsageError if the protocol needs pools or several annotators that are lacking, or for a grade that
+    is too high for its gain.
     """
     if protocol.annotators > 1:
         annotations = _of_annotators(annotations, protocol)
     if protocol.full_pools and not annotations.pools:
         raise UsageError(
             f"{annotations.name}: {protocol.name} needs the pool of each query, and there is none; "
-            "give an MVMR file, or pools.jsonl beside qrels.jsonl; vcmr searches everything"
+            "give an MVMR file, or pools.jsonl beside qrels.jsonl; protocol vcmr needs none"
         )
     if protocol.gain == "exponential" and annotations.relevance.max(initial=0) > MOST_GRADE:
         raise UsageError(
@@ -96,7 +100,7 @@ def truth_of(annotations: Annotations, protocol: Protocol) -> Truth:
     if not protocol.zero_grades:
         order = order[annotations.relevance[order] > 0]
     query, video = annotations.query[order], annotations.video[order]
-    counts, left_out = _counting(annotations, protocol)
+    counts, left_out = _queries_that_count(annotations, protocol)
     return Truth(
         query_ids=tuple(query.id for query in annotations.queries),
         query_codes={query.id: code for code, query in enumerate(annotations.queries)},
@@ -120,19 +124,19 @@ def _of_annotators(annotations: Annotations, protocol: Protocol) -> Annotations:
     first = annotations.first_judgements
     judged = annotations.query[first]
     marks = [annotations.queries[number].metadata.get("annotated", ()) for number in judged.tolist()]
-    counts = [len(spans) for spans in marks]
-    if min(counts, default=protocol.annotators) < protocol.annotators:
-        lacking = annotations.queries[int(judged[int(np.argmin(counts))])].id
+    sizes = [len(spans) for spans in marks]
+    if min(sizes, default=protocol.annotators) < protocol.annotators:
+        lacking = annotations.queries[int(judged[int(np.argmin(sizes))])].id
         raise UsageError(
             f"{annotations.name}: {protocol.name} needs what each annotator marked, and query {lacking!r} "
-            f"has {min(counts)} spans of annotators; give DiDeMo's own JSON or HERO's query_data.jsonl; "
-            "vcmr takes judgements as they are"
+            f"has {min(sizes)} spans of annotators; give DiDeMo's own JSON or HERO's query_data.jsonl; "
+            "protocol vcmr takes judgements as they are"
         )
     spans = np.array([span for of_query in marks for span in of_query], np.float64).reshape(-1, 2)
     return replace(
         annotations,
-        query=np.repeat(judged, counts),
-        video=np.repeat(annotations.video[first], counts),
+        query=np.repeat(judged, sizes),
+        video=np.repeat(annotations.video[first], sizes),
         start=spans[:, 0],
         end=spans[:, 1],
         relevance=np.ones(len(spans)),
@@ -141,7 +145,7 @@ def _of_annotators(annotations: Annotations, protocol: Protocol) -> Annotations:
     )
 
 
-def _counting(annotations: Annotations, protocol: Protocol) -> tuple[Mask, dict[str, int]]:
+def _queries_that_count(annotations: Annotations, protocol: Protocol) -> tuple[Mask, dict[str, int]]:
     """(Q,) whether a query counts, and the number of queries left out by reason."""
     queries = len(annotations.queries)
 
@@ -204,20 +208,20 @@ class Rows:
 
     @property
     def is_first_of_video(self) -> Mask:
-        """(N,) whether a row is the best one of its query in its video."""
+        """(N,) whether a row is the first one of its query in its video."""
         key = self.query * (int(self.video.max(initial=0)) + 1) + self.video
         first = np.zeros(len(key), bool)
         first[np.unique(key, return_index=True)[1]] = True
         return first
 
     def where(self, chosen: Mask | Indices) -> Rows:
-        """Some of the rows, or all reordered within their queries, with new ranks."""
+        """Some or all rows with new ranks, perhaps reordered, but still sorted by query."""
         query = self.query[chosen]
         columns = {name: getattr(self, name)[chosen] for name in ("video", "start", "end", "score")}
         return Rows(self.queries, query, place_in_group(query), **columns)
 
     def upto(self, depth: int | None) -> Rows:
-        """The first rows of each query."""
+        """The first `depth` rows of each query, all for None."""
         return self if depth is None else self.where(self.rank < depth)
 
     def by_score(self) -> Rows:
@@ -235,7 +239,7 @@ class Pairs:
 
 
 def rows_of(block: RunBlock, truth: Truth) -> Rows:
-    """The rows of a block in the truth's terms, without queries that do not count."""
+    """The rows of a block with the truth's indices, without queries that do not count."""
     codes = truth.codes_of(block.query_ids)
     counted = codes >= 0
     counted[counted] = truth.counts[codes[counted]]
@@ -259,7 +263,7 @@ def rows_of(block: RunBlock, truth: Truth) -> Rows:
 
 
 def inside_pools(rows: Rows, truth: Truth) -> Rows:
-    """The rows whose video is in their query's pool; all without pools."""
+    """The rows whose video is in their query's pool; all rows if there are no pools."""
     if truth.pool_keys is None:
         return rows
     key = truth.key_of(rows.queries[rows.query], rows.video)
@@ -269,13 +273,13 @@ def inside_pools(rows: Rows, truth: Truth) -> Rows:
 
 
 def judged_moments(rows: Rows, truth: Truth) -> tuple[Indices, Indices]:
-    """(N,) begin and end of the truth's moments of each row's query in its video."""
+    """(N,) the range of indices in the truth, for each row, of its query's moments in its video."""
     named = rows.video < len(truth.video_codes)
     key = np.where(named, truth.key_of(rows.queries[rows.query], rows.video), -1)
     first = np.searchsorted(truth.key, key, "left")
     behind = first.copy()
     # Most rows have no judged moment; only the others need the second search.
-    met = np.flatnonzero(np.append(truth.key, -2)[first] == key)  # -2: no key
+    met = np.flatnonzero(np.append(truth.key, -2)[first] == key)  # -2 equals no key
     behind[met] = np.searchsorted(truth.key, key[met], "right")
     return first, behind
 
@@ -283,9 +287,9 @@ def judged_moments(rows: Rows, truth: Truth) -> tuple[Indices, Indices]:
 def pairs_of(rows: Rows, truth: Truth, protocol: Protocol) -> Pairs:
     """Each row with each judged moment of its query in its video, with the protocol's IoU."""
     first, behind = judged_moments(rows, truth)
-    counts = behind - first
-    row = np.repeat(np.arange(len(counts)), counts)
-    moment = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)
+    sizes = behind - first
+    row = np.repeat(np.arange(len(sizes)), sizes)
+    moment = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + np.repeat(first, sizes)
     kind = np.float32 if protocol.single else np.float64
     iou = temporal_iou(
         rows.start[row].astype(kind),
@@ -316,7 +320,7 @@ def first_ranks(rows: Rows, hits: Mask) -> Indices:
 
 
 def best_iou(rows: Rows, pairs: Pairs, nth: int = 1) -> NDArray[Any]:
-    """(N,) the highest (or nth highest) IoU of each row with a judged moment; 0 if there are fewer."""
+    """(N,) each row's nth highest IoU with a judged moment; 0 if it is paired with fewer than `nth`."""
     if nth > 1:
         order = np.lexsort((-pairs.iou, pairs.row))
         lower = order[place_in_group(pairs.row[order]) >= nth - 1]
@@ -329,11 +333,10 @@ def best_iou(rows: Rows, pairs: Pairs, nth: int = 1) -> NDArray[Any]:
 
 
 def matched_one_to_one(rank: Indices, pairs: Pairs, enough: Mask) -> Indices:
-    """(N,) the judged moment that each row takes, or -1. `rank` (N,) is the rows' place in their list.
+    """(N,) the judged moment that each row takes, or -1. `rank` (N,) is each row's rank in its query.
 
     In order of rank, each row takes, among the free moments that it overlaps enough (`enough`, (P,)), the one
-    with the highest IoU (ties: the first of the truth, which has the highest grade). The loop is over ranks,
-    for all queries at once.
+    with the highest IoU; of ties, the one with the highest grade. Each step is one rank, of all queries.
     """
     usable = np.flatnonzero(enough)
     row, moment = pairs.row[usable], pairs.moment[usable]

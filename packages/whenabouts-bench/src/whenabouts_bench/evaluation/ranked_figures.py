@@ -1,4 +1,4 @@
-"""Draw figures 4 to 7 of paper 004 for any ranked set: grades, similarities, annotators, answers and truth.
+"""Draw figures 4 to 7 of TVR-Ranking's paper (004) for any set of graded judgements.
 
 Similarities come with the judgements (`Annotations.similarity`); annotators' raw grades are a CSV file with
 the columns `pair_id`, `worker` and `relevance`, as in TVR-Ranking. Needs matplotlib.
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from whenabouts.drawing import BLUE, COLOURS, GREY, ORANGE, new_figure, save_both
 from whenabouts.intake.files import FormatError, read_document
+from whenabouts.lines import one_line
 from whenabouts.overlap import place_in_group
 from whenabouts.times import format_time
 from whenabouts.types import UsageError
@@ -58,8 +59,8 @@ def similarities_of(annotations: Annotations) -> Floats:
 def draw_similarity(annotations: Annotations, stem: Path, seed: int = 0) -> list[Path]:
     """Draw figure 4 as SVG and PNG: relevance against similarity, and against the rank by similarity.
 
-    Ten queries are sampled from the half with the most judgements; each has its colour, and points are
-    jittered. The line is the mean of all judgements.
+    Ten queries are sampled from those with at least the median number of judgements. Each has its colour, and
+    points are jittered. The line is the mean of all judgements.
     """
     similarity = similarities_of(annotations)
     compared = np.isfinite(similarity)
@@ -71,7 +72,7 @@ def draw_similarity(annotations: Annotations, stem: Path, seed: int = 0) -> list
     draw = np.random.default_rng(seed)
     chosen = np.sort(draw.permutation(most)[:_SHOWN])
     with new_figure(8.4, 3.4) as figure:
-        shown = {"similarity of query and caption": similarity, "place by similarity": rank + 1}
+        shown = {"similarity of query and caption": similarity, "rank by similarity": rank + 1}
         panels = figure.subplots(1, 2, sharey=True)
         for axes, (label, values) in zip(panels, shown.items(), strict=True):
             for number, query in enumerate(chosen.tolist()):
@@ -98,7 +99,7 @@ def _binned(values: Floats, relevance: Floats) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True)
 class RawGrades:
-    """The `lowest` and `highest` grade (P,) of pairs with two or more grades; counts of the whole file."""
+    """Lowest and highest grades (P,) of pairs with two or more; annotators and grades of the whole file."""
 
     lowest: Indices
     highest: Indices
@@ -147,15 +148,16 @@ def read_raw_grades(path: Path) -> RawGrades:
 
 def draw_agreement(annotations: Annotations, raw: RawGrades | None, stem: Path) -> list[Path]:
     """Figure 5: (a) lowest and highest grade of each pair, if `raw` is given; (b) final grades."""
-    shares = np.bincount(np.round(annotations.relevance).astype(np.int64), minlength=_GRADES)
+    counts = np.bincount(np.round(annotations.relevance).astype(np.int64), minlength=_GRADES)
+    shares = counts / max(1, counts.sum())
     with new_figure(7.4 if raw else 3.8, 3.2) as figure:
         panels = figure.subplots(1, 2 if raw else 1, squeeze=False)[0]
         if raw is not None:
             _draw_cells(panels[0], raw)
-        bars = panels[-1].bar(range(len(shares)), shares / max(1, shares.sum()), color=BLUE)
-        panels[-1].bar_label(bars, [f"{share / max(1, shares.sum()):.1%}" for share in shares], fontsize=7)
+        bars = panels[-1].bar(range(len(shares)), shares, color=BLUE)
+        panels[-1].bar_label(bars, [f"{share:.1%}" for share in shares], fontsize=7)
         panels[-1].set(xlabel="final relevance", ylabel="share of the pairs", xticks=range(len(shares)))
-        panels[-1].set_title(f"{int(shares.sum()):,} judged pairs", fontsize=9)
+        panels[-1].set_title(f"{int(counts.sum()):,} judged pairs", fontsize=9)
         return save_both(figure, stem)
 
 
@@ -201,10 +203,10 @@ def draw_candidates(annotations: Annotations, queries: Sequence[int], stem: Path
                 axes.text(grade + 0.05, place, f"{grade:g}", fontsize=7, va="center", color=BLUE)
             axes.set(yticks=places, xlim=(0, 4.5), ylim=(len(rows) - 0.4, -0.6), xticks=range(_GRADES))
             axes.set_yticklabels([_caption(annotations, row) for row in rows.tolist()], fontsize=7)
-            axes.set_title(_shortened(annotations.queries[query].text, 90), fontsize=9, loc="left")
+            axes.set_title(one_line(annotations.queries[query].text, 90), fontsize=9, loc="left")
             beside = axes.twiny()
             beside.plot(similarity[rows], places, "o-", color=ORANGE, markersize=3, linewidth=1)
-            beside.set(xlim=(0, 1.125))
+            beside.set(xlim=(0, 1.125))  # so that similarity 1 is above grade 4
             beside.tick_params(labelsize=7, colors=ORANGE)
             axes.tick_params(axis="x", labelsize=7, colors=BLUE)
         figure.supxlabel("relevance (bars, below) and similarity (line, above)", fontsize=8)
@@ -213,7 +215,7 @@ def draw_candidates(annotations: Annotations, queries: Sequence[int], stem: Path
 
 def _caption(annotations: Annotations, row: int) -> str:
     if annotations.captions is not None and annotations.captions[row]:
-        return _shortened(annotations.captions[row], 52)
+        return one_line(annotations.captions[row], 52)
     video = annotations.videos[int(annotations.video[row])].id
     return f"{video} {format_time(annotations.start[row], 1)}-{format_time(annotations.end[row], 1)}"
 
@@ -226,7 +228,7 @@ Picture = Callable[[str, float], NDArray[np.uint8] | None]
 
 @dataclass(frozen=True)
 class Case:
-    """A query with its judged moments and its first answers: a column of figure 7.
+    """A query with its judged moments and its first answers: a row of figure 7.
 
     `truth` are (moment, grade, whether an answer matched it), highest grades first; `answers` are (moment,
     grade or None if unmatched). Moments are texts; `spans` has the spans of both lists by text.
@@ -247,14 +249,14 @@ def cases_of(
     metric: str = "nDCG@10,IoU=0.3",
     count: int = 3,
 ) -> tuple[Case, ...]:
-    """Columns of figure 7: the named queries, or `count` from the best answered to the worst.
+    """Rows of figure 7: the named queries, or `count` of them, evenly from the best answered to the worst.
 
     Answers are matched as the metric does. An answer that matches a moment of grade 0 has grade 0, not None.
     Raises UsageError for other metrics than nDCG, and as `evaluate` does.
     """
     parsed = parse_metric(metric)
     if (parsed.measure, parsed.task) != ("nDCG", "VCMR"):
-        raise UsageError(f"--metric {metric}: answers are matched as nDCG@K,IoU=m does; give one of these")
+        raise UsageError(f"--metric {metric}: answers are matched as nDCG@K,IoU=m does; give such a metric")
     evaluation = evaluate(annotations, run, [metric], protocol=find_protocol("rvmr"))
     values = dict(zip(evaluation.query_ids, evaluation.column(parsed.name).tolist(), strict=True))
     chosen = [annotations.queries[row].id for row in queries_named(annotations, names)]
@@ -337,7 +339,7 @@ def draw_cases(cases: Sequence[Case], metric: str, stem: Path, picture: Picture 
     with new_figure(9.6, 0.5 + (0.55 + row_inches * _SHOWN) * len(cases)) as figure:
         panels = figure.subplots(len(cases), 2, squeeze=False)
         for (left, right), case in zip(panels, cases, strict=True):
-            left.set_title(_shortened(case.query, 70), fontsize=9, loc="left")
+            left.set_title(one_line(case.query, 70), fontsize=9, loc="left")
             right.set_title(f"{metric} = {case.value:.3f}", fontsize=9, loc="left")
             truth = [(text, f"{grade:g}", "black" if met else "#b9bec2") for text, grade, met in case.truth]
             given = [
@@ -357,7 +359,7 @@ def _write_list(axes: Axes, moments: Sequence[tuple[str, str, str]], more: int) 
     for place, (text, grade, colour) in enumerate(moments, 1):
         axes.text(0.0, place, f"{place}", fontsize=7, color=GREY, va="center")
         video, _, times = text.rpartition(" ")
-        shown = f"{_shortened(video, 26)} {times}"
+        shown = f"{one_line(video, 26)} {times}"
         axes.text(0.06, place, shown, fontsize=7, color=colour, va="center", family="monospace")
         axes.text(0.86, place, grade, fontsize=7, color=colour, va="center", weight="bold")
     if more > 0:
@@ -372,8 +374,3 @@ def _show_frames(axes: Axes, spans: Sequence[_Span], picture: Picture) -> None:
             beside = axes.inset_axes((0.66, place - 0.45, 0.18, 0.9), transform=axes.transData)
             beside.imshow(frame)
             beside.set(xticks=[], yticks=[])
-
-
-def _shortened(text: str, most: int) -> str:
-    line = "".join(letter if letter.isprintable() else " " for letter in text)
-    return line if len(line) <= most else line[: most - 1] + "…"

@@ -174,9 +174,8 @@ def losses_of_annotations(annotations: Annotations, module: Any, path: Path) -> 
 def _held(annotations: Annotations) -> Iterator[tuple[str, str, int]]:
     """(part, metadata key or "", count) of the parts of judgements."""
     queries, videos = annotations.queries, annotations.videos
-    judged = {queries[number].id for number in np.unique(annotations.query).tolist()}
-    silent = [query.id for query in queries if query.id not in judged]
-    given = {query_id for query_id in silent if len(annotations.pools.get(query_id, ())) == 1}
+    silent = len(queries) - len(np.unique(annotations.query))
+    given = annotations.pools.keys() - annotations.search_pools.keys()
     seen = {videos[number].id for number in np.unique(annotations.video).tolist()}
     seen |= {annotations.pools[query_id][0] for query_id in given}
     yield "texts", "", sum(bool(query.text) for query in queries)
@@ -185,10 +184,10 @@ def _held(annotations: Annotations) -> Iterator[tuple[str, str, int]]:
     similarity = np.zeros(0) if annotations.similarity is None else np.isfinite(annotations.similarity)
     yield "similarities", "", int(similarity.sum())
     yield "captions", "", sum(map(bool, annotations.captions or ()))
-    yield "pools", "", sum(query_id not in given for query_id in annotations.pools)
+    yield "pools", "", len(annotations.search_pools)
     yield "most grade", "", int(annotations.most_grade is not None)
     yield "given videos", "", len(given)
-    yield "unjudged queries", "", len(silent) - len(given)
+    yield "unjudged queries", "", silent - len(given)
     yield "unjudged videos", "", sum(video.id not in seen for video in videos)
     for part, items in (("query metadata", queries), ("video metadata", videos)):
         for key, count in Counter(key for item in items for key in item.metadata).items():

@@ -85,6 +85,12 @@ class Annotations:
         return np.asarray(order[np.unique(self.query[order], return_index=True)[1]])
 
     @cached_property
+    def search_pools(self) -> Mapping[str, tuple[str, ...]]:
+        """Query id -> the pool to search; the only video of an unjudged query is its given video instead."""
+        judged = self.first_videos
+        return {name: pool for name, pool in self.pools.items() if name in judged or len(pool) != 1}
+
+    @cached_property
     def given_videos(self) -> Mapping[str, str]:
         """Query id -> the video that SVMR searches: that of `first_videos`, or the only video of its pool."""
         pools = {query_id: videos[0] for query_id, videos in self.pools.items() if len(videos) == 1}
@@ -217,11 +223,8 @@ class AnnotationBuilder:
 
     def _usable(self, video_id: str, start: float, end: float) -> tuple[float, float]:
         duration = self._videos[video_id].duration
-        if start > end:
-            self.count(self.REVERSED)
-            return max(0.0, start), max(0.0, start)
-        if start == end:
-            self.count(self.EMPTY)
+        if start >= end:
+            self.count(self.REVERSED if start > end else self.EMPTY)
             return max(0.0, start), max(0.0, start)
         if start < 0:
             self.count(self.EARLY)

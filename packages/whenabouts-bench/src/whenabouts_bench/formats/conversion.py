@@ -15,6 +15,7 @@ import numpy as np
 
 from whenabouts.intake.files import FormatError, lmdb_file_in, read_head, refuse_overwriting
 from whenabouts.types import UsageError, number_of
+from whenabouts.video.aside import check_free
 from whenabouts_bench import formats
 from whenabouts_bench.formats import jsonl
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
@@ -59,11 +60,13 @@ def convert(
     *,
     from_: str | None = None,
     truth: str | Path | None = None,
+    force: bool = True,
 ) -> Conversion:
     """Write a file of judgements or a run in another format, atomically.
 
     `truth` are the judgements that a run answers: some formats include their texts and videos. A target that
-    is a folder, or ends in a slash, gets qrels.jsonl and the files beside it. Raises FormatError, UsageError.
+    is a folder, or ends in a slash, gets qrels.jsonl and the files beside it. Raises FormatError, and
+    UsageError, also for files that exist if `force` is false.
     """
     file = lmdb_file_in(Path(source)) or Path(source)
     module, kind = _kind_of(file, from_)
@@ -76,13 +79,17 @@ def convert(
     read = [*files_of(file), *(files_of(Path(truth)) if truth is not None else ())]
     for path in (target / name for name in FILES) if folder else (target,):
         refuse_overwriting(path, *read)
+        check_free(path, force=force)
     with _losses(target) as losses:
         if kind == "judgements":
             annotations = module.read_annotations(file)
             kept = _kept(annotations)
             losses += [f"{rule}: {times:,}" for rule, times in annotations.counts.items() if rule not in kept]
             if folder:
-                _make(target)
+                try:
+                    target.mkdir(parents=True, exist_ok=True)
+                except OSError as error:
+                    raise FormatError(target, f"cannot be made: {error.strerror or error}") from None
             elif not len(annotations.queries if to in ("tvr", "qvhighlights") else annotations.query):
                 raise UsageError(f"{source}: has no judgement to write; --to jsonl FOLDER/ keeps its queries")
             formats.write_annotations(annotations, target, to)
@@ -125,13 +132,6 @@ def _kind_of(source: Path, name: str | None) -> tuple[Any, Kind]:
         f"{formats.nearest(head, ['read_annotations', 'open_run'])}; name it with --from, one of "
         + ", ".join(both)
     )
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FormatError(folder, f"cannot be made: {error.strerror or error}") from None
 
 
 @contextmanager

@@ -142,6 +142,9 @@ def material_of(rows: Iterable[Row], name: str, files: Sequence[Path]) -> Materi
             raise UsageError(
                 f"{name}: query {row.query_id!r} has a row with moments and one without; remove one of them"
             )
+        if not row.video_id:
+            what = "that of its moments" if row.intervals else "a video of its pool"
+            raise UsageError(f"{name}: query {row.query_id!r} has a row without a video; name {what}")
         builder.add_video(row.video_id, row.duration)
         if row.pool:
             builder.set_pool(row.query_id, row.pool)

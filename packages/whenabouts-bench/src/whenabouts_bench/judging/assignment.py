@@ -1,4 +1,4 @@
-"""Task assignment and progress. Annotators never see each other's answers."""
+"""Which tasks are presented, to whom, and progress. Other rules would change exports of existing sets."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from whenabouts_bench.judging.tasks import Task, TaskSet
 class Progress:
     """An annotator's progress.
 
-    `judged` tasks have the annotator's grade, `left` are available now, `skipped` were put off. The annotator
-    is right in `exam_right` of `exam_tasks` (both 0 without an exam), and `passed` allows judging to begin.
-    Of all `tasks`, `settled` need no further annotator.
+    `judged` tasks have the annotator's grade, presented or not. `left` are presented, lack it and need
+    another annotator, even if others look at them now; `skipped` likewise, but were put off. The annotator is
+    right in `exam_right` of `exam_tasks` (both 0 without an exam), and `passed` allows judging to begin. Of
+    the presented `tasks`, `settled` need no further annotator (graded, or discarded).
     """
 
     judged: int
@@ -38,8 +39,9 @@ def outcome(task_set: TaskSet, state: State, task_id: str) -> Consensus:
 class Openings:
     """The tasks that are presented.
 
-    The first batch of a query always is. A later batch is if the last five candidates of the batch before are
-    settled with a mean grade that is still relevant.
+    The first batch of a query is always presented. A later one is if the batch before ends with relevant
+    moments: its last candidates (`TaskSet.batch_ends`) are settled, and the mean of their grades is at least
+    `TaskSet.still_relevant`.
     """
 
     def __init__(self, task_set: TaskSet, state: State) -> None:
@@ -78,8 +80,8 @@ def next_task(
 ) -> Task | None:
     """The annotator's next task: exam tasks, then the first ungraded one that needs another annotator.
 
-    `held` maps task ids to the number of others who look at them now; no more annotators see a task than it
-    needs. With `skipped`, only tasks that were put off are given. None if nothing is available (now).
+    `held` maps task ids to the number of others who look at them now; a task goes to no more annotators than
+    it needs. With `skipped`, only tasks that were put off are given. None if nothing is available now.
     """
     if task_set.exam and not result_of(task_set, state, annotator).passed:
         return next_exam_task(task_set, state, annotator)
@@ -93,7 +95,7 @@ def next_task(
 
 
 def progress(task_set: TaskSet, state: State, annotator: str) -> Progress:
-    """The progress of an annotator and of all. Called after each answer, with perhaps 100,000 tasks."""
+    """The progress of an annotator and of all. Must be fast: with 100,000 tasks, it follows each answer."""
     openings, exam = Openings(task_set, state), result_of(task_set, state, annotator)
     judged = left = skipped = settled = tasks = 0
     for task in task_set.tasks:

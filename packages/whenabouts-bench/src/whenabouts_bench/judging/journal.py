@@ -3,7 +3,7 @@
     journal = Journal.open(task_set)
     task = journal.next_task("ann")                                # Task or None; exam tasks first
     journal.append(Event("grade", "ann", task.id, grade=3))
-    journal.undo("ann")                                            # takes back the last step, no exam
+    journal.undo("ann")                                            # takes back the last step, no exam grade
     journal.state().answer("ann", task.id)                         # Answer(grade, start, end, ...) or None
 
 `append` returns after fsync, so acknowledged events survive a crash of the machine. Any number of processes
@@ -11,12 +11,12 @@ and threads may append: each holds the folder's lock while it writes, and first 
 
 A line of `journal.jsonl` has `seq` (1, 2, …), `time` (UTC, not decreasing) and `event` (grade, borders, skip,
 undo, exam, guideline or import) with its values. Events written together form a batch: each of its lines has
-`last`, the `seq` of the batch's last line. Readers see a batch once its final newline is there, which is
-written last, after the rest is on the disk. If a writer is killed or the disk is full, readers never see its
-batch; the next writer moves it to `journal.torn`.
+`last`, the `seq` of the batch's last line; a single event has none. Readers see a batch once its final
+newline is there, which is written last, after the rest is on the disk. If a writer is killed or the disk is
+full, readers never see its batch; the next writer moves it to `journal.torn`. Older journals must still open.
 
-Raises UsageError for invalid events (unknown task, grade off the scale, nothing to undo), and FormatError,
-with file and line, if the journal is damaged or belongs to another task set.
+Calls raise UsageError for invalid events (unknown task, grade off the scale, nothing to undo), and
+FormatError, with file and line, if the journal is damaged or belongs to another task set.
 """
 
 from __future__ import annotations
@@ -91,13 +91,13 @@ class Journal:
         self._events: list[Event] = []
         self._by_id: dict[tuple[str, str], Event] = {}
         self._state = State()
-        self._size = 0
+        self._applied_bytes = 0
 
     @classmethod
     def open(cls, task_set: TaskSet, clock: _Clock = lambda: datetime.now(UTC)) -> Self:
         """The journal of a task set, empty if nobody has judged yet. `clock` returns UTC."""
         journal = cls(task_set, clock)
-        torn = journal._read()
+        torn = journal._catch_up()
         if torn:
             journal._note(
                 f"{journal._path}: {_torn_lines(torn)} incomplete; the next write moves it to {TORN}"
@@ -107,7 +107,7 @@ class Journal:
     def events(self) -> Sequence[Event]:
         """All events so far, those of other processes included."""
         with self._guard:
-            self._read()
+            self._catch_up()
             return tuple(self._events)
 
     def state(self, at: int | str | None = None) -> State:
@@ -117,7 +117,7 @@ class Journal:
     def read(self, ask: Callable[[State], Result]) -> Result:
         """The result of `ask` on the current state; `ask` must not change or keep the state."""
         with self._guard:
-            self._read()
+            self._catch_up()
             return ask(self._state)
 
     def next_task(
@@ -141,22 +141,22 @@ class Journal:
 
     def edit_guideline(self, text: str, version: str) -> bool:
         """Replace the guideline if it still has `version`; returns whether it was replaced."""
-        with self._guard, self._held():
+        with self._guard, self._locked():
             if self.task_set.guideline().version != version:
                 return False
-            self._append([])  # records edits made by hand since the last event
+            self._append([])  # records a guideline that was edited by hand since the last event
             self.task_set.write_guideline(text)
-            self._append([])
+            self._append([])  # records the new one
             return True
 
     def append_all(self, events: Sequence[Event]) -> list[Event]:
-        """Write some events, all or none; if all their ids are known, none. An undo must be alone."""
+        """Write events, all or none; nothing if the journal has all their ids. An undo must be alone."""
         return self.append_made(lambda _: events)
 
     def append_made(self, make: Callable[[State], Sequence[Event]]) -> list[Event]:
-        """Like `append_all`, for the events that `make` computes from the state; the journal stays locked."""
-        with self._guard, self._held():
-            self._set_torn_aside(self._read())
+        """Like `append_all`, for events that `make` computes from the state while the journal is locked."""
+        with self._guard, self._locked():
+            self._set_torn_aside(self._catch_up())
             events = make(self._state)
             for event in events:
                 self._check(event)
@@ -165,7 +165,7 @@ class Journal:
             return self._append(events) if events else []
 
     def _append(self, events: Sequence[Event]) -> list[Event]:
-        self._set_torn_aside(self._read())
+        self._set_torn_aside(self._catch_up())
         keys = [(event.annotator, event.id) for event in events]
         # Events without an id are not in `_by_id`, so they are always written.
         written = [self._by_id[key] for key in keys if key in self._by_id]
@@ -197,10 +197,7 @@ class Journal:
             _check_borders(event, task)
 
     def _numbered(self, events: Sequence[Event]) -> list[Event]:
-        """The events with `seq`, `time`, `clock`, `undone`, `tasks` and `last` filled in.
-
-        Raises UsageError if there is nothing to undo.
-        """
+        """The events with what the journal sets filled in. Raises UsageError if there is nothing to undo."""
         now = iso(self._clock())
         event_time = max(now, self._state.time)
         clock = "" if event_time == now else now
@@ -219,7 +216,7 @@ class Journal:
         ]
 
     @contextmanager
-    def _held(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         """The folder's lock. Raises UsageError if it is not free in time."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         folder = self.task_set.folder
@@ -240,17 +237,17 @@ class Journal:
         finally:
             lock.release()
 
-    def _read(self) -> bytes:
+    def _catch_up(self) -> bytes:
         """Apply new batches of the file; returns what follows, which is torn or being written."""
         try:
             with open_regular(self._path) as stream:
                 size = os.fstat(stream.fileno()).st_size
-                if size < self._size:
+                if size < self._applied_bytes:
                     raise FormatError(self._path, "was shortened since it was last read; restore it")
-                stream.seek(self._size)
-                data = stream.read(size - self._size)
+                stream.seek(self._applied_bytes)
+                data = stream.read(size - self._applied_bytes)
         except FileNotFoundError:
-            if self._size:
+            if self._applied_bytes:
                 raise FormatError(self._path, "was deleted since it was last read; restore it") from None
             return b""
         except OSError as error:
@@ -283,7 +280,7 @@ class Journal:
             self._events.append(event)
             if event.id:
                 self._by_id[event.annotator, event.id] = event
-        self._size += size
+        self._applied_bytes += size
 
     def _parse(self, number: int, raw: bytes) -> Event:
         origin = Origin(self._path, number)
@@ -323,13 +320,13 @@ class Journal:
             finally:
                 os.close(descriptor)
             target = self._path
-            os.truncate(target, self._size)
+            os.truncate(target, self._applied_bytes)
         except OSError as error:
             raise FormatError(target, f"cannot be written: {error.strerror or error}") from None
         self._note(f"{self._path}: {_torn_lines(torn)} incomplete; moved to {TORN} ({len(torn)} bytes)")
 
     def _write(self, data: bytes) -> None:
-        """Append to the file and fsync; on failure no reader sees anything, except as `_commit` says."""
+        """Append to the file and fsync. On failure readers see nothing, unless only the last fsync failed."""
         try:
             is_new = not self._path.exists()
             descriptor = open_appending(self._path)
@@ -342,7 +339,7 @@ class Journal:
         except OSError as error:
             problem = f"cannot be written: {error.strerror or error}; nothing was written"
             raise FormatError(self._path, problem) from None
-        self._read()
+        self._catch_up()
 
     def _commit(self, descriptor: int, data: bytes) -> None:
         """Write all but the last newline, then the newline, which shows the batch to readers.
@@ -354,7 +351,7 @@ class Journal:
             os.fsync(descriptor)
             write_all(descriptor, data[-1:])
         except OSError:
-            os.ftruncate(descriptor, self._size)
+            os.ftruncate(descriptor, self._applied_bytes)
             raise
         try:
             os.fsync(descriptor)
@@ -369,7 +366,7 @@ class Journal:
 
 
 def read_journal(path: Path, task_set: TaskSet) -> Sequence[Event]:
-    """The events in the journal of a copy of this task set. Raises as `Journal.open` does."""
+    """The events of another journal of this task set. Raises FormatError (see above)."""
     return Journal(task_set, lambda: datetime.now(UTC), path).events()
 
 
@@ -418,7 +415,7 @@ def _check_name(annotator: str) -> None:
 def _check_borders(event: Event, task: Task) -> None:
     if event.start is None or event.end is None:
         raise UsageError(f"task {task.id}: borders need start and end")
-    # `judgements --out` rounds to milliseconds, so borders are refused that rounding makes empty.
+    # `judgements --out` rounds to milliseconds; `Moment` refuses borders that become empty by rounding.
     moment = Moment(task.moment.video_id, round(event.start, 3), round(event.end, 3))
     if task.duration is not None and moment.end > max(task.duration, task.moment.end):
         raise UsageError(f"task {task.id}: {moment.end:g} s is after the video's end, {task.duration:g} s")

@@ -1,14 +1,14 @@
 """Publish a judged collection as a data set: Parquet files, a Croissant file, a card and a page.
 
-`publish(judged, folder, licence)` writes a new folder that the library `datasets` loads as it is:
+`publish(judged, folder, licence)` writes a new folder that Hugging Face's `datasets` loads as it is:
 
     data/*.parquet   judgements (final grades), queries, videos, grades (each annotator's), pool (ranks)
-    README.md        the card: what was judged by which rule, agreement, licence; its head is for `datasets`
+    README.md        the card: what was judged by which rule, agreement, licence; `datasets` reads its head
     croissant.json   files and columns described for programs (Croissant 1.0, mlcommons.org/croissant/1.0)
     index.html       the card as a page
 
-Annotators appear as numbers, which they keep when the set is published again. Their names, the paths of
-videos and runs, and the videos are not published.
+Annotators appear as numbers, which they keep when the set is published again. Their names, the videos and
+their paths are not published. Of a run's path, only what distinguishes it from other runs is.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NUMBERS = "published_annotators.json"
-"""The annotators in the order of their numbers; a file of the task set, which is not published."""
+"""A file of the task set with the annotators' names in the order of their numbers; it is not published."""
 _LICENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}")
 _MEANINGS = {
     "judgements": "the final grade of each settled moment",
@@ -101,8 +101,9 @@ class Card:
                 f"{number_of(counts['presented'], 'moment')} are settled, {counts['discarded']:,} discarded.",
                 "One annotator's grade is final."
                 if task_set.annotators == 1
-                else "Two grades that differ by at most 1 become their mean, rounded up; otherwise two more "
-                "people grade, and the highest and the lowest grade are dropped.",
+                else "Two grades that differ by at most 1 become their mean, rounded up. Otherwise two more "
+                "people grade, and one highest and one lowest grade are dropped; if the other two differ by "
+                "more than 1, the moment is discarded.",
                 "Only moments of the pools were judged; others may be relevant.",
             ),
             agreement=kappas or ["No moment has grades of two annotators."],
@@ -117,7 +118,7 @@ class Card:
         )
 
     def markdown(self) -> str:
-        """The card in Markdown; its head, which `datasets` reads as YAML, is written as JSON."""
+        """The card in Markdown. Its head is YAML for Hugging Face's `datasets`, with values as JSON."""
         head = {
             "license": self.licence.lower(),
             "pretty_name": self.name,
@@ -184,7 +185,7 @@ def publish(judged: Judged, folder: Path, licence: str) -> list[Path]:
 
 
 def annotator_numbers(judged: Judged) -> dict[str, int]:
-    """Annotator -> number from 1, drawn at random and kept in `NUMBERS` for the next time."""
+    """Annotator -> number from 1. A new annotator gets a random one, at once written to `NUMBERS`."""
     path = own_file(judged.task_set.folder, NUMBERS)
     numbered = Origin(path).convert(read_json(path), list[str]) if path.exists() else []
     new = sorted({name for _, name, _ in judged.state.rows()} - set(numbered))
@@ -202,7 +203,7 @@ def tables_of(judged: Judged) -> dict[str, pa.Table]:
     settled = [(t, final, judged.moment(t, final)) for t, final in judged.outcomes if final.grade is not None]
     sources, numbers = judged.task_set.sources(), annotator_numbers(judged)
     runs = list(dict.fromkeys(run for source in sources.values() for run in source.ranks))
-    # Runs whose files have equal names are known by their paths, which say where somebody keeps them.
+    # A run whose file name is not unique is named by its path: publish only what makes it unique.
     shown = {run: short if "/" in run else run for run, short in zip(runs, names_of(runs), strict=True)}
     spans = ("query_id", "video_id", "start", "end")
     rows: dict[str, tuple[tuple[str, ...], list[tuple[Any, ...]]]] = {

@@ -12,7 +12,8 @@ space:
 
 The frames of a long video are averaged to at most a given number, and normalised again, so that all
 similarities are cosines. In MVMR's program, words that pad a short sentence in a batch count with similarity
-0; this is not reproduced, and changes nothing where similarities are positive.
+0; here they do not count, which gives the same scores where similarities are positive. Pools come from s_tv,
+so a change of any number changes the data sets that are built.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ _SENTENCES_AT_ONCE = 256
 class Words:
     """Word vectors of S sentences.
 
-    Sentence i has the words starts[i]:starts[i + 1], start and end tokens included; `starts` (S + 1,), `ids`
-    (N,) vocabulary indices, `vectors` (N, D) unit, `whole` (S, D) unit vectors of whole sentences. `made_by`
-    is the encoder's fingerprint, `times` (S,) the number of occurrences of each sentence.
+    Sentence i has the words starts[i]:starts[i + 1], CLIP's with start and end tokens; `starts` (S + 1,),
+    `ids` (N,) vocabulary indices, `vectors` (N, D) unit, `whole` (S, D) unit vectors of whole sentences.
+    `made_by` is the encoder's fingerprint, `times` (S,) the number of occurrences of each sentence.
     """
 
     starts: Indices
@@ -63,8 +64,7 @@ class Words:
 class Frames:
     """Frame vectors of V videos: video i has rows starts[i]:starts[i + 1] of `vectors` (N, D).
 
-    `whole` (V, D) is the normalised mean of a video's frames; `made_by` the encoder's fingerprint, "" if
-    unknown.
+    `whole` (V, D) is the normalised mean of a video's frames; `made_by` the encoder's fingerprint, or "".
     """
 
     starts: Indices
@@ -89,7 +89,7 @@ class Frames:
 
     @staticmethod
     def pooled(rows: Floats, most: int) -> Floats:
-        """Unit vectors of one video, at most `most`."""
+        """(T, D) unit vectors of one video's frames, averaged to `most` rows if there are more."""
         unit = unit_length(rows)
         return unit if len(unit) <= most else unit_length(pooled_evenly(unit, most))
 
@@ -104,10 +104,9 @@ def _joined(parts: list[Floats]) -> tuple[Indices, Floats]:
 
 
 def pooled_evenly(rows: Floats, count: int) -> Floats:
-    """(count, D) adaptive average pooling: segment i is the mean of rows floor(i T / count) to ceil((i + 1) T
-    / count).
+    """(count, D) adaptive pooling: row i is the mean of rows floor(i T / count) to ceil((i + 1) T / count).
 
-    Neighbouring segments share a row if T is not a multiple of `count`.
+    Neighbours share a row if T is not a multiple of `count`.
     """
     place = np.arange(count)
     first = place * len(rows) // count
@@ -117,9 +116,9 @@ def pooled_evenly(rows: Floats, count: int) -> Floats:
 
 
 def inverse_document_frequencies(words: Words) -> Floats:
-    """(N,) the weight of each word: log((S + 1) / (c + 1)), where c of S sentences contain it.
+    """(N,) the weight of each word: log((n + 1) / (c + 1)), where c of all n sentences contain it.
 
-    Start and end tokens weigh 0.
+    Equal sentences count as often as they occur. Tokens in every sentence (start, end) weigh 0.
     """
     sentence = np.repeat(np.arange(len(words)), np.diff(words.starts))
     vocabulary, number = np.unique(words.ids, return_inverse=True)
@@ -153,7 +152,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class EMScore:
-    """Scores of sentences and videos, both by index.
+    """Scores pairs of a query and a video, both given by index.
 
     `sentence_of` (Q,) is each query's sentence in `words`; equal texts are stored once. `weights` (N,) are
     the `inverse_document_frequencies`.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from whenabouts.drawing import BLUE, GREY, new_figure, save_both
+from whenabouts.lines import one_line
 from whenabouts.times import format_time
 from whenabouts.video.frames import sample_frames
 from whenabouts.video.probe import MediaError, probe
@@ -113,7 +114,7 @@ def _draw_example(example: Example, files: Mapping[str, Path], stem: Path) -> li
         panels = figure.subplots(len(rows), 1, squeeze=False)[:, 0]
         for axes, (video, colour) in zip(panels, rows, strict=True):
             _draw_row(axes, video, colour, files.get(video.video))
-        figure.suptitle(_shortened(example.query), fontsize=10)
+        figure.suptitle(one_line(example.query, 110), fontsize=10)
         return save_both(figure, stem)
 
 
@@ -121,7 +122,7 @@ def _draw_row(axes: Axes, video: Described, colour: str, file: Path | None) -> N
     images, seconds, problem = _frames(file)
     sign = "+" if colour else "-"
     axes.set_title(
-        _shortened(f"{sign} {video.similarity:.2f}  {video.video}  {video.sentence}"), fontsize=7, loc="left"
+        one_line(f"{sign} {video.similarity:.2f} {video.video} {video.sentence}", 110), fontsize=7, loc="left"
     )
     axes.set(xlim=(0, _FRAMES), ylim=(-0.28, 1), xticks=[], yticks=[])
     axes.set_frame_on(False)
@@ -152,9 +153,3 @@ def _frames(file: Path | None) -> tuple[list[Any], float, str]:
             return [frame.image for frame in reader][:_FRAMES], seconds, ""
     except MediaError as error:
         return [], 0.0, str(error)
-
-
-def _shortened(text: str) -> str:
-    """One line that fits the picture."""
-    line = "".join(letter if letter.isprintable() else " " for letter in text)
-    return line if len(line) <= 110 else line[:107] + "..."

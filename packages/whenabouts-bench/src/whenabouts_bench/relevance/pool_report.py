@@ -214,7 +214,9 @@ def report_lines(
     yield from (f"- {line}" for line in about_lines(pools.about()))
     counts = count_pools(pools.annotations)
     by_count = ", ".join(f"{number} with {moments}" for moments, number in counts.moments.items())
-    yield f"- queries by how many moments answer them: {by_count}"
+    again = " (the own moment's other spans, by an IoU of 0.5 or more, do not count as positives)"
+    beyond = again if counts.most_positives > pools.settings.most_positives else ""
+    yield f"- queries by how many moments answer them: {by_count}{beyond}"
     yield (
         f"- pools that a video is in: {counts.appearances[0]} to {counts.appearances[2]}, median "
         f"{counts.appearances[1]:g}; negatives described by the query's own words: "

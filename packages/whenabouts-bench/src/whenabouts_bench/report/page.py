@@ -117,8 +117,8 @@ def render(report: Report) -> str:
     blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True}
     environment = Environment(autoescape=True, undefined=StrictUndefined, finalize=_shown, **blocks)
     clock = partial(format_time, decimals=1)
-    filters = {"share": _share, "fraction": _fraction, "signed": _signed, "chance": chance}
-    environment.filters.update(clock=clock, whole="{:,}".format, **filters)
+    filters = {"share": _share, "fraction": _fraction, "chance": chance, "whole": "{:,}".format}
+    environment.filters.update(clock=clock, signed=lambda value: f"{100 * value:+.2f}", **filters)
     source = resources.files(__package__).joinpath("page.html.j2").read_text(encoding="utf-8")
     names = " and ".join(run.name for run in report.runs)
     page = environment.from_string(source).render(
@@ -142,7 +142,3 @@ def _share(number: int, total: int) -> str:
 
 def _fraction(value: float, decimals: int = 2) -> str:
     return f"{100 * value:.{decimals}f}"
-
-
-def _signed(value: float) -> str:
-    return f"{100 * value:+.2f}"

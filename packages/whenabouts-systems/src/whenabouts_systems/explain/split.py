@@ -73,14 +73,8 @@ def query_row(split: Split, query_id: str | None, text: str | None) -> int:
 
 def truth_of(annotations: Annotations, row: int) -> tuple[Moment, ...]:
     """The moments of a query with a relevance above 0 and a length, in the order of the file."""
-    right = (annotations.query == row) & (annotations.relevance > 0) & (annotations.start < annotations.end)
-    columns = zip(
-        annotations.video[right].tolist(),
-        annotations.start[right].tolist(),
-        annotations.end[right].tolist(),
-        strict=True,
-    )
-    return tuple(Moment(annotations.videos[video].id, start, end) for video, start, end in columns)
+    judged = annotations.qrels[annotations.queries[row].id]
+    return tuple(judgement.moment for judgement in judged if judgement.relevance > 0)
 
 
 def explain(
@@ -167,7 +161,7 @@ class _QuerySystem:
             self._read,
             (task,),
             given={} if given is None else {self.query.id: given},
-            pools=self.system.split.annotations.pools or None,
+            pools=self.system.split.annotations.search_pools or None,
             retrieval_queries=None if chooser is None else chooser._read,
         )
         return self._ranked(next(iter(lists))[task], k, truth)

@@ -1,7 +1,7 @@
 """Read features of videos or sentences from disk, in any layout: id -> (T, D) rows.
 
 A `FeatureLocation` is a place on disk that may hold features, and `OpenOptions` say how to open it. Each
-layout makes a `FeatureSource` of both.
+layout makes a `FeatureSource` from both.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_BYTES = 1 << 32
 """The most bytes of an item; larger ones are refused, because a damaged file may claim any size."""
 
 FINGERPRINT = "fingerprint.json"
-"""The file in which a folder's owner notes how its features were made."""
+"""The file of a folder that says how its features were made."""
 
 STORE_ROWS, STORE_INDEX = "features.npy", "index.json"
 """The files of our own layout (see `layouts.store`)."""
@@ -147,7 +147,7 @@ class FeatureLocation:
 
 @dataclass(frozen=True, slots=True)
 class UnreadArray:
-    """Shape and dtype of an item's array; `read` reads the rows."""
+    """An item's array whose rows `read` will read; shape and dtype are known before."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -158,8 +158,8 @@ class UnreadArray:
 class GridRows:
     """One row of features for each clip of a video.
 
-    `rows` (clips, D) are zero for clips for which the file has no row; `mask` (clips,) is false there.
-    `surplus`: number of rows left out after the video's end. `missing`: number of clips without a row.
+    `rows` (clips, D) are zero, and `mask` (clips,) is false, where the file has no row. `surplus`: number of
+    rows left out after the video's end. `missing`: number of clips without a row.
     """
 
     rows: Rows
@@ -198,7 +198,7 @@ class FeatureSource(ABC):
         """The item's array at the location `where`, without reading its rows if the layout allows."""
 
     def _facts(self) -> Mapping[str, Any]:
-        """The file's statements on how it was made: fields of `Fingerprint`, and others."""
+        """What the file says of how it was made: fields of `Fingerprint`, and other facts."""
         return {}
 
     def _content(self) -> str | None:
@@ -248,7 +248,7 @@ class FeatureSource(ABC):
 
     @property
     def clip_seconds(self) -> float | None:
-        """The seconds of video that a row covers; None if neither the file nor the caller says."""
+        """The seconds of video that a row covers, None if nobody says. Raises as `fingerprint` does."""
         return self.fingerprint.clip_seconds
 
     @cached_property
@@ -272,8 +272,8 @@ class FeatureSource(ABC):
     def get(self, item: str) -> Rows:
         """(T, D) rows of an item, T at least 1.
 
-        Raises FormatError, naming file and item, if the item is missing, damaged, not a float array of this
-        shape, too large, or unlike the first item; with `strict` also for rows that are not finite.
+        Raises FormatError, naming file and item, if the item is missing, damaged, not a (T, D) or (D,) array
+        of floats, too large, or unlike the first item; with `strict` also for rows that are not finite.
         """
         unread = self._checked_item(item)
         try:
@@ -295,7 +295,7 @@ class FeatureSource(ABC):
         return shape[0] if len(shape) == 2 else 1
 
     def grid(self, item: str, duration: float) -> ClipGrid:
-        """The clips of a video of `duration` seconds; the item may have more or fewer rows (see `on_grid`).
+        """The clips of a video of `duration` seconds. `on_grid` cuts or pads an item's rows to these.
 
         Raises FormatError for an unknown item, UsageError if the clip length is unknown: it is never guessed.
         """

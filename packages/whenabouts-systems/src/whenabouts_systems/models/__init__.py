@@ -46,10 +46,13 @@ def config_of(name: str, settings: Mapping[str, Any]) -> Any:
 def new_model(name: str, config: Any) -> Any:
     """A system with fresh weights, drawn from PyTorch's generator.
 
-    Raises UsageError if it cannot be made, for example for lack of memory.
+    Raises UsageError if it cannot be made, for example for lack of memory, or has no valid `video_weight`.
     """
     try:
-        return module_of(name).Model(config)
+        model = module_of(name).Model(config)
+        if not hasattr(weight := getattr(model, "video_weight", 0), "__float__"):
+            raise UsageError(f"{type(model).__module__}: video_weight is {weight!r}; accepted: a number")
+        return model
     except (MemoryError, OverflowError, RuntimeError) as error:
         reason = first_line(error)
         raise UsageError(f"{name}: a system with these settings cannot be made ({reason})") from error

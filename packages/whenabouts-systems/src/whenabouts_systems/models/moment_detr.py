@@ -5,12 +5,14 @@ windows (centre and width as shares of the video), each with the probability tha
 true windows are assigned to predictions at the least total cost; the other predictions are background. A
 linear layer over the encoded clips says how salient each is.
 
-Readings, and what the released program does: words have no position embeddings (it makes a table of them and
-uses zeros); the cross-entropy of the classes is a plain mean, not divided by the weights. Its evaluation
+As in the released program, words have no position embeddings (it makes a table of them but uses zeros), and
+the cross-entropy of the classes is a plain mean, not divided by the weights. With `[decoding] ends =
+"as-released"`, borders are rounded to whole clips, too. The program differs in two things: its evaluation
 multiplies shares by the annotated duration, even if clips were cut off at the end; here shares are of the
 clips that were seen. Its predictor gives the model raw CLIP features, although training normalised them; here
-`inputs` of the checkpoint prepare features alike in training and in search. `decoding` "as-released" rounds
-borders to whole clips.
+`inputs` of the checkpoint prepare features alike in training and in search.
+
+Parameters' names are keys of stored trainings; `released_names` are patterns over them, applied in order.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ __all__ = ["Config", "Model", "released_names"]
 
 @dataclass(frozen=True)
 class Config(WindowSettings):
-    """Settings of Moment-DETR."""
+    """The settings of Moment-DETR: those of the family."""
 
 
 class Model(WindowModel):
@@ -51,12 +53,12 @@ class Model(WindowModel):
     def detect(self, queries: QueryEncoding, videos: VideoEncoding) -> Detected:
         clips, words = self.clips_of(videos), queries.parts
         memory, places, mask = self.encoder.with_words(clips, videos.mask, words["words"], words["mask"])
-        places_of_windows = self.queries.weight.expand(len(memory), -1, -1)
-        windows, layers = torch.zeros_like(places_of_windows), []
+        slot_places = self.queries.weight.expand(len(memory), -1, -1)
+        slots, layers = torch.zeros_like(slot_places), []
         decoder: list[WindowLayer] = list(self.decoder)  # type: ignore[arg-type]
         for layer in decoder:
-            windows = layer.seek(windows, places_of_windows, memory, places, mask)
-            outcome = self.norm(windows)
+            slots = layer.seek(slots, slot_places, memory, places, mask)
+            outcome = self.norm(slots)
             layers.append(Windows(self.classes(outcome), self.span(outcome).sigmoid()))
         saliency = self.salient(memory[:, : clips.shape[1]])[..., 0]
         return Detected(tuple(layers), saliency)

@@ -102,7 +102,8 @@ class Trained:
             _refuse_misfit(shapes, weights, path, lacking)
             with _buildable(path):
                 model = new_model(config.system, made)
-        model.load_state_dict(_weights_in(weights))
+        with _opened(weights) as opened:
+            model.load_state_dict(load_file(opened))
         beside = folder / CALIBRATION
         calibration = beside.read_bytes() if beside.is_file() else None
         return cls(config.system, model.eval(), inputs, decoding, config.labels, config.about, calibration)
@@ -348,12 +349,6 @@ def _shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
         return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
 
 
-def _weights_in(path: Path) -> dict[str, Tensor]:
-    with _opened(path) as opened:
-        weights: dict[str, Tensor] = load_file(opened)
-        return weights
-
-
 @contextmanager
 def _opened(path: Path) -> Iterator[str]:
     """The name of the open weights file. Raises FormatError if it is missing, truncated or no safetensors."""
@@ -398,7 +393,7 @@ _MEASURED = ("## On the validation split (percent)", "", "| metric | mean |", "|
 def _model_card(trained: Trained) -> str:
     """The card as Markdown, with the front matter that hubs read."""
     facts = dict(trained.about)
-    title = str(facts.pop("title", f"{trained.system}, trained with whenabouts"))
+    title = facts.pop("title", "") or f"{trained.system}, trained with whenabouts"
     does = _FINDS if hasattr(trained.model, "score_spans") else _CHOOSES
     parts = [_HEAD.format(system=trained.system, title=title, does=does)]
     if facts.pop("simulated", False):

@@ -401,7 +401,7 @@ class ConfidentRun:
         return np.where(np.isfinite(raw), self.confidence.calibrator(np.nan_to_num(raw)), np.nan)
 
     def _margins(self, block: RunBlock, top: Floats, chance: Unrelated) -> Floats:
-        pools = self.run.split.annotations.pools
+        pools = self.run.split.annotations.search_pools
         if not pools:
             return chance.margins_in_all(top, block.query_ids)
         rows_of = self.run.ranker.corpus.rows_of

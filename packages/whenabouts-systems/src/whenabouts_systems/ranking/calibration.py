@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from whenabouts.confidence.outcomes import Outcome, risk_coverage
 from whenabouts.confidence.probability import Thresholds
-from whenabouts.types import UsageError
+from whenabouts.types import UsageError, number_of
 from whenabouts_bench.harness.rejection import auroc
 from whenabouts_systems.ranking.answerability import Answerability
 from whenabouts_systems.ranking.calibrators import (
@@ -165,8 +165,8 @@ def _crossed(raw: Floats, right: NDArray[np.bool_], group: list[str], method: Me
     side = np.array([half[name] for name in group])
     if len(names) < 2 or any(len(set(right[side == number].tolist())) < 2 for number in (0, 1)):
         raise UsageError(
-            f"videos of the split: {len(names)}, too few to calibrate on one half of them and check on the "
-            "other; it takes 2 videos or more, and in each half of them a right and a wrong first answer"
+            f"{number_of(len(names), 'video')} with answers to measure: to calibrate on one half of "
+            "them and check on the other, each half needs a right and a wrong first answer; give more videos"
         )
     confidence = np.zeros(len(raw))
     for number in (0, 1):

@@ -104,8 +104,8 @@ class SplitRun:
             [split.queries[number].id for number in numbers],
             _from(split, numbers.start),
             tasks,
-            given=given_videos(split.annotations),
-            pools=split.annotations.pools or None,
+            given=split.annotations.given_videos,
+            pools=split.annotations.search_pools or None,
             retrieval_queries=None if retrieval is None else _from(retrieval, numbers.start),
             progress=self.progress,
         )

@@ -84,7 +84,12 @@ def run_of_split(
     `split` is `system.split`, or those of its queries that have pools. `retriever`, if given, chooses the
     videos. `progress` returns the function to call with the progress of a named part, such as "videos".
     """
-    decoding = _decoding(system.trained.decoding, options, pools=bool(split.annotations.pools))
+    if options.decoding.get("min_clips", 0) > (longest := split.clips.max(initial=0)):
+        raise UsageError(
+            f"--min-clips {options.decoding['min_clips']}: no video has more than {longest} clips"
+        )
+    pools = len(split.annotations.search_pools) == len(split.queries)
+    decoding = _decoding(system.trained.decoding, options, pools=pools)
     retrieval: Split | None = None
     if retriever is not None and not isinstance(retriever, RankedVideos):
         retrieval = split.beside(retriever.split) if isinstance(split, PooledSplit) else retriever.split
@@ -98,7 +103,7 @@ def run_of_split(
         )
     else:
         ranker = _by_segments(system, retriever, decoding, options, progress)
-    tasks = _tasks(ranker, options, pools=bool(split.annotations.pools))
+    tasks = _tasks(ranker, options, pools=pools)
     return SplitRun(ranker, split, tasks, retrieval, progress("queries"))
 
 

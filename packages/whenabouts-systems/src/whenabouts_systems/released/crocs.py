@@ -1,17 +1,19 @@
 """Compute CroCs' losses as its program does, including its faults.
 
 - A filtered pair is not excluded from the sum: its cosine becomes 0, so it adds exp(0) = 1. On the moments'
-  side this also happens to a sentence's own pair if its own video counts as similar, as with true
-  similarities; the denominator then has only the margin in place of the pair's logit.
+  side this also happens to a sentence's own pair, because its own video counts as similar; the denominator
+  then has only the margin in place of the pair's logit.
 - All logits of a denominator, including the positive's, are multiplied by (number of all pairs) / (number of
   kept pairs); the numerator is not.
 - In the loss of drawn queries, the matrices of one positive sentence and of all sentences are broadcast: the
-  mean is over as many rows as there are sentences, but only the first is the paper's loss.
-- The mean cross-entropy of negatives is divided once more by the number of maps (second stage only).
-- It shares MMN's departures (`released/mmn.py`).
+  mean is over each sentence as the positive; in the paper only the first is.
+- The first stage has no cross-entropy of negatives. In the second stage its mean is divided once more by the
+  number of pairs.
+- The program shares MMN's departures (`released/mmn.py`).
 
-The program also defines a cross-entropy with a weight of 50 that it never calls. None of its files calls the
-loss of either stage, and it has no sampler. Its checkpoints are imported as MMN's.
+The program also defines a cross-entropy with a weight of 50 that it never calls. It has no sampler, and none
+of its files calls the loss of either stage, so this follows their definitions. Its checkpoints are imported
+as MMN's.
 
 Shapes as in `parts/mutual_matching.py`.
 """
@@ -36,7 +38,7 @@ from whenabouts_systems.models.protocol import Batch, QueryEncoding
 from whenabouts_systems.released.mmn import ReleasedRule
 
 _ABSENT = -1e30
-"""A logit that adds nothing, even after the multiplication of the denominators."""
+"""A logit that adds nothing, even beside logits that were multiplied."""
 
 
 def negative_cross_entropy(logits: Tensor, pairs: Tensor, cells: Tensor) -> Tensor:
@@ -66,7 +68,7 @@ class AsReleased(crocs.Model):
         return {} if self.config.stage == "first" else super().negative_terms(batch, queries, videos, pairs)
 
     def _drawn_sentences(self, batch: Batch, sentences: Tensor, videos: Encoded, truth: Truth) -> Tensor:
-        """The moments' term of the second stage; the program takes one sentence at a time."""
+        """The moments' term of the second stage for all sentences; the program takes them one by one."""
         rule, count = self.rule, len(batch)
         moments = videos.contrast[batch.video_of[:, None], positive_cells(truth, rule.positives).chosen]
         drawn = drawn_queries(batch, len(sentences))
@@ -81,8 +83,8 @@ def filtered_matching(
 ) -> tuple[Tensor, Tensor]:
     """The two contrastive terms of the first stage, means over positive pairs.
 
-    `sentences` (S, D) and `cells` (V, P, D) are unit vectors, `filtered` (S, V) bool: similarity above the
-    threshold.
+    `sentences` (S, D) and `cells` (V, P, D) are unit vectors, `filtered` (S, V) bool: a sentence's own video,
+    and others that may answer it.
     """
     positives = positive_cells(truth, rule.positives)
     matched = (cells[truth.video_of[:, None], positives.chosen] @ sentences.T).float()
@@ -96,13 +98,13 @@ def filtered_matching(
 
 def _filtered_moments(matched: Tensor, own: Tensor, truth: Truth, rule: Rule, filtered: Tensor) -> Tensor:
     """(S, K) logarithms of the moments' denominators; `matched` (S, K, S), `own` (S, K)."""
-    zero = filtered[:, truth.video_of].T
-    weight = zero.numel() / (~zero).sum().clamp(min=1) / rule.moment_temperature
+    zeroed = filtered[:, truth.video_of].T
+    weight = zeroed.numel() / (~zeroed).sum().clamp(min=1) / rule.moment_temperature
     allowed = allowed_sentences(truth, rule, Keep(), len(matched))
     allowed = allowed & ~torch.eye(len(allowed), dtype=torch.bool, device=allowed.device)
-    others = (matched.masked_fill(zero[:, None], 0.0) * weight).masked_fill(~allowed[:, None], _ABSENT)
+    others = (matched.masked_fill(zeroed[:, None], 0.0) * weight).masked_fill(~allowed[:, None], _ABSENT)
     # A filtered own pair keeps only its margin.
-    itself = (own.masked_fill(zero.diagonal()[:, None], 0.0) - rule.margin) * weight
+    itself = (own.masked_fill(zeroed.diagonal()[:, None], 0.0) - rule.margin) * weight
     return torch.logaddexp(itself, others.logsumexp(2))
 
 
@@ -120,21 +122,21 @@ def _filtered_sentences(
     overlapping = torch.zeros_like(cosines, dtype=torch.bool).index_put(
         (at, truth.video_of), truth.iou >= rule.negative_iou
     )
-    zero = overlapping | (filtered & ~own_video)[..., None]
-    logits = (cosines.masked_fill(zero, 0.0) * weight).masked_fill(~truth.cells, _ABSENT)
+    zeroed = overlapping | (filtered & ~own_video)[..., None]
+    logits = (cosines.masked_fill(zeroed, 0.0) * weight).masked_fill(~truth.cells, _ABSENT)
     others = torch.logaddexp(logits.flatten(1).logsumexp(1), logits.new_tensor(ReleasedRule.epsilon).log())
     return torch.logaddexp((own - rule.margin) * weight, others[:, None])
 
 
 def drawn_sentences(matched: Tensor, allowed: Tensor, rule: Rule) -> Tensor:
-    """(S,) the moments' term of the second stage over all rows; only the first row is the paper's loss.
+    """(S,) the moments' term of the second stage, each column in turn positive; the paper has only the first.
 
-    `matched` (S, K, 1 + M): cosines of a sentence's moments with the sentence, then with the M queries drawn
-    for its video. `allowed` (S, 1 + M) bool, the first true.
+    `matched` (S, K, 1 + M): cosines of a sentence's moments with the sentence, then with the batch's M drawn
+    queries. `allowed` (S, 1 + M) bool: the first, and those drawn for the sentence's video.
     """
     logits = (matched / rule.moment_temperature).masked_fill(~allowed[:, None], -torch.inf)
     less = logits - rule.margin / rule.moment_temperature
-    # Each column in turn is the positive, whose margin is subtracted in the sum.
+    # In the sum, the margin is subtracted from the column that is the positive.
     highest = logits.amax(2, keepdim=True)
     powers = (logits - highest).exp()
     sums = powers.sum(2, keepdim=True) - powers + (less - highest).exp()

@@ -1,7 +1,7 @@
 """Import GMMFormer's checkpoints, and reproduce its program's departures from the paper.
 
-Checkpoints do not store the widths of the attention windows (0.5, 1, 5, and one attention without a window):
-they are constants in the program.
+Checkpoints do not store the attention's windows (widths 0.5, 1 and 5, and one attention without a window):
+they are constants in the program, so `Config`'s defaults are taken.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def settings(released: Released) -> Settings:
 
 
 class _PaddedAttention(GaussianAttention):
-    """Windows over the padded length T: row k lies at k / (T - 1), but its window's centre at k / T."""
+    """Windows over the padded length T: row k is at k / (T - 1), but the centre of its window at k / T."""
 
     def near(self, lengths: Tensor, steps: int) -> Tensor:
-        """(B, T, T): the same window for every sequence."""
-        reach = torch.full_like(lengths, steps)
-        return windows(reach, steps, self.window, middles=reach)
+        """(B, T, T): the same windows for every sequence, whatever its length."""
+        padded = torch.full_like(lengths, steps)
+        return windows(padded, steps, self.window, middles=padded)
 
 
 class AsReleased(Model):
@@ -37,8 +37,8 @@ class AsReleased(Model):
 
     - Layers compute padding as if it were real rows.
     - Windows are scaled to the padded length and off their centres (`_PaddedAttention`).
-    - A video's last row is left out unless its segment has no other (`held_borders`).
-    - Other videos that answer a query count as its negatives.
+    - A video's last row is left out of its clip unless the clip has no other (`held_borders`).
+    - A query and another video that answers it count as negatives of each other.
     """
 
     attention = _PaddedAttention

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -42,7 +42,7 @@ _ROWS_TOLERANCE, _SHARE_TOLERANCE = 2, 0.1
 _MAX_CLIPS_PER_ROW = 1.5
 
 
-class ExperimentData:
+class ExperimentData(AbstractContextManager["ExperimentData"]):
     """Annotations and features of an experiment; a context manager that closes the files.
 
     `inputs` are the settings by which features become batches, with their encoders. `folder` has the files.
@@ -132,8 +132,9 @@ class ExperimentData:
         return self._examples[name]
 
     def to_json(self) -> dict[str, Any]:
-        """The summary of each split, for `run.json`."""
-        return {name: examples.summary.to_json() for name, examples in self._examples.items()}
+        """The summary and digest of each split, for `run.json`."""
+        splits = self._examples.items()
+        return {name: {**asdict(split.summary), "digest": split.digest} for name, split in splits}
 
     def summary(self) -> list[str]:
         """Lines of text on each split: what it holds, and how often each rule for odd data applied."""
@@ -142,9 +143,6 @@ class ExperimentData:
     def close(self) -> None:
         """Close the feature files."""
         self._files.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -174,7 +172,9 @@ class _Files:
         sources = {
             split: self._open(self._folder / path.replace("{split}", split), clip_seconds) for split in splits
         }
-        _refuse_other_files(list(dict.fromkeys(sources.values())))
+        first, *others = dict.fromkeys(sources.values())
+        for other in others:
+            require_same(_comparable(first), _comparable(other), (str(first.path), str(other.path)))
         return sources
 
     def rows_of(
@@ -203,9 +203,17 @@ class _Files:
 
     def refuse_missing(self, stream: str, split: str, source: FeatureSource, judged: Annotations) -> None:
         """Raise UsageError if a file lacks videos or queries of a split, unless the stream is optional."""
-        if stream not in self._settings.optional:
-            kind = "queries" if stream == _QUERY else "videos"
-            _refuse_missing(source, _ids(stream, judged), kind, split)
+        needed = [] if stream in self._settings.optional else _ids(stream, judged)
+        if missing := [item for item in needed if item not in source]:
+            examples = ", ".join(repr(item) for item in source.ids()[:_SHOWN_IDS])
+            remedy = (
+                "" if stream == _QUERY else f"; if videos may lack it, set features.optional=[{stream!r}]"
+            )
+            raise UsageError(
+                f"{source.path}: has no features for {len(missing):,} of the {len(needed):,} "
+                f"{'queries' if stream == _QUERY else 'videos'} of {split}, {_some(missing)}; it holds "
+                f"{len(source):,} items such as {examples}{remedy}"
+            )
 
     def _open(self, path: Path, clip_seconds: float | None) -> FeatureSource:
         if path not in self._opened:
@@ -281,6 +289,12 @@ def _annotations(data: DataSettings, folder: Path, splits: Sequence[str]) -> dic
             f"choose the best weights{_without_labels(data, data.validation)}. Name a split "
             'with labels, or "" to keep the last weights'
         )
+    for split, judged in by_split.items():
+        if not judged.videos:
+            raise UsageError(
+                f"data.{split} = {named[split]!r}: names no video, so there is nothing to search; name the "
+                "videos in its lines, or give a folder with videos.jsonl (docs/formats.md)"
+            )
     return by_split
 
 
@@ -410,24 +424,6 @@ def _nothing_to_learn(data: DataSettings, examples: Examples) -> UsageError:
 # Checks before the first step. A fault raises an error, or a rule handles it and is counted.
 
 
-def _refuse_missing(source: FeatureSource, needed: Sequence[str], kind: str, split: str) -> None:
-    """Raise UsageError if a file lacks the features of some videos or queries."""
-    missing = [item for item in needed if item not in source]
-    if missing:
-        examples = ", ".join(repr(item) for item in source.ids()[:_SHOWN_IDS])
-        raise UsageError(
-            f"{source.path}: has no features for {len(missing):,} of the {len(needed):,} {kind} of {split}, "
-            f"{_some(missing)}; it holds {len(source):,} items such as {examples}"
-        )
-
-
-def _refuse_other_files(sources: Sequence[FeatureSource]) -> None:
-    """Raise FeatureMismatch if one stream's files, such as train and test, come from different encoders."""
-    for other in sources[1:]:
-        first = sources[0]
-        require_same(_comparable(first), _comparable(other), (str(first.path), str(other.path)))
-
-
 def _stream_input(source: FeatureSource, normalise: bool) -> StreamInput:
     """The description of a stream's features that a checkpoint stores."""
     fingerprint = source.fingerprint
@@ -509,7 +505,8 @@ def _refuse_uneven(ids: Sequence[str], lengths: Mapping[str, NDArray[np.int64]])
             at = wrong[0]
             raise UsageError(
                 f"video {ids[at]!r}: has {first[at]} rows in stream {names[0]!r} and {second[at]} in "
-                f"{other!r} (and {len(wrong) - 1:,} more videos like it); all streams need one grid of clips"
+                f"{other!r} (and {len(wrong) - 1:,} more videos like it); all streams need one grid of "
+                "clips: extract clips of one length, or fill and cut rows with `on_grid` (docs/features.md)"
             )
 
 
@@ -555,22 +552,16 @@ def _count_videos(
 ) -> dict[str, int]:
     """The number of videos that each rule applies to; `rows` (V,) before pooling, `expected` by duration."""
     long = "pooled to" if inputs.long_videos != "cut" else "cut at"
-    short = int((rows < inputs.max_clips).sum()) if inputs.is_even else 0
-    return {
-        f"videos of more than {inputs.max_clips} clips are {long} {inputs.max_clips}": int(
-            (rows > inputs.max_clips).sum()
-        ),
-        f"videos of fewer than {inputs.max_clips} clips are spread over {inputs.max_clips}": short,
-        "videos have one clip": int((rows == 1).sum()),
-        "videos have fewer rows than clips; their last clips are dropped": int((rows < expected).sum()),
-        **{
-            f"videos have only zeros in stream {stream!r}": int(zero.sum())
-            for stream, zero in is_zero.items()
-        },
-        "videos have only zeros in all streams and are never retrieved (scored only if given)": int(
-            np.all(list(is_zero.values()), axis=0).sum()
-        ),
+    most, silent = inputs.max_clips, np.all(list(is_zero.values()), axis=0)
+    rules = {
+        f"videos of more than {most} clips are {long} {most}": rows > most,
+        f"videos of fewer than {most} clips are spread over {most}": inputs.is_even & (rows < most),
+        "videos have one clip": rows == 1,
+        "videos have fewer rows than clips; their last clips are dropped": rows < expected,
+        **{f"videos have only zeros in stream {stream!r}": zero for stream, zero in is_zero.items()},
+        "videos have only zeros in all streams and are never retrieved (scored only if given)": silent,
     }
+    return {rule: int(applies.sum()) for rule, applies in rules.items()}
 
 
 def _count_queries(

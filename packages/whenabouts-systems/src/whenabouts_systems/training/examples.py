@@ -9,6 +9,7 @@ Shapes: N examples of a split, Q queries and V videos of a split or a batch; see
 from __future__ import annotations
 
 import hashlib
+import json
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -105,28 +106,17 @@ class ItemRows:
 class SplitSummary:
     """The sizes of a split, and `counts`: rule for odd data, in words -> the number of times it applied."""
 
-    name: str
+    split: str
     examples: int
     queries: int
     videos: int
     clips: int
     counts: Mapping[str, int]
 
-    def to_json(self) -> dict[str, Any]:
-        """For `run.json`. Earlier versions wrote "lessons" in place of "examples"."""
-        return {
-            "split": self.name,
-            "examples": self.examples,
-            "queries": self.queries,
-            "videos": self.videos,
-            "clips": self.clips,
-            "counts": dict(self.counts),
-        }
-
     def lines(self) -> list[str]:
         """The summary as lines of text."""
         head = (
-            f"{self.name:12}{number_of(self.examples, 'example')} of {number_of(self.queries, 'query')} in "
+            f"{self.split:12}{number_of(self.examples, 'example')} of {number_of(self.queries, 'query')} in "
             f"{number_of(self.videos, 'video')}, {number_of(self.clips, 'clip')}"
         )
         return [head, *(f"{'':12}{rule}: {times:,}" for rule, times in self.counts.items())]
@@ -231,6 +221,19 @@ class Examples:
             int(self.clips.sum()),
             {rule: times for rule, times in self._counts.items() if times},
         )
+
+    @property
+    def digest(self) -> str:
+        """A hash of the judgements, the videos' lengths, and the features of the first query and video."""
+        judged = self.annotations
+        names = [[query.id, query.text] for query in judged.queries], self._video_ids
+        features = [self._tokens.rows(row) for row in range(len(names[0]))[:1]] if self._tokens else []
+        features += [rows for row in range(len(names[1]))[:1] for rows in self.rows_of_video(row).values()]
+        columns = (judged.query, judged.video, judged.start, judged.end, judged.relevance)
+        hashed = hashlib.sha256(json.dumps(names).encode())
+        for numbers in (*columns, self.durations, self.row_counts, *features):
+            hashed.update(np.asarray(numbers, np.float64).tobytes())
+        return hashed.hexdigest()
 
     def __len__(self) -> int:
         return len(self.query)
@@ -398,20 +401,16 @@ class Examples:
         usable = relevant & has_span & inside & kept
         answered = np.zeros(len(judged.queries), bool)
         answered[judged.query[usable]] = True
-        self._counts |= {
-            "judgements of relevance 0 are skipped": int((~relevant).sum()),
-            "judgements without a usable moment are skipped": int((relevant & ~has_span).sum()),
-            "moments begin after their video's end and are skipped": int(
-                (relevant & has_span & ~inside).sum()
-            ),
-            "moments end after their video and are cut there": int(
-                (usable & (judged.end > self._ends() + INSTANT)).sum()
-            ),
-            "moments begin after their video's last clip and are skipped": int(
-                (relevant & has_span & inside & ~kept).sum()
-            ),
-            "queries have no positive among the videos": int((~answered).sum()),
+        spans = relevant & has_span
+        rules = {
+            "judgements of relevance 0 are skipped": ~relevant,
+            "judgements without a usable moment are skipped": relevant & ~has_span,
+            "moments begin after their video's end and are skipped": spans & ~inside,
+            "moments end after their video and are cut there": usable & (judged.end > self._ends() + INSTANT),
+            "moments begin after their video's last clip and are skipped": spans & inside & ~kept,
+            "queries have no positive among the videos": ~answered,
         }
+        self._counts |= {rule: int(applies.sum()) for rule, applies in rules.items()}
         return np.flatnonzero(usable)
 
     def _captions_of_queries(self, pairs: RelevantPairs) -> Indices:

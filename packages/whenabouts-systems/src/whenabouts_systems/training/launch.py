@@ -19,10 +19,11 @@ from whenabouts_bench.evaluation.metrics import parse_metric
 from whenabouts_systems.models import new_model
 from whenabouts_systems.models.inputs import Inputs
 from whenabouts_systems.ranking.candidates import RankedVideos, can_retrieve
+from whenabouts_systems.ranking.localize import can_localize
 from whenabouts_systems.training.data import ExperimentData
 from whenabouts_systems.training.devices import DeviceSetup
 from whenabouts_systems.training.experiment import Experiment
-from whenabouts_systems.training.loop import Show, train
+from whenabouts_systems.training.loop import Show, Training
 from whenabouts_systems.training.retrieval_lists import choose_negatives, lists_of_validation
 from whenabouts_systems.training.run_folder import ABOUT, EXPERIMENT, RunFolder, State, read_state, write_json
 
@@ -65,9 +66,11 @@ def launch(
             for line in data.summary():
                 say(line)
             about = _about(experiment, data, Path(features), setup)
+            if resume:
+                setup.by_first(lambda: folder.check_same_data(about["material"]))
             if setup.writes:
                 write_json(folder.path / ABOUT, about)
-            state = train(experiment, data, folder, setup, resume=resume, show=show, retriever=retriever)
+            state = Training(experiment, data, folder, setup, show, retriever).run(resume)
         result = TrainingResult.of(experiment, state, folder.path)
         if setup.writes:
             write_json(folder.path / ABOUT, {**about, **result.to_json()})
@@ -75,7 +78,7 @@ def launch(
 
 
 def check_measure(experiment: Experiment, inputs: Inputs) -> None:
-    """Raise UsageError for a metric of videos if the system cannot choose videos."""
+    """Raise UsageError for a metric of videos, or of moments, if the system cannot choose or find them."""
     with torch.device("meta"):
         model = new_model(experiment.system, experiment.config(inputs))
     measures = [parse_metric(name) for name in experiment.training.metrics]
@@ -85,6 +88,12 @@ def check_measure(experiment: Experiment, inputs: Inputs) -> None:
             f"{experiment.name} [training] metric is {beyond[0]!r}, which needs a choice of videos, and "
             f"{experiment.system} does not choose videos; give lists for the validation queries with "
             "--set data.retrieved.validation=RUN, or a metric in given videos, such as SVMR R@1,IoU=0.5"
+        )
+    of_moments = [measure.name for measure in measures if measure.task != "VR"]
+    if of_moments and not can_localize(model):
+        raise UsageError(
+            f"{experiment.name} [training] metric is {of_moments[0]!r}, and {experiment.system} finds no "
+            'moments; give a metric of videos: --set training.metric="VR R@1"'
         )
 
 

@@ -88,27 +88,11 @@ class Clock:
         return (step - self._first) / spent if spent > 0 else 0.0
 
 
-def train(
-    experiment: Experiment,
-    data: ExperimentData,
-    folder: RunFolder,
-    setup: DeviceSetup,
-    *,
-    resume: bool = False,
-    show: Show | None = None,
-    retriever: RankedVideos | None = None,
-) -> State:
-    """Run an experiment's training in a locked folder and return the final state.
+class Training:
+    """One training in a locked folder: its settings, its model, and its state.
 
-    `retriever` lists the videos in which validations search for moments. With `resume`, the folder's training
-    continues; if it is finished, only its state is read. Raises TrainingFault for a loss that is not finite,
-    after saving the state before that step.
+    `retriever` lists the videos in which validations search for moments.
     """
-    return _Training(experiment, data, folder, setup, show or (lambda _: None), retriever).run(resume)
-
-
-class _Training:
-    """One training: its settings, its model, and its state."""
 
     def __init__(
         self,
@@ -116,11 +100,12 @@ class _Training:
         data: ExperimentData,
         folder: RunFolder,
         setup: DeviceSetup,
-        show: Show,
-        retriever: RankedVideos | None,
+        show: Show | None = None,
+        retriever: RankedVideos | None = None,
     ) -> None:
         self.experiment, self.data = experiment, data
-        self.folder, self.setup, self.show, self.retriever = folder, setup, show, retriever
+        self.folder, self.setup, self.retriever = folder, setup, retriever
+        self.show = show or (lambda _: None)
         self.settings: TrainingSettings = experiment.training
         self.examples: Examples = data.split("train")
         self.batches = self.examples.batch_count(self.settings.batch_size)
@@ -133,7 +118,10 @@ class _Training:
         self.state = State()
 
     def run(self, resume: bool) -> State:
-        """Train to the end, from the start or from the saved state."""
+        """Train to the end and return the final state; with `resume` from the folder's state, if any.
+
+        Raises TrainingFault for a loss that is not finite, after saving the state before that step.
+        """
         self._begin(resume)
         while not self.state.finished:
             self._epoch()
@@ -218,6 +206,9 @@ class _Training:
         self.optimizer.zero_grad(set_to_none=True)
         with self.setup.autocast(), self.setup.shared_encoding(self.model):
             losses = self.model.loss(batch.to(self.setup.device))
+        if not isinstance(losses, Mapping):
+            kind, returned = type(self.model), type(losses).__name__
+            raise UsageError(f"{kind.__module__}: loss returns {returned}; expected: name -> scalar tensor")
         total = torch.stack([loss.float() for loss in losses.values()]).sum()
         total.backward()  # type: ignore[no-untyped-call]
         gradients = [weight.grad for weight in self.model.parameters() if weight.grad is not None]

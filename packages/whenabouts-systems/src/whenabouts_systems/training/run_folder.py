@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from whenabouts.drawing import COLOURS, GREY, new_figure, require_matplotlib, save_figure
-from whenabouts.intake.files import FormatError, write_atomically
+from whenabouts.intake.files import FormatError, read_json, write_atomically
 from whenabouts.intake.opening import regular_name
 from whenabouts.lines import first_line
 from whenabouts.locking import hold
@@ -189,6 +189,17 @@ class RunFolder:
                     "--resume needs the same settings, other settings need another --out"
                 )
 
+    def check_same_data(self, material: Mapping[str, Any]) -> None:
+        """Raise UsageError if the training began with other data; folders of earlier versions do not say."""
+        path = self.path / ABOUT
+        before = read_json(path).get("material", {}) if path.exists() else {}
+        for split, now in material.items():
+            if before.get(split, {}).get("digest", now["digest"]) != now["digest"]:
+                raise UsageError(
+                    f"{self.path}: its training began with other annotations or features of {split}; "
+                    "--resume needs the same data, other data need another --out"
+                )
+
     @property
     def state_path(self) -> Path:
         """The file of the state."""
@@ -203,7 +214,10 @@ class RunFolder:
         """Write the best system so far, its answers in the validation, and each query's values."""
         trained.save_pretrained(self.path)
         if validation is not None and validation.answers and validation.evaluation:
-            formats.write_run(_one_list(validation.answers), self.path / RUN, "jsonl")
+            answers = validation.answers
+            task = "VCMR" if "VCMR" in answers.tasks else answers.tasks[0]  # a run file holds one list
+            one_list = MemoryRun(answers.name, {task: answers.lists[task]})
+            formats.write_run(one_list, self.path / RUN, "jsonl")
             self._write_lines(QUERIES, validation.evaluation.per_query())
 
     def draw_curves(self, state: State) -> None:
@@ -222,12 +236,6 @@ def write_json(path: Path, value: Any) -> None:
     """Write a value as a JSON file."""
     with write_atomically(path) as stream:
         stream.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
-
-
-def _one_list(answers: MemoryRun) -> MemoryRun:
-    """One list for a run file, which holds only one: moments of the corpus if there are any."""
-    task = "VCMR" if "VCMR" in answers.tasks else answers.tasks[0]
-    return MemoryRun(answers.name, {task: answers.lists[task]})
 
 
 def _flat(tables: Mapping[str, Any], path: str = "") -> dict[str, Any]:
@@ -304,7 +312,7 @@ def draw_curves(curves: Sequence[Mapping[str, Any]], path: Path) -> bool:
     except UsageError:
         return False
     validated = [line for line in curves if line.get("metrics")]
-    with new_figure(9.2 if validated else 4.8, 3.8) as figure:
+    with new_figure(12.4 if validated else 6.2, 3.8) as figure:
         panels = figure.subplots(1, 2 if validated else 1, squeeze=False)[0]
         _draw_losses(panels[0], curves)
         if validated:
@@ -361,4 +369,4 @@ def _line(axes: Any, curves: Sequence[Mapping[str, Any]], values: list[Any], nam
 def _finish(axes: Any, title: str) -> None:
     axes.set_title(title, loc="left")
     axes.set_xlabel("epoch")
-    axes.legend(frameon=False, fontsize=7)
+    axes.legend(frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))

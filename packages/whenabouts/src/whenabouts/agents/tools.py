@@ -425,8 +425,7 @@ def _chosen(
         ]
     if not chosen:
         raise UsageError(f"{collection!r} has no moment whose video is here")
-    for video_id in dict.fromkeys(moment.video_id for moment in chosen):
-        check_unchanged(corpus.resolve(video_id))
+    check_unchanged(*corpus.resolve_all(moment.video_id for moment in chosen))
     return chosen, collection or "whenabouts"
 
 

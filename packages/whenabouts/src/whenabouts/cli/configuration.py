@@ -217,6 +217,7 @@ def _fill(options: argparse.Namespace, level: _Level) -> None:
             value = _value(action, level.settings[key])
             if value is not None:
                 setattr(options, action.dest, value)
+                options.from_files += (action.dest,)
     for action in left_out.values():
         value = level.defaults[action.dest]
         if getattr(options, action.dest, None) is not None or value is argparse.SUPPRESS:

@@ -6,10 +6,13 @@ import argparse
 from typing import Any
 
 from whenabouts.cli.options import add_corpus, add_format, add_verb, open_corpus
-from whenabouts.cli.terminal import print_either
-from whenabouts.duplicates import LEAST, duplicates
+from whenabouts.cli.terminal import print_either, print_notes
+from whenabouts.duplicates import LEAST, copies, duplicates, frames_of
+from whenabouts.index.records import unambiguous
 from whenabouts.times import format_time
 from whenabouts.types import Moment
+from whenabouts.video.files import printable
+from whenabouts.video.objects import source_path
 
 
 def add_parser(verbs: Any) -> None:
@@ -18,8 +21,8 @@ def add_parser(verbs: Any) -> None:
         verbs,
         "duplicates",
         run,
-        description="Find parts of videos that appear again in another video: copied, cut, scaled or "
-        "re-encoded. Needs frames to compare (index --likeness).",
+        description="List files that are copies of an indexed one, and parts of videos that appear again in "
+        "another video: cut, scaled or re-encoded. The parts need frames to compare (index --likeness).",
     )
     parser.add_argument(
         "videos", nargs="*", metavar="VIDEO", help="look only for these videos (default: all)"
@@ -36,15 +39,27 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the repeats. Returns 1 if there are none."""
+    """Print the copies and repeats. Returns 1 if there are none."""
     corpus = open_corpus(options)
-    repeats = duplicates(corpus, options.videos, least=options.least)
-    lines = [
+    copied = copies(corpus, options.videos)
+    can_compare = frames_of(corpus) is not None
+    if copied and not can_compare:
+        print_notes(["only whole files are compared; to compare parts, index with --likeness"])
+    repeats = duplicates(corpus, options.videos, least=options.least) if can_compare or not copied else []
+    lines = [f"{printable(source_path(path))}  is a copy of  {video_id}" for path, video_id in copied.items()]
+    lines += [
         f"{_named(repeat.moment)}  is seen in  {_named(repeat.again)}  (alike by {repeat.similarity:.2f})"
         for repeat in repeats
-    ] or ["nothing is seen again in another video"]
-    print_either(options, lambda: {"repeats": [repeat.to_json() for repeat in repeats]}, lambda: lines)
-    return 0 if repeats else 1
+    ]
+    print_either(
+        options,
+        lambda: {
+            "copies": [{"path": unambiguous(path), "copy_of": copied[path]} for path in copied],
+            "repeats": [repeat.to_json() for repeat in repeats],
+        },
+        lambda: lines or ["nothing is seen again in another video"],
+    )
+    return 0 if lines else 1
 
 
 def _named(moment: Moment) -> str:

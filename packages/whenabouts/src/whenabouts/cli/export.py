@@ -47,7 +47,11 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--out", metavar="FILE", help="file to write (default: standard output)")
     add_force(parser)
     parser.add_argument(
-        "--rate", metavar="FPS", help="frames per second of the timeline (default: those of the first file)"
+        "--rate",
+        metavar="FPS",
+        help="frames per second of your project, such as 25 or 29.97: of the timeline in edl, fcpxml, otio "
+        "and premiere (default: the standard rate that fits the first file), of the frame numbers in csv and "
+        "json (default: each file's own)",
     )
     parser.add_argument(
         "--start-timecode",

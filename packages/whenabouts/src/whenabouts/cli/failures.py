@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import select
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib.metadata import distributions
 from pathlib import Path
 
 from whenabouts.cli.terminal import drop_output, for_terminal
@@ -65,17 +67,23 @@ def message_of(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}; check that it exists and that you have permission"
     text = " ".join(str(error).split())[:_MOST_LETTERS]
+    whose, place = _whose(error)
     return (
-        f"a fault of the program: {type(error).__name__}{f': {text}' if text else ''}{_place(error)}; "
+        f"a fault of {whose}: {type(error).__name__}{f': {text}' if text else ''}{place}; "
         "to report it, add the output of `whenabouts --debug VERB …`"
     )
 
 
-def _place(error: BaseException) -> str:
-    """The last place in one of our packages, as a parenthesis; "" if there is none."""
-    frames = traceback.walk_tb(error.__traceback__)
-    ours = [each for each in frames if each[0].f_globals.get("__name__", "").startswith("whenabouts")]
-    return f" ({Path(ours[-1][0].f_code.co_filename).name}, line {ours[-1][1]})" if ours else ""
+def _whose(error: BaseException) -> tuple[str, str]:
+    """Whose code failed, ours or a plugin's, and its last place as a parenthesis; "" if there is none."""
+    entries = (entry for installed in distributions() for entry in installed.entry_points)
+    plugins = {re.split("[.:]", each.value)[0] for each in entries if each.group.startswith("whenabouts.")}
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        module = frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] in {"whenabouts", *plugins}:
+            whose = "the program" if module.startswith("whenabouts") else f"the plugin {module}"
+            return whose, f" ({Path(frame.f_code.co_filename).name}, line {line})"
+    return "the program", ""
 
 
 def _reader_left() -> bool:

@@ -1,4 +1,4 @@
-"""`whenabouts guests`: create, list and revoke tokens for users of a server. Loaded by `cli.main`."""
+"""`whenabouts guests`: add, list and remove guests of a server. Loaded by `cli.main`."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ def add_parser(verbs: Any) -> None:
         verbs,
         "guests",
         run,
-        description="Users who may open a server with their own link, and what each may do there. A change "
-        "takes effect at the server's next request. Only `add` shows a link, because the file stores no "
-        "token.",
+        description="Add, list and remove guests, who may open a server with their own link. A change takes "
+        "effect at the server's next request. Only `add` shows a link, because the file stores no token.",
         epilog=f"scopes:\n{scopes}\n{_EPILOG}",
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="file of guests; the first `add` creates it")
@@ -41,7 +40,7 @@ def add_parser(verbs: Any) -> None:
         metavar="ACTION",
         help="add or remove (default: list all guests)",
     )
-    parser.add_argument("name", nargs="?", metavar="NAME", help="the guest")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the guest's name")
     parser.add_argument("scopes", nargs="*", metavar="SCOPE", help="what the guest may do (default: read)")
     parser.add_argument(
         "--address", metavar="URL", help="with add: the server's address, the first part of the link"
@@ -50,10 +49,10 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Add or remove a guest; without an action, print all guests and return 1 if there are none."""
+    """Add or remove a guest; without an action, print the file's guests and return 1 if it has none."""
     guests = Guests(options.file)
     if options.action and (not options.name or (options.action == "remove" and options.scopes)):
-        raise UsageError(f"whenabouts guests FILE {options.action} NAME: give a name, and one at a time")
+        raise UsageError(f"whenabouts guests FILE {options.action} NAME: give one name; spaces need quotes")
     if options.action == "add":
         address = page_address("--address", options.address)
         token = guests.add(options.name, options.scopes)
@@ -63,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
             options,
             lambda: shown,
             lambda: (
-                f"{added.name} may {', '.join(in_order(added.scopes))}, with this link:",
+                f"With this link {added.name} may {', '.join(in_order(added.scopes))}:",
                 shown["link"] if address else f"?token={token}  (append it to the server's address)",
                 "The link is shown only now. Whoever has it may use the server.",
             ),

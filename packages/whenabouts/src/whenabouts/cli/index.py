@@ -18,6 +18,7 @@ from whenabouts.cli.options import (
     add_dry_run,
     add_format,
     add_max_pixels,
+    add_repeated,
     add_retriever,
     add_segments,
     add_verb,
@@ -76,13 +77,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--retry", action="store_true", help="take only files that failed before")
     _add_choice_of_files(parser)
     _add_streams(parser)
-    parser.add_argument(
-        "--meta",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a fact about these videos, for search --where",
-    )
+    add_repeated(parser, "--meta", "KEY=VALUE", "a fact about these videos, for search --where")
     parser.add_argument(
         "--meta-file", metavar="FILE", help='JSON lines: {"path": "talk.mp4", "title": "…", any key}'
     )
@@ -121,14 +116,8 @@ def _add_streams(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="if a model cannot be loaded, continue without it, with a note",
     )
-    parser.add_argument(
-        "--without",
-        action="append",
-        default=[],
-        metavar="STREAM",
-        help="skip a stream of the corpus in this run, such as screen_text (repeat for more); its indexed "
-        "part stays",
-    )
+    what = "skip a stream of the corpus in this run, such as screen_text; its indexed part stays"
+    add_repeated(parser, "--without", "STREAM", what)
     parser.add_argument(
         "--shots",
         metavar="FINDER",
@@ -163,14 +152,8 @@ def _add_streams(parser: argparse.ArgumentParser) -> None:
 
 def _add_choice_of_files(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose, ignore and prune files."""
-    parser.add_argument(
-        "--exclude",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="ignore matching files, such as '*.tmp' or drafts/ (repeat for more); a .whenaboutsignore "
-        "file does this for its folder",
-    )
+    what = "ignore files like '*.tmp' or drafts/, as a .whenaboutsignore file does for its folder"
+    add_repeated(parser, "--exclude", "PATTERN", what)
     parser.add_argument(
         "--follow", action=argparse.BooleanOptionalAction, default=True, help="follow links in folders"
     )

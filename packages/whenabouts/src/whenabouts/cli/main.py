@@ -72,6 +72,7 @@ def build_parser(called: Iterable[str] | None = None) -> argparse.ArgumentParser
     parser.add_argument(
         "--no-config", action="store_true", help="ignore whenabouts.toml (give it before VERB)"
     )
+    parser.set_defaults(from_files=())  # the names of options that the command line leaves to the files
     verbs = parser.add_subparsers(
         dest="verb", metavar="VERB", required=True, help="one of the verbs below; VERB --help explains it"
     )

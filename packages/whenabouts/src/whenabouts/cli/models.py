@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.cli.options import add_format, add_verb
+from whenabouts.cli.options import add_format, add_repeated, add_verb
 from whenabouts.cli.terminal import console, for_terminal, print_either, print_notes
 from whenabouts.intake import hub
 from whenabouts.known_models import ListedModel, listed_models, resolved
@@ -62,13 +62,7 @@ def add_parser(verbs: Any) -> None:
     get.add_argument(
         "--offline", action="store_true", help="do not use the network: say whether it is on this machine"
     )
-    get.add_argument(
-        "--file",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="download only this file (repeat for more)",
-    )
+    add_repeated(get, "--file", "FILE", "download only this file")
     add_format(get)
 
 

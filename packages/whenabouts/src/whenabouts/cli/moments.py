@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whenabouts.cli.opened import add_narrowing, searched
-from whenabouts.cli.options import add_corpus, add_places, open_corpus
+from whenabouts.cli.options import add_corpus, add_places, add_repeated, open_corpus
 from whenabouts.export.json import read_moments
 from whenabouts.export.moments import (
     FileMoment,
@@ -49,13 +50,8 @@ def add_moments(parser: argparse.ArgumentParser, *, k: int) -> None:
         metavar="FILE",
         help="take the moments from a file of `whenabouts search --json`",
     )
-    parser.add_argument(
-        "--moment",
-        action="append",
-        default=[],
-        metavar="VIDEO@START-END",
-        help="this moment of a video of the corpus, or of a file (repeat for more)",
-    )
+    what = "this moment of a video of the corpus, or of a file"
+    add_repeated(parser, "--moment", "VIDEO@START-END", what)
     parser.add_argument("--collection", metavar="NAME", help="the moments of this collection, in order")
     parser.add_argument(
         "--unsure", action="store_true", help="take the best moments even if the search is unsure of them"
@@ -86,9 +82,7 @@ def chosen_moments(options: argparse.Namespace) -> Chosen:
     if options.moment:
         corpus = open_corpus(options) if options.corpus else None
         return Chosen([_named_moment(corpus, moment, rank) for rank, moment in enumerate(options.moment, 1)])
-    if options.collection is not None:
-        return _collected(options)
-    return _searched(options)
+    return _searched(options) if options.collection is None else _collected(options)
 
 
 def _searched(options: argparse.Namespace) -> Chosen:
@@ -105,8 +99,7 @@ def _searched(options: argparse.Namespace) -> Chosen:
     chosen = result.moments if is_all else result.matched
     if len(chosen) < len(result.moments):
         notes.append(f"{len(chosen)} of {len(result.moments)} moments matched; {_TAKE_ALL}")
-    for scored in chosen:
-        check_unchanged(result.videos[scored.moment.video_id])
+    check_unchanged(*(result.videos[scored.moment.video_id] for scored in chosen))
     return Chosen(moments_of_result(result, all_moments=is_all), tuple(notes))
 
 
@@ -116,12 +109,11 @@ def _from_file(options: argparse.Namespace) -> Chosen:
         return Chosen([], (f"{options.from_}: no match, so nothing was written; {_TAKE_ALL}",))
     if options.corpus:
         corpus = open_corpus(options)
+        records = []
         for moment in moments:
-            try:
-                record = corpus.resolve(moment.path)
-            except UsageError:
-                continue  # from another corpus, or a plain file
-            check_unchanged(record)
+            with contextlib.suppress(UsageError):  # from another corpus, or a plain file
+                records.append(corpus.resolve(moment.path))
+        check_unchanged(*records)
     return Chosen(moments)
 
 
@@ -129,8 +121,7 @@ def _collected(options: argparse.Namespace) -> Chosen:
     corpus = open_corpus(options)
     items = corpus.collections.get(options.collection).items
     moments, missing = corpus.moments_of(items)
-    for moment in moments:
-        check_unchanged(corpus.resolve(moment.video_id))
+    check_unchanged(*corpus.resolve_all(moment.video_id for moment in moments))
     empty = () if moments else (f"{options.collection!r} has no moment to take",)
     return Chosen(moments, (*missing, *empty))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from whenabouts.cli.options import add_where, open_corpus
+from whenabouts.cli.options import add_repeated, add_where, open_corpus
 from whenabouts.cli.terminal import counting_bar, for_terminal, print_notes
 from whenabouts.index.lock import CorpusBusy
 from whenabouts.search.options import SearchOptions
@@ -87,27 +87,16 @@ def _opened_rewriter(options: argparse.Namespace) -> Rewriter | str | None:
 def add_narrowing(parser: argparse._ActionsContainer) -> None:
     """Add the options that narrow which moments may answer."""
     add = parser.add_argument
-    add("--within", action="append", default=[], metavar="VIDEO", help="only in this video (repeat for more)")
-    add(
-        "--stream",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help=f"search only this stream: {', '.join(all_streams())}",
-    )
+    add_repeated(parser, "--within", "VIDEO", "only in this video")
+    add_repeated(parser, "--stream", "NAME", f"search only this stream: {', '.join(all_streams())}")
     add(
         "--like",
         metavar="FILE|VIDEO@T",
         help="moments like a picture, or like a moment of the corpus (VIDEO@TIME, VIDEO@START-END); may be"
         " combined with words",
     )
-    add(
-        "--min-confidence",
-        type=float,
-        default=0.0,
-        metavar="C",
-        help="leave out less probable moments (0 to 1)",
-    )
+    what = "leave out less probable moments (0 to 1)"
+    add("--min-confidence", type=float, default=0.0, metavar="C", help=what)
     add("--after", metavar="DATE", help="videos recorded at or after this date")
     add("--before", metavar="DATE", help="videos recorded before this date")
     add_where(parser)

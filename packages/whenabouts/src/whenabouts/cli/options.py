@@ -42,6 +42,12 @@ def add_verb(
     return parser
 
 
+def add_repeated(parser: argparse._ActionsContainer, flag: str, metavar: str, what: str, **more: Any) -> None:
+    """Add an option that may be given several times; its value is a list."""
+    what = f"{what} (repeat for more)"
+    parser.add_argument(flag, metavar=metavar, action="append", default=[], help=what, **more)
+
+
 class _SingleCorpus(argparse.Action):
     """Stores the corpus; raises UsageError for a second one, unless the verb takes several."""
 
@@ -51,13 +57,20 @@ class _SingleCorpus(argparse.Action):
         corpora = getattr(namespace, "corpora", None)
         if corpora is not None:
             corpora = namespace.corpora = [*corpora, values]
-        elif getattr(namespace, "named_corpus", values) != values:
-            raise UsageError(
-                f"--corpus {values}: this command works on one corpus, and {namespace.named_corpus} was "
-                "named before; call it once for each (`search`, `serve` and `mcp` take several side by side)"
-            )
-        namespace.named_corpus = values
+        # argparse gives an inner verb a namespace of its own and copies that over the outer one.
+        name = "inner_corpus" if self.default is argparse.SUPPRESS else "named_corpus"
+        if corpora is None:
+            _check_same(getattr(namespace, name, None), values)
+        setattr(namespace, name, values)
         setattr(namespace, self.dest, values)
+
+
+def _check_same(before: str | None, now: str | None) -> None:
+    if before and now and before != now:
+        raise UsageError(
+            f"--corpus {now}: this command works on one corpus, and {before} was named before; call it once "
+            "for each (`search`, `serve` and `mcp` take several side by side)"
+        )
 
 
 def add_corpus(parser: argparse._ActionsContainer, *, several: bool = False) -> None:
@@ -96,10 +109,11 @@ def add_force(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--force", action="store_true", help="replace existing files")
 
 
-def add_access(parser: argparse._ActionsContainer) -> None:
-    """Add --host, --token and --time-limit, for verbs that serve."""
+def add_access(parser: argparse._ActionsContainer) -> argparse._MutuallyExclusiveGroup:
+    """Add --host, --token and --time-limit; returns the group of --token, for other ways to give it."""
     add_host(parser)
-    parser.add_argument(
+    secret = parser.add_mutually_exclusive_group()
+    secret.add_argument(
         "--token",
         default=None,
         help="secret that clients must send (default: $WHENABOUTS_TOKEN, hidden from other users' `ps`)",
@@ -111,6 +125,7 @@ def add_access(parser: argparse._ActionsContainer) -> None:
         default=60.0,
         help="stop searches that take longer (default 60)",
     )
+    return secret
 
 
 def add_host(parser: argparse._ActionsContainer) -> None:
@@ -132,14 +147,8 @@ def add_guests(parser: argparse._ActionsContainer) -> None:
 
 def add_allow(parser: argparse._ActionsContainer) -> None:
     """Add --allow, for verbs whose clients may add videos."""
-    parser.add_argument(
-        "--allow",
-        metavar="DIR",
-        type=Path,
-        action="append",
-        default=[],
-        help="let clients list this folder and change what is indexed from it (repeat for more)",
-    )
+    what = "let clients list this folder and change what is indexed from it"
+    add_repeated(parser, "--allow", "DIR", what, type=Path)
 
 
 def page_address(option: str, given: str | None) -> str:
@@ -169,14 +178,8 @@ def add_proxy(parser: argparse._ActionsContainer) -> None:
         default="",
         help="path under which a reverse proxy shows the server, such as /moments",
     )
-    parser.add_argument(
-        "--trust-proxy",
-        metavar="ADDRESS",
-        action="append",
-        default=[],
-        help="believe X-Forwarded-Host and X-Forwarded-Proto from this proxy (an address or network; repeat "
-        "for more)",
-    )
+    what = "believe X-Forwarded-Host and X-Forwarded-Proto from this proxy, an address or network"
+    add_repeated(parser, "--trust-proxy", "ADDRESS", what)
 
 
 def proxy_settings(options: argparse.Namespace) -> dict[str, Any]:
@@ -221,6 +224,7 @@ def corpus_name(options: argparse.Namespace) -> str:
     """The corpus of --corpus. Raises UsageError if none was named."""
     if not options.corpus:
         raise UsageError("which corpus? Give --corpus DIR or set WHENABOUTS_CORPUS")
+    _check_same(getattr(options, "named_corpus", None), getattr(options, "inner_corpus", None))
     return str(options.corpus)
 
 
@@ -244,24 +248,14 @@ def open_or_new_corpus(options: argparse.Namespace) -> Corpus:
 
 def add_where(parser: argparse._ActionsContainer) -> None:
     """Add --where, the facts a video must have."""
-    parser.add_argument(
-        "--where",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="only videos with this fact; also KEY!=VALUE, KEY>=N, KEY<=N; the value may contain *",
-    )
+    what = "only videos with this fact; also KEY!=VALUE, KEY>=N, KEY<=N; the value may contain *"
+    add_repeated(parser, "--where", "KEY=VALUE", what)
 
 
 def add_places(parser: argparse._ActionsContainer, *, k: int) -> None:
     """Add -k (default `k`), --all and --skip: how many moments to list."""
     add = parser.add_argument
-    add(
-        "-k",
-        type=int,
-        metavar="N",
-        help=f"at most N moments (default {k}; with --all: all of them)",
-    )
+    add("-k", type=int, metavar="N", help=f"at most N moments (default {k}; with --all: all of them)")
     parser.set_defaults(best=k)
     add(
         "--all",

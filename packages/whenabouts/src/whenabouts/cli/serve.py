@@ -16,6 +16,7 @@ from whenabouts.cli.options import (
     add_guests,
     add_max_pixels,
     add_proxy,
+    add_repeated,
     add_rerank,
     add_rewrite,
     add_verb,
@@ -68,14 +69,8 @@ def add_parser(verbs: Any) -> None:
         help="largest size of that folder (default 2048)",
     )
     _add_limits(parser)
-    parser.add_argument(
-        "--files",
-        metavar="PATH",
-        type=Path,
-        action="append",
-        default=[],
-        help="serve only videos under this folder (repeat for more; default: the folders that were indexed)",
-    )
+    what = "serve only videos under this folder; default: the folders that were indexed"
+    add_repeated(parser, "--files", "PATH", what, type=Path)
     add_allow(parser)
     parser.add_argument(
         "--show-paths",
@@ -88,14 +83,8 @@ def add_parser(verbs: Any) -> None:
         help="whether clients may name, merge and forget people (default: only at a local address without a "
         "token)",
     )
-    parser.add_argument(
-        "--model",
-        metavar="RUN",
-        action="append",
-        default=[],
-        help="let people search with this trained system as well: a folder, or owner/name on a hub (repeat "
-        "for more)",
-    )
+    what = "let people search with this trained system as well: a folder, or owner/name on a hub"
+    add_repeated(parser, "--model", "RUN", what)
     add_check(parser, "let clients have the best moments checked by this model, and by no other")
     add_rerank(parser, "let people have the first forty moments put in order by this model")
     add_rewrite(parser, "let people search also in the words of this model")
@@ -103,9 +92,9 @@ def add_parser(verbs: Any) -> None:
 
 def _add_access(parser: argparse.ArgumentParser) -> None:
     """Add the options for address, token and guests."""
-    add_access(parser)
+    secret = add_access(parser)
     parser.add_argument("--port", type=int, default=8765, help="port (default 8765; 0: any that is free)")
-    parser.add_argument(
+    secret.add_argument(
         "--token-file",
         metavar="FILE",
         type=with_home,
@@ -136,8 +125,6 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 
 def _token(options: argparse.Namespace) -> str:
     """The token: from the command line, else a file, else the environment."""
-    if options.token is not None and options.token_file is not None:
-        raise UsageError("--token and --token-file name two secrets; give one of them")
     if options.token_file is None:
         return os.environ.get("WHENABOUTS_TOKEN", "") if options.token is None else str(options.token)
     try:

@@ -38,8 +38,8 @@ BINS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Edges of the bins of confidence in which right first answers are counted."""
 
 TAKEN_OUT_WORTH = 0.15
-"""Weight of a taken-out question beside one with an answer when probabilities are learned, because users
-mostly ask for existing moments. `learned.json` was fitted with it too."""
+"""Weight of a taken-out question when probabilities are learned; others weigh 1, because users mostly ask for
+existing moments. `learned.json` was fitted with it too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Outcome:
     """The outcome of one question.
 
     - `confidence`: the probability that the best moment is right; None without calibration or moments.
-    - `right`: the best moment overlaps the true one.
+    - `right`: the best moment overlaps the true one; for a question made from a passage, also if `near`.
     - `literal`: the answer is never "no match", because a stream's best moment has every word, the score
       stands out, or nothing was compared by meaning.
     - `near`: every word occurs in a stream's best moment or around it.
@@ -99,7 +99,7 @@ class Rates:
 
     - `unrelated`, `taken_out`: share of questions without an answer that were called a match (false alarms).
     - `missed`, `unsure`: share of known questions that were called no match, or unsure.
-    - `right`: share of known questions called a match whose first moment is right.
+    - `right`: of the known questions that were called a match, the share whose first moment is right.
     """
 
     unrelated: Rate
@@ -122,7 +122,7 @@ class Rates:
             f"false alarms  {self.unrelated}  unrelated questions called a match",
             f"              {self.taken_out}  known questions called a match with their video taken out",
             f"misses        {self.missed}  known questions called no match",
-            f"unsure        {self.unsure}  known questions",
+            f"unsure        {self.unsure}  known questions called unsure",
             f"right         {self.right}  first moments of known questions called a match",
         ]
 
@@ -132,10 +132,10 @@ def rates_of(outcomes: Sequence[Outcome], thresholds: Thresholds = PROBABLE) -> 
     judged = [(outcome, outcome.answer(thresholds)) for outcome in outcomes]
     matched = [outcome for outcome, answer in judged if outcome.kind == "known" and answer == "match"]
     return Rates(
-        _share(judged, "unrelated", "match"),
-        _share(judged, "taken_out", "match"),
-        _share(judged, "known", "no_match"),
-        _share(judged, "known", "unsure"),
+        _rate_of_answer(judged, "unrelated", "match"),
+        _rate_of_answer(judged, "taken_out", "match"),
+        _rate_of_answer(judged, "known", "no_match"),
+        _rate_of_answer(judged, "known", "unsure"),
         _rate(matched, lambda outcome: outcome.right),
     )
 
@@ -164,7 +164,7 @@ def adjustment_of(outcomes: Iterable[Outcome], prior: Probability) -> Adjustment
 
 
 def adjusted_by_halves(outcomes: Sequence[Outcome], prior: Probability) -> tuple[Outcome, ...]:
-    """The outcomes with adjusted confidences, each half of the videos by the outcomes of the other half."""
+    """The outcomes with adjusted confidences; each half of the videos is adjusted by the other half."""
     groups = sorted({(outcome.kind == "unrelated", outcome.group) for outcome in outcomes})
     half_of = {group: number % 2 for number, group in enumerate(groups)}
     sides = [half_of[outcome.kind == "unrelated", outcome.group] for outcome in outcomes]
@@ -180,7 +180,7 @@ def _adjusted(outcome: Outcome, adjustment: Adjustment) -> Outcome:
     return replace(outcome, confidence=with_adjustment(outcome.confidence, adjustment), in_five=in_five)
 
 
-def _share(judged: Iterable[tuple[Outcome, Answer]], kind: Kind, answer: Answer) -> Rate:
+def _rate_of_answer(judged: Iterable[tuple[Outcome, Answer]], kind: Kind, answer: Answer) -> Rate:
     counted = [(outcome, given) for outcome, given in judged if outcome.kind == kind and outcome.counts]
     return rate_of([given == answer for _, given in counted], [outcome.group for outcome, _ in counted])
 
@@ -190,7 +190,7 @@ def _rate(outcomes: Sequence[Outcome], holds: Callable[[Outcome], bool]) -> Rate
 
 
 class Bin(NamedTuple):
-    """First answers with a confidence in [`low`, `high`): mean confidence, and rate of right ones."""
+    """First answers with a confidence in [`low`, `high`), or 1 in the last: mean, and rate of right ones."""
 
     low: float
     high: float
@@ -198,7 +198,7 @@ class Bin(NamedTuple):
     right: Rate
 
 
-def _stated(outcomes: Iterable[Outcome]) -> list[Outcome]:
+def _with_confidence(outcomes: Iterable[Outcome]) -> list[Outcome]:
     """The outcomes that are `is_stated`; [] if none of them has a confidence."""
     stated = [outcome for outcome in outcomes if outcome.is_stated]
     return stated if any(outcome.confidence is not None for outcome in stated) else []
@@ -206,7 +206,7 @@ def _stated(outcomes: Iterable[Outcome]) -> list[Outcome]:
 
 def bins(outcomes: Sequence[Outcome]) -> list[Bin]:
     """The bins of the first answers to known questions, without empty ones."""
-    filled, answers = [], _stated(outcome for outcome in outcomes if outcome.kind == "known")
+    filled, answers = [], _with_confidence(outcome for outcome in outcomes if outcome.kind == "known")
     for low, high in itertools.pairwise(BINS):
         limit = math.inf if high == BINS[-1] else high
         inside = [outcome for outcome in answers if low <= outcome.sureness < limit]
@@ -217,10 +217,7 @@ def bins(outcomes: Sequence[Outcome]) -> list[Bin]:
 
 
 class Reliability(NamedTuple):
-    """Expected calibration error over `BINS`, and AUROC of confidence for right against wrong first answers.
-
-    None: could not be measured.
-    """
+    """Expected calibration error over `BINS`, AUROC of right against wrong first answers; None: unknown."""
 
     error: float | None
     auroc: float | None
@@ -236,7 +233,7 @@ def reliability_of(outcomes: Sequence[Outcome]) -> Reliability:
     if not total:
         return Reliability(None, None)
     error = sum(row.right.of * abs(row.stated - (row.right.share or 0.0)) for row in rows) / total
-    answered = _stated(outcome for outcome in outcomes if outcome.kind == "known")
+    answered = _with_confidence(outcome for outcome in outcomes if outcome.kind == "known")
     right = [outcome.sureness for outcome in answered if outcome.right]
     wrong = sorted(outcome.sureness for outcome in answered if not outcome.right)
     if not (right and wrong):
@@ -274,7 +271,7 @@ class RiskCoverage:
 
 def risk_coverage(outcomes: Iterable[Outcome]) -> RiskCoverage | None:
     """The risk-coverage curve, ties together; None if no known or taken-out question has a confidence."""
-    counted = _stated(outcome for outcome in outcomes if outcome.kind != "unrelated" and outcome.counts)
+    counted = _with_confidence(each for each in outcomes if each.kind != "unrelated" and each.counts)
     if not counted:
         return None
     sure = np.array([outcome.sureness for outcome in counted])
@@ -305,7 +302,7 @@ def charts(outcomes: Sequence[Outcome]) -> Iterator[str]:
         yield f"  expected calibration error {error:.3f}{ranked}"
     curve = risk_coverage(outcomes)
     if curve is not None:
-        yield "risk and coverage: how many of the surest answers are wrong (with the video taken out, all)"
+        yield "risk and coverage: how many of the surest answers are wrong (all those without their video)"
         for share in (0.1, 0.25, 0.5, 0.75, 1.0):
             risk = curve.risk_at(share)
             yield f"  {share:>15.0%} {_bar(risk)} {risk:.1%}"

@@ -67,10 +67,7 @@ class BertSession:
     def run(
         self, texts: Sequence[str], tokenise: Tokenise, output: str, put: Put, *, quantised: bool = False
     ) -> None:
-        """Pass each batch to `put`: positions of its texts, the network's output, their numbers of tokens.
-
-        `output` is "vectors" or "tokens" (`bert_graph`).
-        """
+        """Pass each batch to `put`: positions of texts, `output` ("vectors" or "tokens"), token counts."""
         session = self._integers[0] if quantised and len(texts) else self._session
         for start in range(0, len(texts), _WINDOW):
             self._run_window(session, start, tokenise(texts[start : start + _WINDOW]), output, put)

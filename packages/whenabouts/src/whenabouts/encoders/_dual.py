@@ -1,4 +1,7 @@
-"""Base classes of PyTorch encoders with a text side: batches, checks of pictures, unit vectors."""
+"""Base classes of PyTorch encoders with a text side: batches, checks of pictures, unit vectors.
+
+Fingerprints do not cover this code, so a change of its arithmetic would mix unlike vectors in stored corpora.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 class TextSide(ABC):
     """An encoder in PyTorch that also encodes sentences.
 
-    A family loads its model and sets `dimension`; `batches` are its batch sizes on CPU and accelerator.
+    A subclass loads its model and sets `dimension`; `batches` are the batch sizes on CPU and on accelerator.
     """
 
     dimension: int
@@ -36,7 +39,7 @@ class TextSide(ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """See `TextEncoder`. It ignores the precision: half precision moves vectors by about 0.001."""
+        """See `protocol.Encoder`; the same in half precision, which moves vectors by about 0.001."""
 
     @abstractmethod
     def _text_features(self, texts: list[str]) -> torch.Tensor:
@@ -53,7 +56,7 @@ class TextSide(ABC):
 
 
 class DualEncoder(TextSide):
-    """An encoder of pictures and sentences (`protocol.ImageEncoder`). A family sets `image_size`."""
+    """An encoder of pictures and sentences (`protocol.ImageEncoder`). A subclass sets `image_size`."""
 
     image_size: int
 
@@ -62,7 +65,7 @@ class DualEncoder(TextSide):
         """(N, D) vectors of RGB pictures of any size, not normalised."""
 
     def encode_images(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
-        """(N, D) unit vectors of (H, W, 3) RGB pictures of any size."""
+        """(N, D) unit vectors of pictures of any size; `check_image` says in which forms."""
         for place, image in enumerate(images):
             check_image(image, place)
         return self._in_batches(
@@ -71,7 +74,7 @@ class DualEncoder(TextSide):
 
 
 def check_image(image: NDArray[np.uint8], place: int) -> None:
-    """Raise UsageError, naming position `place`, if the item is not a uint8 picture."""
+    """Raise UsageError, naming position `place`, if the item is not a uint8 picture, RGB(A) or grey."""
     shape = getattr(image, "shape", None)
     if shape is None:
         kind = type(image).__name__
@@ -79,7 +82,7 @@ def check_image(image: NDArray[np.uint8], place: int) -> None:
         has_picture_shape = len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3, 4))
         if image.dtype == np.uint8 and 0 not in shape and has_picture_shape:
             return
-        kind = f"{shape} of {image.dtype}"
+        kind = f"an array {shape} of {image.dtype}"
     raise UsageError(f"images[{place}] is {kind}; a picture is a uint8 array (H, W, 3), (H, W, 4) or (H, W)")
 
 

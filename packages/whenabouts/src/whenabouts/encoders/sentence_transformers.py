@@ -129,7 +129,8 @@ class SentenceTransformersEncoder:
         self._added = {"prompts": "e5"} if prompts else {}
         self._model = loaded
         # A text-only model never reads a text as a picture's path, so its texts stay as they are.
-        self._special = special_tokens(loaded) if _sees_or_hears(loaded) else None
+        is_text_only = {"image", "video", "audio"}.isdisjoint(loaded.modalities)
+        self._special = None if is_text_only else special_tokens(loaded)
         self._batch_size = batch_size
 
     @cached_property
@@ -205,7 +206,3 @@ class SentenceTransformersEncoder:
 
     def _as_words(self, texts: Sequence[str]) -> list[str]:
         return list(texts) if self._special is None else plain_texts(texts, self._special)
-
-
-def _sees_or_hears(loaded: Any) -> bool:
-    return not {"image", "video", "audio"}.isdisjoint(loaded.modalities)

@@ -1,7 +1,8 @@
 """Encoders of voices from `transformers`: speaker models with an X-vector head.
 
-A family of encoders, loaded by name in `encoders/__init__.py`, for WavLM, Wav2Vec2, UniSpeechSat,
-Data2VecAudio and others that `AutoModelForAudioXVector` opens. Windows go through its feature extractor.
+A family of encoders (found by `encoders/__init__.py`) for WavLM, Wav2Vec2, UniSpeechSat, Data2VecAudio and
+others that `AutoModelForAudioXVector` opens. Windows of speech go through the model's feature extractor.
+Corpora store fingerprint and `same_voice`.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ _GIVE = "give a speaker model with an X-vector head, such as a WavLM that was tr
 
 
 def recognises(name: str) -> bool:
-    """True for a hub name and for every folder; a model without voices is refused when opened."""
+    """True for a hub name and for every folder; one without an X-vector head is refused when opened."""
     return weight_files.local_folder(name) is not None or is_name(name)
 
 
 def open_voices(name: str, settings: EncoderSettings) -> VoiceEncoder:
     """The model of that hub name or folder. Raises EncoderUnavailable with a remedy."""
     weight_files.require(name, _NEEDS, "vision")
-    weight_files.require(name, ["faster_whisper"], "people")
+    weight_files.require(name, ["faster_whisper"], "people")  # it finds the speech
     folder = weight_files.locate(name)
     with weight_files.loading(name, "vision"):
         return XVectorEncoder(folder, settings)
@@ -53,7 +54,7 @@ def status() -> EncoderStatus:
 class XVectorEncoder(VoiceEncoder):
     """A model with an X-vector head (Snyder et al., ICASSP 2018) and its feature extractor."""
 
-    # As in transformers' examples; "the optimal threshold is dataset-dependent".
+    # As in transformers' examples, which say "the optimal threshold is dataset-dependent".
     same_voice = 0.7
 
     def __init__(self, folder: weight_files.ModelFolder, settings: EncoderSettings) -> None:
@@ -71,7 +72,7 @@ class XVectorEncoder(VoiceEncoder):
         self.dimension = int(self._model.config.xvector_output_dim)
         if (rate := int(self._extractor.sampling_rate)) != RATE:
             raise EncoderUnavailable(f"{self.name}: hears {rate} samples a second, not {RATE}; {_GIVE}")
-        rng = np.random.default_rng(0)
+        rng = np.random.default_rng(0)  # try the longest and the shortest window
         for seconds in (WINDOW_SECONDS, LEAST_SECONDS):
             self.embed([rng.standard_normal(int(seconds * RATE), np.float32)])
 
@@ -83,7 +84,7 @@ class XVectorEncoder(VoiceEncoder):
             self._folder,
             dimension=self.dimension,
             normalisation="l2",
-            dtype="float32",
+            dtype="float32",  # of the vectors; the model may run in half precision
         )
 
     def embed(self, pieces: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:

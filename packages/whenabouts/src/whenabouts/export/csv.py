@@ -19,7 +19,7 @@ SUFFIXES = (".csv",)
 MEDIA_TYPE = "text/csv; charset=utf-8"
 COLUMNS = (
     "rank", "video_id", "name", "path", "start", "end", "start_time", "end_time",
-    "first_frame", "end_frame", "frame_rate", "score", "confidence", "query", "text",
+    "first_frame", "end_frame", "frame_rate", "score", "confidence", "query", "text", "note", "tags",
 )  # fmt: skip
 # Spreadsheets evaluate a cell that begins like this as a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
@@ -44,8 +44,7 @@ def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> li
                 *(("", "", "") if frames is None else (frames.first, frames.end, frames.rate)),
                 number(moment.score, 6),
                 share(moment.confidence, 6),
-                defused(moment.query),
-                defused(moment.text),
+                *map(defused, (moment.query, moment.text, moment.note, ", ".join(moment.tags))),
             )
         )
     out.write(text.getvalue().encode())

@@ -16,7 +16,7 @@ from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.source import Source, nearest, shown_path
 from whenabouts.export.text import scores
-from whenabouts.export.timeline import Event, Timeline, make_timeline
+from whenabouts.export.timeline import Event, make_timeline
 from whenabouts.lines import one_line
 from whenabouts.times import frame_of, nominal
 from whenabouts.types import UsageError
@@ -33,6 +33,7 @@ _HOURS = 24
 # Seconds in which drop-frame skips numbers: the first of each minute but every tenth.
 _SKIPS = re.compile(r"[1-9]:00$")
 _LONGEST_TITLE = 70
+_LONGEST_COMMENT = 1000
 _USUAL_NOMINAL = 30
 
 
@@ -44,44 +45,46 @@ def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> li
         )
     timeline = make_timeline(moments, options, rates="one")
     reels = reel_names([event.source.path for event in timeline.events])
-    lines = [f"TITLE: {one_line(timeline.title, _LONGEST_TITLE)}"]
-    lines += [f"FCM: {'DROP FRAME' if timeline.drop else 'NON-DROP FRAME'}", ""]
-    latest = 0
+    lines = [f"TITLE: {one_line(timeline.title, _LONGEST_TITLE)}", _mode(timeline.drop), ""]
+    latest_mode, is_past_midnight = timeline.drop, False
     for event_number, event in enumerate(timeline.events, 1):
+        drop = event.source.drops(timeline.rate, otherwise=timeline.drop)
+        if drop != latest_mode:
+            lines.append(_mode(drop))
+        latest_mode = drop
         # Start and end in the source and on the time line, as frame numbers at the rate of the time line.
-        first = event.first + _start_frame(event.source, timeline)
-        places = first, first + event.length, event.record, event.record + event.length
-        latest = max(latest, *places)
-        codes = " ".join(_code(place, timeline) for place in places)
-        lines += _event(event_number, event, codes, reels[event.source.path])
+        first = event.first + _start_frame(event.source, timeline.rate, drop=drop)
+        starts = (first, drop), (event.record, timeline.drop)
+        places = [(start + frames, counted) for start, counted in starts for frames in (0, event.length)]
+        codes = [timecode(place, timeline.rate, drop=counted) for place, counted in places]
+        wrapped = [_within_a_day(code) for code in codes]
+        is_past_midnight |= wrapped != codes
+        lines += _event(event_number, event, " ".join(wrapped), reels[event.source.path])
     out.write("\r\n".join([*lines, ""]).encode())
     notes = list(timeline.notes)
-    if nominal(timeline.rate) > _USUAL_NOMINAL:
-        notes.append(
-            f"time codes count {nominal(timeline.rate)} frames a second; "
-            "older editors read an EDL at 30 at most"
-        )
-    if latest >= _number(f"{_HOURS}:00:00", 0, timeline):
+    if (fps := nominal(timeline.rate)) > _USUAL_NOMINAL:
+        notes.append(f"time codes count {fps} frames a second; older editors read an EDL at 30 at most")
+    if is_past_midnight:
         notes.append(f"time codes begin anew at 00:00:00:00 after {_HOURS} hours")
     return notes
 
 
-def _start_frame(source: Source, timeline: Timeline) -> int:
-    """The number of the source's first frame on the scale of the time line's codes."""
-    if not source.start_timecode or source.rate == timeline.rate:
-        return source.start_frame(timeline.rate)
+def _mode(drop: bool) -> str:
+    return f"FCM: {'DROP FRAME' if drop else 'NON-DROP FRAME'}"
+
+
+def _start_frame(source: Source, rate: Fraction, *, drop: bool) -> int:
+    """The number of the source's first frame in time codes at a rate."""
+    if not source.start_timecode or source.rate == rate:
+        return source.start_frame(rate)
     # Editors find a frame in the camera's file by its time code, so the code is kept instead of its time:
     # 01:00:00:00 at 23.976 (3603.6 s) stays 01:00:00:00 at 25. Only its frames are counted anew.
     clock, _, frame = source.start_timecode.replace(";", ":").replace(".", ":").rpartition(":")
-    base = nominal(timeline.rate)
-    return _number(clock, min(nearest(Fraction(int(frame) * base, nominal(source.rate))), base - 1), timeline)
-
-
-def _number(clock: str, frame: int, timeline: Timeline) -> int:
-    """The number of a frame of the second `clock`; of the next one that exists if drop-frame skips it."""
-    if timeline.drop and _SKIPS.search(clock):
-        frame = max(frame, nominal(timeline.rate) // 15)
-    return frame_of(f"{clock}{';' if timeline.drop else ':'}{frame:02d}", timeline.rate)[0]
+    base = nominal(rate)
+    number = min(nearest(Fraction(int(frame) * base, nominal(source.rate))), base - 1)
+    if drop and _SKIPS.search(clock):
+        number = max(number, base // 15)  # the first one that exists
+    return frame_of(f"{clock}{';' if drop else ':'}{number:02d}", rate)[0]
 
 
 def _event(event_number: int, event: Event, codes: str, reel: str) -> list[str]:
@@ -89,14 +92,15 @@ def _event(event_number: int, event: Event, codes: str, reel: str) -> list[str]:
     lines = [f"{event_number:03d}  {reel:<8} {_track(event.source):<5} C        {codes}"]
     lines.append(f"* FROM CLIP NAME: {one_line(moment.name)}")
     lines.append(f"* SOURCE FILE: {one_line(shown_path(moment.path))}")
-    facts = [("query", one_line(moment.query)), *scores(moment)]
-    lines += [f"* COMMENT: {name.upper()} {value}" for name, value in facts if value]
+    texts = [("query", moment.query), ("words", moment.text), ("note", moment.note)]
+    facts = [*texts, ("tags", ", ".join(moment.tags)), *scores(moment)]
+    plain = ((name, one_line(value, _LONGEST_COMMENT)) for name, value in facts)
+    lines += [f"* COMMENT: {name.upper()} {value}" for name, value in plain if value]
     return [*lines, ""]
 
 
-def _code(frame: int, timeline: Timeline) -> str:
-    """The time code of a frame number; hours wrap after 23."""
-    code = timecode(frame, timeline.rate, drop=timeline.drop)
+def _within_a_day(code: str) -> str:
+    """A time code whose hours wrap after 23."""
     hours, _, after_hours = code.partition(":")
     return f"{int(hours) % _HOURS:02d}:{after_hours}"
 

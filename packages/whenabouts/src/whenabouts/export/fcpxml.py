@@ -15,7 +15,6 @@ from whenabouts.export.options import Options
 from whenabouts.export.text import marker_name, marker_note
 from whenabouts.export.timeline import Event, Timeline, make_timeline
 from whenabouts.lines import one_line
-from whenabouts.times import can_drop
 
 NAME = "fcpxml"
 SUFFIXES = (".fcpxml",)
@@ -29,11 +28,10 @@ def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> li
     timeline = make_timeline(moments, options, rates="standard")
     root = ElementTree.Element("fcpxml", version=_VERSION)
     resources = ElementTree.SubElement(root, "resources")
-    formats = _Formats(resources)
     pictured = next((event.source for event in timeline.events if event.source.times is not None), None)
     size = _DEFAULT_SIZE if pictured is None else (pictured.width, pictured.height)
-    sequence_format = formats.id_of(*size, timeline.rate)
-    assets = _assets(resources, timeline, formats)
+    sequence_format = _format(resources, *size, timeline.rate)
+    assets: dict[tuple[str, Fraction], str] = {}
     library = ElementTree.SubElement(root, "library")
     event = ElementTree.SubElement(library, "event", name=one_line(timeline.title))
     project = ElementTree.SubElement(event, "project", name=one_line(timeline.title))
@@ -47,50 +45,28 @@ def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> li
     )
     spine = ElementTree.SubElement(sequence, "spine")
     for placed in timeline.events:
-        _asset_clip(spine, placed, timeline, assets[placed.source.path, placed.rate], formats)
+        key = (placed.source.path, placed.rate)
+        if key not in assets:
+            assets[key] = f"a{len(assets) + 1}"
+            _asset(resources, assets[key], placed)
+        _asset_clip(spine, placed, timeline, assets[key], resources)
     ElementTree.indent(root)
     body = ElementTree.tostring(root, encoding="unicode")
     out.write(f'<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE fcpxml>\n{body}\n'.encode())
     return list(timeline.notes)
 
 
-class _Formats:
-    """The formats of a document: one per size and rate."""
-
-    def __init__(self, resources: ElementTree.Element) -> None:
-        self._resources = resources
-        self._ids: dict[tuple[int, int, Fraction], str] = {}
-
-    def id_of(self, width: int, height: int, rate: Fraction) -> str:
-        """The id of a format, added on first use."""
-        key = (width, height, rate)
-        if key not in self._ids:
-            self._ids[key] = f"f{len(self._ids) + 1}"
-            ElementTree.SubElement(
-                self._resources,
-                "format",
-                id=self._ids[key],
-                frameDuration=_seconds(1 / rate),
-                width=str(width),
-                height=str(height),
-            )
-        return self._ids[key]
+def _format(resources: ElementTree.Element, width: int, height: int, rate: Fraction) -> str:
+    """The id of the format with a size and rate, added on first use."""
+    facts = {"frameDuration": _seconds(1 / rate), "width": str(width), "height": str(height)}
+    formats = resources.findall("format")
+    for format in formats:
+        if facts.items() <= format.attrib.items():
+            return format.attrib["id"]
+    return ElementTree.SubElement(resources, "format", {"id": f"f{len(formats) + 1}"} | facts).attrib["id"]
 
 
-def _assets(
-    resources: ElementTree.Element, timeline: Timeline, formats: _Formats
-) -> dict[tuple[str, Fraction], str]:
-    """Add an asset for each file and rate; returns their ids."""
-    made: dict[tuple[str, Fraction], str] = {}
-    for event in timeline.events:
-        key = (event.source.path, event.rate)
-        if key not in made:
-            made[key] = f"a{len(made) + 1}"
-            _asset(resources, made[key], event, formats)
-    return made
-
-
-def _asset(resources: ElementTree.Element, name: str, event: Event, formats: _Formats) -> None:
+def _asset(resources: ElementTree.Element, name: str, event: Event) -> None:
     source = event.source
     facts = {
         "id": name,
@@ -99,7 +75,7 @@ def _asset(resources: ElementTree.Element, name: str, event: Event, formats: _Fo
         "duration": _seconds(source.frames(event.rate) / event.rate),
     }
     if source.times is not None:
-        video_format = formats.id_of(source.width, source.height, event.rate)
+        video_format = _format(resources, source.width, source.height, event.rate)
         facts |= {"hasVideo": "1", "videoSources": "1", "format": video_format}
     if source.channels:
         facts |= {
@@ -113,7 +89,7 @@ def _asset(resources: ElementTree.Element, name: str, event: Event, formats: _Fo
 
 
 def _asset_clip(
-    spine: ElementTree.Element, event: Event, timeline: Timeline, asset: str, formats: _Formats
+    spine: ElementTree.Element, event: Event, timeline: Timeline, asset: str, resources: ElementTree.Element
 ) -> None:
     moment, source = event.moment, event.source
     facts = {
@@ -122,10 +98,10 @@ def _asset_clip(
         "offset": _seconds(event.record / timeline.rate),
         "start": _seconds((event.first + source.start_frame(event.rate)) / event.rate),
         "duration": _seconds(event.length / timeline.rate),
-        "tcFormat": "DF" if timeline.drop and can_drop(event.rate) else "NDF",
+        "tcFormat": "DF" if source.drops(event.rate, otherwise=timeline.drop) else "NDF",
     }
     if source.times is not None:
-        facts["format"] = formats.id_of(source.width, source.height, event.rate)
+        facts["format"] = _format(resources, source.width, source.height, event.rate)
     else:
         facts["audioRole"] = "dialogue"
     element = ElementTree.SubElement(spine, "asset-clip", facts)

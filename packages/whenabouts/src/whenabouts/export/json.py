@@ -22,6 +22,7 @@ from whenabouts.intake.opening import read_regular
 from whenabouts.search.search_result import is_matched
 from whenabouts.types import Answer, UsageError, WhenaboutsError
 from whenabouts.video.files import file_url
+from whenabouts.video.objects import SCHEME, check_place, source_path
 from whenabouts.video.probe import MediaError
 
 NAME = "json"
@@ -104,17 +105,13 @@ def read_moments(path: str | Path, *, all_moments: bool = False) -> list[FileMom
 
 
 def _document(path: Path) -> Any:
-    name = shown_path(str(path))
+    name, remedy = shown_path(str(path)), "give what `whenabouts search --json` printed"
     try:
         return loads(read_regular(path, _MOST_BYTES), parse_constant=_no_constant)
     except OSError as error:
-        raise ResultsError(
-            f"{name}: cannot be read ({error.strerror}); give what `whenabouts search --json` printed"
-        ) from None
+        raise ResultsError(f"{name}: cannot be read ({error.strerror}); {remedy}") from None
     except ValueError as error:
-        raise ResultsError(
-            f"{name}: is not JSON ({error}); give what `whenabouts search --json` printed"
-        ) from None
+        raise ResultsError(f"{name}: is not JSON ({error}); {remedy}") from None
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -184,15 +181,16 @@ class _Reader:
         return value
 
     def _path(self, holder: Mapping[str, Any], where: str) -> str:
-        """The file's path: absolute, and existing. A name that is not Unicode is taken from the link."""
+        """The path of an existing file or object. A name that is not Unicode is taken from the link."""
         shown = holder.get("path")
-        if not isinstance(shown, str) or not shown.startswith("/") or "\0" in shown:
-            self.refuse(f"{where}.path", shown, "the absolute path of a recording")
+        if not isinstance(shown, str) or not shown.startswith(("/", SCHEME)) or "\0" in shown:
+            self.refuse(f"{where}.path", shown, "the absolute path or s3:// address of a recording")
+        check_place(shown)
         path = shown
         link = holder.get("link")
         if link is not None:
             path = self._linked(link, where, shown)
-        place = Path(path)
+        place = source_path(path)
         if not place.exists():
             raise MediaError(f"{self.name}: {where}.path: {shown_path(path)} is not there; search again")
         if not place.is_file():
@@ -203,6 +201,6 @@ class _Reader:
         """The path of a link, which must equal the shown one."""
         address = link.split("#", 1)[0] if isinstance(link, str) else ""
         path = os.fsdecode(unquote_to_bytes(address.removeprefix("file://")))
-        if not address.startswith("file:///") or "\0" in path or shown_path(path) != shown:
-            self.refuse(f"{where}.link", link, f"the file:// link of {shown}")
+        if not address.startswith(("file:///", SCHEME)) or "\0" in path or shown_path(path) != shown:
+            self.refuse(f"{where}.link", link, f"the link of {shown}")
         return path

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whenabouts.export.source import shown_path
-from whenabouts.types import Moment, UsageError
+from whenabouts.types import Moment, UsageError, number_of
 from whenabouts.video.files import absolute, content_hash
 from whenabouts.video.objects import source_path
 from whenabouts.video.probe import MediaError
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     # Only types of rooms above this one.
     from whenabouts.index.records import VideoRecord
     from whenabouts.search.search_result import SearchResult
+
+_MOST_FAULTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +68,7 @@ def moment_of_record(
 ) -> FileMoment:
     """A moment of a corpus's video, with further fields. Raises UsageError for invalid times."""
     Moment(record.video_id, start, end)
-    return FileMoment(
-        rank=rank,
-        video_id=record.video_id,
-        path=record.path,
-        name=shown_path(Path(record.path).name) or record.video_id,
-        start=start,
-        end=end,
-        **facts,
-    )
+    return FileMoment(rank, record.video_id, record.path, record.file_name, start, end, **facts)
 
 
 def moment_of_file(path: str | Path, start: float, end: float, rank: int = 1) -> FileMoment:
@@ -83,18 +77,20 @@ def moment_of_file(path: str | Path, start: float, end: float, rank: int = 1) ->
     if not place.exists():
         raise UsageError(f"{shown_path(str(path))}: there is no such file; check the path")
     Moment(place.name, start, end)
-    return FileMoment(
-        rank=rank,
-        video_id=shown_path(place.stem),
-        path=str(place),
-        name=shown_path(place.name),
-        start=start,
-        end=end,
-    )
+    return FileMoment(rank, shown_path(place.stem), str(place), shown_path(place.name), start, end)
 
 
-def check_unchanged(record: VideoRecord) -> None:
-    """Raise MediaError if the file is missing or has changed since it was indexed.
+def check_unchanged(*records: VideoRecord) -> None:
+    """Raise MediaError, naming them, if files are missing or have changed since they were indexed."""
+    faults = list(filter(None, map(_fault, {record.video_id: record for record in records}.values())))
+    if more := len(faults[_MOST_FAULTS:]):
+        faults[_MOST_FAULTS:] = [f"… and {number_of(more, 'more file')}"]
+    if faults:
+        raise MediaError("; ".join(faults))
+
+
+def _fault(record: VideoRecord) -> str:
+    """Why a file is not the one that was indexed, or "".
 
     Compares as `index` does: size and time, and if only the time differs, the content.
     """
@@ -103,14 +99,13 @@ def check_unchanged(record: VideoRecord) -> None:
     try:
         status = path.stat()
         if (status.st_size, status.st_mtime_ns) == (record.size, record.modified_ns):
-            return
+            return ""
         is_same = status.st_size == record.size and content_hash(path) == record.content_hash
     except FileNotFoundError:
-        raise MediaError(f"{name}: is gone; restore it, or remove it with `whenabouts remove`") from None
+        return f"{name}: is gone; restore it, or remove it with `whenabouts remove`"
     except OSError as error:
-        raise MediaError(f"{name}: cannot be read ({error.strerror}); check its permissions") from None
-    if not is_same:
-        raise MediaError(
-            f"{name}: has changed since it was indexed, so the moment may be elsewhere; "
-            "run `whenabouts index` on it again"
-        )
+        return f"{name}: cannot be read ({error.strerror}); check its permissions"
+    if is_same:
+        return ""
+    remedy = "so the moment may be elsewhere; run `whenabouts index` on it again"
+    return f"{name}: has changed since it was indexed, {remedy}"

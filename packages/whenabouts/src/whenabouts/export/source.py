@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from types import MappingProxyType
 
-from whenabouts.times import frame_of
+from whenabouts.times import can_drop, frame_of
 from whenabouts.types import UsageError
 from whenabouts.video.encoding import check_media
 from whenabouts.video.files import file_url
@@ -47,6 +46,11 @@ class Source:
         if not self.start_timecode:
             return 0
         return nearest(frame_of(self.start_timecode, self.rate)[0] / self.rate * rate)
+
+    def drops(self, rate: Fraction, *, otherwise: bool) -> bool:
+        """Whether its time codes at a rate are drop-frame; `otherwise`, if it has none."""
+        own = frame_of(self.start_timecode, self.rate)[1] if self.start_timecode else otherwise
+        return own and can_drop(rate)
 
     @property
     def edit_rate(self) -> Fraction:
@@ -112,22 +116,15 @@ def _valid(code: str, rate: Fraction) -> str:
 
 
 class Sources:
-    """The files of some moments by path, each read on first use.
+    """The files of some moments, by their paths in the list; `read` reads one on first use."""
 
-    `places` maps paths in the list to other paths on disk; `read` reads one file.
-    """
-
-    def __init__(
-        self,
-        places: Mapping[str, str] = MappingProxyType({}),
-        read: Callable[[str], Source] = read_source,
-    ) -> None:
+    def __init__(self, read: Callable[[str], Source] = read_source) -> None:
         self._sources: dict[str, Source] = {}
-        self._places, self._read = places, read
+        self._read = read
 
     def __getitem__(self, path: str) -> Source:
         if path not in self._sources:
-            self._sources[path] = replace(self._read(self._places.get(path, path)), path=path)
+            self._sources[path] = replace(self._read(path), path=path)
         return self._sources[path]
 
 

@@ -46,18 +46,16 @@ def scores(moment: FileMoment) -> list[tuple[str, str]]:
 
 def marker_name(moment: FileMoment) -> str:
     """A marker's name: the note of a collection, else the query, the words or the file name; never empty."""
-    for text in (moment.note, moment.query, moment.text, moment.name):
-        if name := one_line(text, _LONGEST_NAME):
-            return name
-    return f"moment {moment.rank}"
+    texts = (moment.note, moment.query, moment.text, moment.name)
+    return next(filter(None, (one_line(text, _LONGEST_NAME) for text in texts)), f"moment {moment.rank}")
 
 
 def marker_note(moment: FileMoment) -> str:
-    """The query, the words, scores and tags on one line, for a marker; "" without any.
+    """The note, the query, the words, scores and tags on one line, for a marker; "" without any.
 
     For example `somebody greets | Hello there. | score 1.25 confidence 0.97 | #opening`.
     """
     values = " ".join(f"{name} {value}" for name, value in scores(moment))
     tags = " ".join(f"#{one_line(tag)}" for tag in moment.tags)
-    texts = [one_line(moment.query), one_line(moment.text), values, tags]
+    texts = [*map(one_line, (moment.note, moment.query, moment.text)), values, tags]
     return one_line(" | ".join(filter(None, texts)), _LONGEST_NOTE)

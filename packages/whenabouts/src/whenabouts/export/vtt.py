@@ -71,5 +71,5 @@ def _facts(moment: FileMoment) -> str:
 
 
 def _title(moment: FileMoment) -> str:
-    text = one_line(moment.text or moment.query or moment.name, _LONGEST_TITLE) or f"moment {moment.rank}"
+    text = one_line(moment.text or moment.query, _LONGEST_TITLE) or f"moment {moment.rank}"
     return html.escape(text, quote=False)  # WebVTT has HTML's escapes

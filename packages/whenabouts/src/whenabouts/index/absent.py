@@ -21,22 +21,24 @@ from whenabouts.video.files import (
     printable,
     real_place,
     sidecars_of,
+    with_home,
 )
-from whenabouts.video.objects import ObjectPath, source_path
+from whenabouts.video.objects import SCHEME, ObjectPath, source_path
 
 if TYPE_CHECKING:
     from whenabouts.index.ledger import Ledger
     from whenabouts.index.store import Store
 
-_FACT = "removed"
+_FACT, _COPIES = "removed", "copies"
 
 
 @dataclass(frozen=True, slots=True)
 class RemovedFile:
     """A file removed from the corpus, as it was then.
 
-    A size of -1 marks a file that was missing already. If it comes back, it is indexed; until then, its
-    subtitles are not indexed alone. If it is added again, it gets `video_id`, or a new id if that is "".
+    A size of -1 marks a file that was missing already: it is indexed if it comes back, and until then its
+    subtitles are not indexed alone. Added again, a file gets `video_id`, or a new id if that is "". Corpora
+    store these fields, older ones without `video_id`.
     """
 
     path: str
@@ -53,7 +55,7 @@ def removed_files(store: Store) -> list[RemovedFile]:
 
 
 def removed_with(store: Store, files: Iterable[RemovedFile]) -> dict[str, Any]:
-    """The facts that add files to the list of removed ones; one entry per path and content."""
+    """The fact to store: removed files with `files` added, one entry per path and content."""
     merged = {(file.path, file.content_hash): file for file in [*removed_files(store), *files]}
     return {_FACT: {"files": [asdict(file) for file in merged.values()]}}
 
@@ -65,21 +67,37 @@ def forget_removed(store: Store, files: Iterable[RemovedFile]) -> None:
     store.put_fact(_FACT, {"files": kept})
 
 
+def copied_files(store: Store) -> dict[str, str]:
+    """Files left out as copies of an indexed one: path -> content hash of both; no deleted local ones."""
+    files: Mapping[str, str] = (store.fact(_COPIES) or {}).get("files", {})
+    return {path: files[path] for path in files if path.startswith(SCHEME) or not is_missing(Path(path))}
+
+
+def remember_copies(store: Store, copies: Iterable[tuple[Path, Path]]) -> None:
+    """Store which files a run left out, each with the indexed file that has the same content."""
+    hashes = {record.path: record.content_hash for record in store.ledger().records}
+    before = copied_files(store)
+    listed = before | {str(copy): hashes[str(kept)] for copy, kept in copies if str(kept) in hashes}
+    now = {path: listed[path] for path in listed.keys() - hashes.keys() if not is_missing(source_path(path))}
+    if now != before:
+        store.put_fact(_COPIES, {"files": now})
+
+
 def as_removed(record: VideoRecord) -> RemovedFile:
     """The entry for a video that the user removes. `index` leaves its file out from now on."""
     return RemovedFile(record.path, record.size, record.modified_ns, record.content_hash, record.video_id)
 
 
 def as_pruned(record: VideoRecord) -> RemovedFile:
-    """The entry for a pruned video. Its file may be indexed again; its subtitles alone may not."""
+    """The entry for a pruned video: its file is indexed again, but its subtitles alone are not."""
     return RemovedFile(record.path, -1, 0, "")
 
 
 class AbsentFiles:
     """Rows of the ledger whose file is missing, and files on disk that stay out of the corpus.
 
-    `gone` are the rows under the searched paths whose files are missing. Rows in folders that could not be
-    read, directly or through links, do not count. With `again`, removed files are indexed again.
+    `gone` are the rows under the searched paths whose files are missing, except in folders that could not be
+    read, whether reached directly or through a link. With `again`, removed files are indexed again.
     """
 
     def __init__(
@@ -105,16 +123,16 @@ class AbsentFiles:
         self.readmitted: dict[Path, RemovedFile] = {}
         self._again = again
         self._removed_by_size: dict[int, list[RemovedFile]] = defaultdict(list)
-        self._left_by: dict[Path, set[Path]] = defaultdict(set)
+        self._gone_media: dict[Path, set[Path]] = defaultdict(set)
         for file in removed:
             self._removed_by_size[file.size].append(file)
         media = [source_path(record.path) for record in self.gone if record.kind == "media"]
         for path in (*media, *filter(is_missing, (source_path(file.path) for file in removed))):
-            self._left_by[path.parent].add(path)
-        self._captions: list[tuple[Path, Path]] = []
+            self._gone_media[path.parent].add(path)
+        self._left_behind: list[tuple[Path, Path]] = []
 
     def is_removed(self, file: SourceFile, hash_of: Callable[[Path], str | None]) -> bool:
-        """Whether the user removed this file, so that it stays out."""
+        """Whether the user removed this file, so that it stays out; `again` puts it in `readmitted`."""
         for removed in self._removed_by_size[file.size]:
             is_same = (str(file.path), file.modified_ns) == (removed.path, removed.modified_ns)
             if is_same or (removed.content_hash and hash_of(file.path) == removed.content_hash):
@@ -125,17 +143,17 @@ class AbsentFiles:
 
     def found_elsewhere(self, path: Path) -> None:
         """Note that a missing recording was renamed, so its subtitles are not left behind."""
-        self._left_by[path.parent].discard(path)
+        self._gone_media[path.parent].discard(path)
 
     def is_subtitle_left_behind(self, file: SourceFile) -> bool:
-        """Whether a transcript belongs to a recording that is gone."""
+        """Whether a transcript's recording is gone, which `notes` then says; never with `again`."""
         if self._again or file.kind != "transcript":
             return False
         owner = next(
-            (media for media in self._left_by[file.path.parent] if sidecars_of(media, [file.path])), None
+            (media for media in self._gone_media[file.path.parent] if sidecars_of(media, [file.path])), None
         )
         if owner is not None:
-            self._captions.append((file.path, owner))
+            self._left_behind.append((file.path, owner))
         return owner is not None
 
     def notes(self, findings: Findings) -> list[str]:
@@ -143,7 +161,7 @@ class AbsentFiles:
         notes = [
             f"{printable(path)}: subtitles of {printable(Path(media.name))}, which is gone; left out "
             "(--again takes them as a transcript)"
-            for path, media in self._captions
+            for path, media in self._left_behind
         ]
         if findings.ignored:
             notes.append(
@@ -155,8 +173,8 @@ class AbsentFiles:
 def safely_pruned(gone: Sequence[VideoRecord], findings: Findings) -> tuple[list[VideoRecord], list[str]]:
     """The rows of `gone` that may be removed, and a note on the others, whose disk may not be connected.
 
-    A row stays if a given folder above it, existing or not, has no file to index. Unless its file was itself
-    given, a row also stays if the nearest folder above it that exists is empty; a store has no empty folders.
+    A row stays if a searched folder above it, existing or not, has no file to index. It also stays if the
+    nearest existing folder above it is empty, unless the file was itself given or is in an object store.
     """
     filled = {place for file in findings.files for place in (file.path, *file.path.parents)}
     empty = {path for path in findings.searched if path not in filled}
@@ -195,14 +213,13 @@ def _is_under(path: str, places: set[Path]) -> bool:
 def relocated(ledger: Ledger, record: VideoRecord, path: str | os.PathLike[str]) -> VideoRecord:
     """The record of a missing file, with its new path.
 
-    Raises UsageError if the old file still exists, or if the new one is missing, belongs to another video or
-    has other content.
+    Raises UsageError if the old file still exists, or the new one is missing, another video's or has changed.
     """
-    place = absolute(source_path(path))
+    place = absolute(source_path(with_home(path)))
     name = printable(place)
     if not record.is_gone:
         raise UsageError(
-            f"{record.video_id} is still at {printable(source_path(record.path))}; nothing to mend"
+            f"{record.video_id} is still at {printable(source_path(record.path))}; nothing to relocate"
         )
     if other := next((each for each in ledger.records if each.path == str(place)), None):
         raise UsageError(f"{name} is {other.video_id} in this corpus; name the file of {record.video_id}")
@@ -221,8 +238,8 @@ def relocated(ledger: Ledger, record: VideoRecord, path: str | os.PathLike[str])
 def found_again(ledger: Ledger, files: Iterable[SourceFile]) -> list[VideoRecord]:
     """The records of missing files whose content is among `files`, with their new paths.
 
-    Only files with the size of a missing one are read; unreadable ones are skipped. Of several copies the
-    first counts.
+    Only files with the size of a missing one are read; unreadable ones are skipped, and so are records that
+    failed or have no content hash. Of several copies the first counts.
     """
     missing: dict[int, list[VideoRecord]] = defaultdict(list)
     for record in ledger.records:

@@ -72,6 +72,7 @@ def build(
         renamed=len(plan.renamed),
         described=plan.described,
         unchanged=plan.unchanged,
+        duplicates=plan.duplicates,
         failed_before=plan.failed_before,
         removed_before=plan.removed_before,
         gone=[source_path(record.path) for record in plan.gone if record.video_id not in pruned],

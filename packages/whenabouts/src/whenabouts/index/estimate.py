@@ -96,6 +96,7 @@ class Estimate:
 
     `hours` of recordings; processor seconds for each of `files`, `before` the first and `after` the last;
     `disk_bytes`. `speech` is the part of each file's seconds that speech recognition takes; empty: none.
+    `speech_hours` have sound and no subtitles; without a speech model, what is said there stays unknown.
     """
 
     hours: float = 0.0
@@ -104,6 +105,7 @@ class Estimate:
     after: float = 0.0
     disk_bytes: float = 0.0
     speech: tuple[float, ...] = ()
+    speech_hours: float = 0.0
 
     @property
     def processor_seconds(self) -> float:
@@ -138,9 +140,8 @@ def estimated(
     runs = {run.name: run for run in streams}
     amounts = [_amounts(each, held, transcribe) for each, held in zip(work, _contents(work), strict=True)]
     made = [run for run in streams if any(run.name in each.streams for each in work)]
-    rates = _Rates(
-        {run.name: run.cost.seconds for run in made}, {}, speech_seconds(transcribe), 3600 / _DECODE_SPEED
-    )
+    of_speech = speech_seconds(transcribe) if transcribe else 0.0
+    rates = _Rates({run.name: run.cost.seconds for run in made}, {}, of_speech, 3600 / _DECODE_SPEED)
     rates = _timed(work, amounts, made, transcribe, rates)
     files = []
     for each, amount in zip(work, amounts, strict=True):
@@ -155,12 +156,14 @@ def estimated(
     hours = sum(amount.hours for amount in amounts)
     by_text = [run for run in streams if "text" in run.stream.meets]
     is_measured = len(work) > _REMEASURED_SHARE * in_corpus
-    models = sum(run.reader is not None for run in made) + any(amount.speech for amount in amounts)
+    speech_hours = sum(amount.speech for amount in amounts)
+    models = sum(run.reader is not None for run in made) + (of_speech * speech_hours > 0)
     readers = min(available_cores(), len(work))
     return Estimate(
         hours=hours,
         files=tuple(files),
         speech=tuple(amount.speech * rates.speech for amount in amounts),
+        speech_hours=speech_hours,
         before=_START_SECONDS + _MODEL_SECONDS * models + _PROCESS_SECONDS * readers,
         after=sum(_measuring(sum(amount.hours_of(run) for amount in amounts)) for run in by_text)
         * is_measured,
@@ -235,14 +238,15 @@ def _every(work: Sequence[Work], most: int) -> Sequence[Work]:
 def _amounts(work: Work, contents: Contents, transcribe: str) -> Amounts:
     """The parts of a file that are read, without speech that an earlier run recognised with this model."""
     task = work.task
-    is_kept = not work.is_whole and work.record is not None and work.record.words == f"speech:{transcribe}"
+    words = "" if work.is_whole or work.record is None else work.record.words
+    is_kept = words == f"speech:{transcribe}" if transcribe else bool(words)
     letters = speech = 0.0
     if task.kind == "transcript":
         letters = work.file.size * _LETTERS_A_BYTE
     elif task.cues and task.sidecars:
         letters = _largest(task.sidecars)[1] * _LETTERS_A_BYTE
     elif task.cues:
-        speech = contents.wordless if transcribe and not is_kept else 0.0
+        speech = 0.0 if is_kept else contents.wordless
         subtitled = contents.sound - contents.wordless + (contents.wordless if transcribe else 0.0)
         letters = subtitled * _LETTERS_AN_HOUR
     return Amounts(

@@ -228,10 +228,7 @@ def make_filter(
     before: str | datetime | None = None,
     where: str | Sequence[str] = (),
 ) -> Filter:
-    """A filter from the user's input, one condition or several; dates without a zone are in UTC.
-
-    Raises UsageError for a malformed date or condition.
-    """
+    """A filter from the user's input; dates without a zone are in UTC. Raises UsageError if malformed."""
     first, last = (None if date is None else parse_date(str(date)) for date in (after, before))
     conditions = [where] if isinstance(where, str) else where
     return Filter(tuple(within), first, last, tuple(map(Condition.parse, conditions)))

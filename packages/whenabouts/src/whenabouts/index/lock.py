@@ -1,15 +1,14 @@
-"""The writer's lock of a corpus: a POSIX record lock for folders, a lease for object stores.
+"""The writer's lock of a corpus: locks of the system for folders, a lease for object stores.
 
-A folder is locked through open descriptors (`locking.py`). The system releases them when the process dies, so
-a lock is never stale; and deleting `writer.lock` admits no second writer, because the folder is locked too.
-The file is locked with `lockf`, as earlier versions do. A record lock does not exclude two writers in one
-process, so a set of held paths does. The holder's name is in a second file, because closing any descriptor of
-the locked file would release the lock.
+In a folder, `writer.lock` and the folder itself are locked (`locking.py`). The system releases these locks
+when the process dies, so none is ever stale; and deleting the file admits no second writer. The file is
+locked with `lockf`, which also keeps out earlier versions. Such a lock does not exclude a second writer in
+the same process; the set `_held` does. Closing any descriptor of the file would release it, so the holder's
+name, which others read, is in a second file.
 
-An object store has no locks. There a row of the `corpus` table is leased by compare-and-set (an update with a
-condition; the table's commits, each a conditional put, make it atomic) and renewed by a thread. Another
-writer watches a taken lease: a renewal shows that its holder lives, and after `LEASE_SECONDS` without one the
-holder counts as dead.
+An object store has no locks. There a row of the `corpus` table is leased by compare-and-set (a conditional
+update, which the store's conditional puts make atomic) and renewed by a thread. Another writer watches a
+taken lease: a renewal shows that its holder lives; after `LEASE_SECONDS` without one, the holder is dead.
 
 A folder that several machines mount has both, because the system's locks may be local to each machine, and
 two writers at once would delete each other's files.
@@ -43,7 +42,7 @@ LOCK_FILE = "writer.lock"
 HOLDER_FILE = "writer.json"
 LEASE_SECONDS = 60.0
 _RENEWALS = 6
-"""Renewals of a lease in `LEASE_SECONDS`; another writer sees by the first one that its holder lives."""
+"""Renewals of a lease in `LEASE_SECONDS`; the first that another writer sees shows that the holder lives."""
 _MOST_HOLDER_BYTES, _LONGEST_HOST = 4096, 255
 _POLL_SECONDS = 0.1
 _LEASE_POLL_SECONDS = 1.0
@@ -75,7 +74,7 @@ class Holder:
 
 
 class CorpusBusy(StoreError):
-    """Another process, or another store in this one, is writing; `holder` says which process, if known."""
+    """Another process, or another `Store` in this process, is writing; `holder` is the process, if known."""
 
     def __init__(self, place: str, holder: Holder | None) -> None:
         self.holder = holder
@@ -88,8 +87,7 @@ class CorpusBusy(StoreError):
 class WriterLock(Protocol):
     """The right to write to one corpus.
 
-    `is_undecided` is true until it is known whether the holder is alive; `poll_seconds` is the time between
-    two tries.
+    `is_undecided` is true until the holder is known to live or not; `poll_seconds` is the time between tries.
     """
 
     is_undecided: bool
@@ -221,9 +219,9 @@ class LeaseLock:
         self._thread: threading.Thread | None = None
         self._since = 0.0
         self._mine = Lease("", "", 0.0)
-        self._renewed = 0.0
+        self._renewed_at = 0.0
         self._other: Lease | None = None
-        self._first_seen = 0.0
+        self._other_seen_at = 0.0
         self._lost = False
         self.is_undecided = False
         self.poll_seconds = min(_LEASE_POLL_SECONDS, seconds / (2 * _RENEWALS))
@@ -247,10 +245,10 @@ class LeaseLock:
     def _is_dead(self, stored: Lease, now: float) -> bool:
         """Whether the holder has not renewed for as long as a lease lasts."""
         if self._other is None or self._other.owner != stored.owner:
-            self._other, self._first_seen, self.is_undecided = stored, now, True
+            self._other, self._other_seen_at, self.is_undecided = stored, now, True
         elif self._other.stamp != stored.stamp:
-            self._other, self._first_seen, self.is_undecided = stored, now, False
-        return now - self._first_seen >= self._seconds
+            self._other, self._other_seen_at, self.is_undecided = stored, now, False
+        return now - self._other_seen_at >= self._seconds
 
     def _swap(self, seen: Lease) -> bool:
         value = json.dumps(asdict(Holder(os.getpid(), socket.gethostname(), self._since)))
@@ -259,7 +257,7 @@ class LeaseLock:
         lease = Lease(self._owner, value, stamp)
         if not self._table.swap(lease, seen):
             return False
-        self._mine, self._renewed = lease, started
+        self._mine, self._renewed_at = lease, started
         return True
 
     def _renew(self) -> None:
@@ -276,12 +274,12 @@ class LeaseLock:
                 self._mine = self._mine if self._lost else stored
 
     def is_lost(self) -> bool:
-        """Whether another writer may have the lease: it was taken, or has run out without a renewal.
+        """Whether another writer has taken the lease.
 
-        If the last renewal is some time ago, the lease is renewed now, so that a process that was suspended
+        If the last two renewals are missing, the lease is renewed now, so that a process that was suspended
         finds out before it writes. Raises the table's errors.
         """
-        if not self._lost and _now() - self._renewed > 2 * self._seconds / _RENEWALS:
+        if not self._lost and _now() - self._renewed_at > 2 * self._seconds / _RENEWALS:
             self._renew_now()
         return self._lost
 
@@ -338,7 +336,7 @@ def _now() -> float:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Delay Ctrl-C until the block is done; a second Ctrl-C is not delayed.
+    """Delay Ctrl-C until the block is done, in the main thread; a second Ctrl-C is not delayed.
 
     LanceDB writes in a thread: after an interrupt the write would go on while this thread begins another.
     """

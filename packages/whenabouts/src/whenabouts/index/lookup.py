@@ -420,10 +420,7 @@ def _words_in(text: str) -> list[str]:
 
 
 def spaced(text: str) -> str:
-    """An ASCII text in lower case with a space for each sign that is no letter or digit.
-
-    Splitting it gives the words in a tenth of the time that `WORD` takes.
-    """
+    """An ASCII text in lower case with a space for each other sign; ten times as fast as `WORD`."""
     return text.encode().translate(_ASCII_WORDS).decode()
 
 

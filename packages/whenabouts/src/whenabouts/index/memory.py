@@ -211,10 +211,7 @@ class WholeStream:
 
 
 def _products(vectors: NDArray[Any], query: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The dot product of each vector with a query.
-
-    A matrix product may round equal rows differently, but ties must stay ties.
-    """
+    """The dot product of each vector with a query; a matrix product could round equal rows differently."""
     pieces = (in_full(vectors[at : at + _PIECE]) for at in range(0, len(vectors), _PIECE))
     return np.concatenate([_NONE, *(np.einsum("ij,j->i", piece, query) for piece in pieces)])
 

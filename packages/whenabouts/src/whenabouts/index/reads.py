@@ -433,5 +433,5 @@ def _bytes_under(folder: Path) -> int:
     total = 0
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):  # a file that a writer has just cleaned up
-            total += path.stat().st_size
+            total += path.stat().st_size if path.is_file() else 0
     return total

@@ -122,9 +122,12 @@ class VideoRecord:
     def check_start(self, seconds: float) -> None:
         """Raise UsageError if a moment that starts there is after the video's end."""
         if self.duration is not None and seconds >= self.duration:
-            raise UsageError(
-                f"{seconds:g} s is after the end of {self.video_id}, which lasts {self.duration:.3f} s"
-            )
+            raise UsageError(self.beyond(seconds))
+
+    def beyond(self, seconds: float) -> str:
+        """What is wrong with a time after the video's end."""
+        lasts = f"which lasts {self.duration or 0:.3f} s; times count from the start of the file"
+        return f"{seconds:g} s is after the end of {self.video_id}, {lasts}"
 
     def moved_to(self, path: Path) -> VideoRecord:
         """The row with another path, and with the new name as its title if the old one was the title."""
@@ -143,10 +146,7 @@ class VideoRecord:
 
     @property
     def language(self) -> str:
-        """The language of the video's words (ISO 639-1; "mul": several), "" if unknown.
-
-        It is stored in the metadata, so that it can be shown, filtered and corrected like other metadata.
-        """
+        """The language of the video's words, from its metadata (ISO 639-1; "mul": several), "" if unknown."""
         language = self.metadata.get("language")
         return language if isinstance(language, str) else ""
 

@@ -421,10 +421,7 @@ class Store(Reads):
         )
 
     def measure_effort(self, stream: str, queries: NDArray[np.float32] | None) -> None:
-        """Measure by sample queries how much of a stream's vector index to probe, and store it (`effort.py`).
-
-        `queries` are (N, D); None: clips of the stream are the queries.
-        """
+        """Measure by `queries` (N, D; None: some clips) how much of a vector index to probe; store it."""
         with self.writing(), speaking(self.place, "measure the vector index"):
             index = with_effort(self._clips(stream), self._indices[stream], queries)
             self._describe({f"index:{stream}": asdict(index)})

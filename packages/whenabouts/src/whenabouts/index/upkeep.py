@@ -1,4 +1,7 @@
-"""Keeps tables fast: decides when to merge and index, makes indices, and deletes old versions."""
+"""Keeps tables fast: decides when to merge and index, makes indices, and deletes old versions.
+
+Indices are stored with the corpus, so an older corpus keeps the settings that its indices were made with.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,14 @@ INDEX_ROWS = 50_000
 """Streams get a vector index from this many vectors on; an exact search takes about 1 ms per thousand."""
 
 PARTITION_ROWS = 1_000
-"""Clips per partition. With 1 M clips, recall@200 of 0.98 takes 6 ms at 1,000 and 12 ms at 2,500."""
+"""Clips per partition. With 1 M clips, a search with recall@200 of 0.98 takes 6 ms; with 2,500, 12 ms."""
 
 # An index is trained again when the stream has grown by this factor; until then its partitions grow.
 _RETRAIN_GROWTH = 2
 # The age from which versions are deleted. Readers hold no lock: if their version is deleted, they read again
 # from the newest. An age of zero would do the same, but LanceDB warns of it.
 _OLD_VERSIONS_KEPT = timedelta(milliseconds=1)
-# The text in LanceDB's error after a concurrent write, and the number of attempts at a merge.
-_CONFLICT = "Retryable commit conflict"
+_CONFLICT = "Retryable commit conflict"  # in LanceDB's error after a concurrent write
 _ATTEMPTS = 5
 
 
@@ -37,11 +39,11 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When upkeep is due: from `fragments` fragments on, or with enough rows outside the id index.
+    """When upkeep is due: at `fragments` fragments, or when enough rows are outside the id index.
 
-    Such rows must be at least `rows` in number and at least `share` of the table. Compaction rewrites a table
-    of up to a million rows whole. During an index run, new rows alone therefore make it due only when they
-    are half of the table, so that the work for them is proportional to the size of the corpus.
+    These must be at least `rows` in number and a share of `share` of the table. Compaction rewrites a table
+    of up to a million rows whole. So during an index run (`WHILE_WRITING`) new rows make upkeep due only when
+    they are half of the table, which keeps the work proportional to the size of the corpus.
     """
 
     fragments: int
@@ -79,7 +81,7 @@ def index_ids(table: Any) -> None:
 
 
 def index_kinds(table: Any) -> None:
-    """Index the column `kind` (small numbers); an existing index is replaced."""
+    """Index the column `kind`, which has few values; an existing index is replaced."""
     from lancedb.index import Bitmap
 
     table.create_index("kind", config=Bitmap())
@@ -101,7 +103,7 @@ def index_words(table: Any) -> None:
 def index_vectors(
     table: Any, trained: VectorIndex | None, distance: Distance = "cosine"
 ) -> VectorIndex | None:
-    """Train and describe the vector index; None below `INDEX_ROWS` vectors or twice the rows of `trained`."""
+    """Train the vector index and return its facts; None if it is too early (`INDEX_ROWS`, `trained`)."""
     rows = table.count_rows()
     if rows < INDEX_ROWS or (trained is not None and rows < _RETRAIN_GROWTH * trained.rows):
         return None
@@ -110,19 +112,20 @@ def index_vectors(
         return None
     from lancedb.index import IvfSq
 
-    # With a target size, updating the index keeps partitions between 1/4 and 4 times that size. With
-    # `num_partitions` there is no target, and 60 partitions of 1,000 became 4.
+    # With a target size, updates keep partitions between 1/4 and 4 times that size. With `num_partitions`
+    # there is no target: updates merged 60 partitions of 1,000 into 4.
     config = IvfSq(
         distance_type=distance, target_partition_size=PARTITION_ROWS, sample_rate=64, max_iterations=15
     )
     table.create_index("vector", config=config, replace=True)
-    return VectorIndex(rows, max(1, filled // PARTITION_ROWS), distance)
+    return VectorIndex(rows, max(1, filled // PARTITION_ROWS), distance)  # partitions: an estimate
 
 
 def rewrite(table: Any, place: str) -> None:
     """Rewrite a table and its id index, and delete older versions, so that deleted rows leave the disk.
 
-    Compaction alone keeps a file if less than a tenth of its rows was deleted. Raises as `tidy`.
+    All other indices are lost; the caller makes them again. Compaction alone keeps a file if less than a
+    tenth of its rows was deleted. Raises as `tidy`.
     """
     import pyarrow as pa
 

@@ -365,10 +365,9 @@ def fetch(
     """Download the files of a look-up, continuing an interrupted download. Returns the folder.
 
     If the name `model_name` has a branch or tag behind its "@", that stands for this revision afterwards.
-    `on_bytes` is called with a file and how many of its bytes are here. Each file is checked against the
-    size and hash stated by the hub before it takes its place. Raises HubError if there is no room, the
-    hub breaks off or is too slow, a file differs from its description, or another process downloads the
-    same.
+    `on_bytes` is called with a file and how many of its bytes are here. Each file is checked against the size
+    and hash stated by the hub before it takes its place. Raises HubError if there is no room, the hub breaks
+    off or is too slow, a file differs from its description, or another process downloads the same.
     """
     place = _place(pin.repository)
     folder = place / "snapshots" / pin.revision

@@ -1,13 +1,13 @@
 """Parses a pickle as data: no class is imported, no function is called.
 
 A pickle is a program for a small machine that can call any function of the interpreter. Here Python's machine
-executes only the opcodes that plain values need. A class or function is kept by its name, an object by its
-attributes, a call by its arguments.
+(private, so a new Python may change it) executes only the opcodes that plain values need. A class or function
+is kept by its name, an object by its attributes, a call by its arguments.
 
-`torch.load(weights_only=True)` (2.13) refuses calls as well, but was not used instead. With crafted files, it
-crashed the interpreter (1 MB: nested tuples as a key of a dict), never returned (200 bytes: a key whose tuple
-is doubled 40 times) and made 1 GB out of a zip file of 1 MB. It also needs each settings class by name and
-reads only protocol 2. Here keys are texts and numbers, and the size is bounded.
+`torch.load(weights_only=True)` (2.13) refuses calls as well. But crafted files crashed the interpreter
+(1 MB: nested tuples as a key of a dict), kept it busy without end (200 bytes: a key whose tuple is doubled 40
+times) or made it take 1 GB (a zip file of 1 MB). It also needs each settings class by name and reads only
+protocol 2. Here keys are text, bytes, numbers or None, and the size is bounded.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from typing import IO, Any, ClassVar, cast
 from whenabouts.types import WhenaboutsError
 
 MOST_PICKLE_BYTES = 4 << 20
-"""A checkpoint of a few hundred tensors has some ten thousand bytes, without the tensors' values."""
+"""The most bytes of a pickle; a few hundred tensors take some ten thousand, without their values."""
 
 _LONGEST_INTEGER_BITS = 128
-"""PyTorch's magic number has 77."""
+"""The magic number of PyTorch's old format has 77."""
 
 _MOST_COPIED = 1_000_000
-"""Most items copied into calls and objects: a few bytes can name a large container again and again."""
+"""Most items copied from containers into mappings: a few bytes can name a large one again and again."""
 
 
 class PickleRefused(WhenaboutsError):
-    """A pickle is damaged or not plain data; the message is part of a line."""
+    """A pickle is damaged or not plain data. The caller puts the file's path before the message."""
 
 
 @dataclass(frozen=True)
@@ -73,16 +73,16 @@ class Persistent:
 
 
 def read_pickle(stream: IO[bytes], calls: Container[str]) -> Any:
-    """The value of the pickle at the stream's position; the stream is then after the pickle.
+    """The value of the pickle at the stream's position, which moves to the end of the pickle.
 
-    Made of None, bool, int, float, str, bytes, list, tuple, dict (also for OrderedDict), and of `Name`,
-    `Call`, `ForeignObject`, `Persistent`. Raises PickleRefused for a call that is not among `calls`, for an
-    opcode that data do not need, and for a damaged or long pickle.
+    It consists of None, bool, int, float, str, bytes, list, tuple, dict (also for OrderedDict), and `Name`,
+    `Call`, `ForeignObject`, `Persistent`. Raises PickleRefused for a call of a function whose path is not in
+    `calls`, for an opcode that data do not need, and for a damaged pickle or one that exceeds a bound.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # invalid escapes in old pickles
-            machine = _Unpickler(stream, calls)
+            machine = _Machine(stream, calls)
             value = machine.load()
         if machine.stack:
             raise ValueError("values are left over")
@@ -110,7 +110,7 @@ class _Bounded:
     def readline(self) -> bytes:
         line = self._stream.readline(self._left + 1)
         self._left -= len(line)
-        return line if self._left >= 0 else self.read(0)
+        return line if self._left >= 0 else self.read(0)  # which refuses
 
 
 class _Steps(dict[int, Callable[[Any], None]]):
@@ -123,7 +123,7 @@ class _Steps(dict[int, Callable[[Any], None]]):
         raise PickleRefused(f"has the opcode {names[0]}, which data do not need")
 
 
-# These read, combine or memorise values; they call nothing.
+# These read, combine or memoize values; they call nothing.
 _PLAIN = (
     *("PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK", "DUP", "NONE", "NEWTRUE", "NEWFALSE"),
     *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
@@ -131,7 +131,7 @@ _PLAIN = (
     *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
     *("TUPLE", "EMPTY_TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "LIST", "EMPTY_LIST", "APPEND", "APPENDS"),
     *("EMPTY_DICT", "GET", "BINGET", "LONG_BINGET", "PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"),
-    *("GLOBAL", "STACK_GLOBAL", "PERSID", "BINPERSID"),  # by find_class and persistent_load
+    *("GLOBAL", "STACK_GLOBAL", "PERSID", "BINPERSID"),  # use find_class, persistent_load
 )
 
 
@@ -141,12 +141,12 @@ def _checked_integer(code: int) -> Callable[[Any], None]:
 
     def step(machine: Any) -> None:
         read(machine)
-        machine.integer()
+        machine.check_integer()
 
     return step
 
 
-class _Unpickler(pickle._Unpickler):
+class _Machine(pickle._Unpickler):
     """Python's machine with every function replaced that makes objects or calls."""
 
     stack: list[Any]
@@ -171,8 +171,8 @@ class _Unpickler(pickle._Unpickler):
     def persistent_load(self, pid: Any) -> Persistent:
         return Persistent(pid)
 
-    def call(self) -> None:
-        """REDUCE: a call, if it is allowed."""
+    def keep_call(self) -> None:
+        """REDUCE: keep a call as data, or refuse it."""
         arguments, function = self.stack.pop(), self.stack.pop()
         path = function.path if isinstance(function, Name) else type(function).__name__
         if not isinstance(function, Name) or path not in self._calls or not isinstance(arguments, tuple):
@@ -187,14 +187,14 @@ class _Unpickler(pickle._Unpickler):
             self.stack.append(Call(path, arguments))
 
     def new_object(self, count: int = 2) -> None:
-        """NEWOBJ: an object of a class, whatever its arguments."""
+        """NEWOBJ: an object of a class; its arguments are dropped."""
         kind, *_ = self.stack[-count:]
         if not isinstance(kind, Name):
             raise TypeError("an object without a class")
         self.stack[-count:] = [ForeignObject(kind.path)]
 
-    def integer(self) -> None:
-        """INT, LONG, LONG1, LONG4: an integer of bounded length."""
+    def check_integer(self) -> None:
+        """INT, LONG, LONG1, LONG4: refuse a long integer."""
         value = self.stack[-1]
         if isinstance(value, int) and value.bit_length() > _LONGEST_INTEGER_BITS:
             raise PickleRefused(f"has an integer of {value.bit_length()} bits, which no checkpoint needs")
@@ -221,7 +221,7 @@ class _Unpickler(pickle._Unpickler):
         self.stack.append(_with_items({}, pairs))
 
     dispatch |= {
-        pickle.REDUCE[0]: call,
+        pickle.REDUCE[0]: keep_call,
         pickle.NEWOBJ[0]: new_object,
         pickle.NEWOBJ_EX[0]: lambda self: self.new_object(3),
         pickle.BUILD[0]: build,
@@ -236,7 +236,7 @@ class _Unpickler(pickle._Unpickler):
 
 
 def _with_items(items: Any, pairs: Sequence[Any]) -> dict[Any, Any]:
-    """A dict with alternating keys and values set in it. Keys are plain, so that hashing is cheap."""
+    """Set alternating keys and values in a dict, and return it. Keys are plain, so that hashing is cheap."""
     if not isinstance(items, dict) or len(pairs) % 2:
         raise TypeError("items are set in a value that is not a mapping")
     keys = pairs[::2]

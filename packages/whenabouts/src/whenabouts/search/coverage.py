@@ -25,8 +25,8 @@ class Coverage:
     """How many `videos` could be searched, and how many of them each stream searched.
 
     `streams`: stream -> videos with clips. `missing`: stream -> videos with input for it but nothing indexed.
-    `silent` counts videos without clips in any stream, `unseen` those of them whose pictures were not
-    indexed; no answer comes from these.
+    `silent` counts videos without clips in any stream (of the requested ones, if `is_narrow`), `unseen` those
+    of them whose pictures were not indexed; no answer comes from these.
     """
 
     videos: int
@@ -34,6 +34,7 @@ class Coverage:
     missing: Mapping[str, int]
     silent: int = 0
     unseen: int = 0
+    is_narrow: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -75,7 +76,7 @@ class Coverage:
     @property
     def without_anything(self) -> str:
         """How many videos have nothing to find, with the consequence; "" if all have something."""
-        if not self.silent:
+        if not self.silent or self.is_narrow:
             return ""
         which = f"{self.silent} of {number_of(self.videos, 'video')}" if self.videos > 1 else "the video"
         has = "has" if self.silent == 1 else "have"
@@ -146,20 +147,18 @@ def coverage_of(
         lacking = [name for name in names if _lacks(name, record, searchable)]
         held.update(holders)
         missing.update(lacking)
-        if not streams and not any("text" in stream_named(name).meets for name in holders):
+        if not any(streams or "text" in stream_named(name).meets for name in holders):
             silent += 1
             unseen += bool(lacking)
     of_streams = {name: held[name] for name in names if name in searchable or held[name]}
-    return Coverage(videos, of_streams, missing, silent, unseen)
+    return Coverage(videos, of_streams, missing, silent, unseen, bool(streams))
 
 
 def _lacks(name: str, record: VideoRecord, searchable: Collection[str]) -> bool:
     """Whether a video has input for a stream that is unfinished there, or cannot be searched."""
     stream = stream_named(name)
-    could_hold = stream.could_hold(record) or (
-        stream.is_in_pictures and name in searchable and record.has_picture
-    )
-    return could_hold and not (name in searchable and stream.holds(record))
+    is_seen = stream.is_in_pictures and name in searchable and record.has_picture
+    return (stream.could_hold(record) or is_seen) and not (name in searchable and stream.holds(record))
 
 
 def _holds(name: str, record: VideoRecord, holding: Mapping[str, Collection[str]]) -> bool:

@@ -1,4 +1,4 @@
-"""A query by example: what looks or reads like a picture, or like a moment of the corpus."""
+"""A query by example: a picture, or a moment of the corpus; answers look or read like it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     """The forms of an example (`SearchOptions.like`)."""
 
 ASIDE_SECONDS = 2.0
-"""This much video around an example instant is no answer, because it shows the same."""
+"""Video up to this long before and after an example instant is no answer, because it shows the same."""
 PICTURE_SIZE = 768
-"""Pixels of the short side of a stored picture; encoders look at 512 at most."""
-# A moment has a length, so an instant becomes a moment of this length.
+"""The most pixels of an example picture's short side; most encoders look at 512 or fewer."""
+# An instant becomes a moment of this length, because the end of a moment is after its start.
 _SHORTEST_SECONDS = 1e-3
 
 
@@ -54,10 +54,10 @@ class Example:
 
 
 def example_of(corpus: OpenedCorpus, like: Like) -> Example:
-    """The example in any form of `SearchOptions.like`.
+    """The example that a value of `SearchOptions.like` describes.
 
-    Raises UsageError for a moment outside the corpus, and for anything that is neither a file nor a moment;
-    MediaError for a file that is not a picture or cannot be read.
+    Raises UsageError for a moment that begins outside the corpus, for a whole video of the corpus, and for
+    anything that is neither a file nor a moment; MediaError for another file that is not a readable picture.
     """
     if isinstance(like, Example):
         return like
@@ -82,7 +82,7 @@ def example_at(
 ) -> Example:
     """The example named VIDEO@TIME or VIDEO@START-END; `resolve` maps a video's name to its record.
 
-    Raises UsageError, and the errors of `resolve`.
+    `rate_of` gives a video's frame rate, for timecodes. Raises UsageError, and the errors of `resolve`.
     """
     try:
         video, start, end = parse_moment(place, rate_of)

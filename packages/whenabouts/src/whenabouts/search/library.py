@@ -32,6 +32,7 @@ from whenabouts.streams import all_streams
 from whenabouts.streams import stream as stream_named
 from whenabouts.types import UsageError
 from whenabouts.video.files import folded_name
+from whenabouts.video.probe import WRITERS_TAGS
 
 Sort = Literal["id", "name", "date", "length", "added"]
 FOLDER, STREAM, STATE, CORPUS = "video.folder", "video.stream", "video.state", "video.corpus"
@@ -51,10 +52,14 @@ _LOOK_SECONDS = 30.0
 _MOST_VALUES, _MOST_KEYS, _MOST_FOLDERS = 20, 10, 200
 _COLUMNS = (
     *("video_id", "path", "modified_ns", "kind", "state", "streams", "title", "metadata"),
-    *("duration", "damage", "indexed_at"),
+    *("duration", "damage", "indexed_at", "has_picture"),
 )
 _NOT_COUNTED = {*DATE_KEYS, *FACTS, GIVEN_LANGUAGE, SHOTS_BY, SOUND_TRACK, SOUND_TRACKS}
 _NOT_COUNTED |= {"language", "title", "name", "path", "duration"}
+# What the writing program tells of itself, in any file and in AVI and MXF.
+_NOT_COUNTED |= WRITERS_TAGS | {"software", "application_platform", "operational_pattern_ul", "uid"}
+_NOT_COUNTED |= {"generation_uid", "product_uid", "product_version", "product_version_num"}
+_NOT_COUNTED |= {"toolkit_version", "toolkit_version_num", "material_package_umid", "timecode"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,11 +265,12 @@ class Library:
         texts, codes = _encoded(self._table["streams"])
         named = [sorted(json.loads(text), key=_order_of_stream) for text in texts]
         holding = self._holding()
-        # A bit for each stream that found nothing in the video.
-        lacking = np.zeros(len(codes), np.int64)
-        for bit, videos in enumerate(holding.values()):
+        # A bit for each stream that found nothing in the video, and the first for lacking pictures.
+        lacking = 1 - self._table["has_picture"].to_numpy().astype(np.int64)
+        for bit, videos in enumerate(holding.values(), 1):
             lacking |= np.array([video_id not in videos for video_id in self.ids], np.int64) << bit
-        bits = {name: 1 << bit for bit, name in enumerate(holding)}
+        bits = {name: 1 for name, stream in all_streams().items() if "picture" in stream.meets}
+        bits |= {name: 1 << bit for bit, name in enumerate(holding, 1)}
         pairs, rows = np.unique(lacking * len(texts) + codes, return_inverse=True)
         values = [
             [name for name in named[code] if not bits.get(name, 0) & without]

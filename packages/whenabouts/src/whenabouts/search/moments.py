@@ -115,7 +115,7 @@ class Localization:
         """The moments of one stream, after a second look by learned weights (`reranking.py`)."""
         stream, name = curve.stream, curve.stream.name
         block, scores, runs = inside(curve.block, curve.scores, allowed.spans)
-        moments = runs.of_videos(self._found(stream, runs.block, scores))
+        moments = runs.of_videos(self._moments_of(stream, runs.block, scores))
         if query.excluded is not None:
             moments = _outside(moments, block, query.excluded)
         if len(moments) and query.text and stream.shows_words(block):
@@ -124,23 +124,23 @@ class Localization:
         parts = bool(stream.parts_of_words)
         return StreamAnswer(name, curve.nearest, curve.matched, block, scores, moments, parts)
 
-    def _found(self, stream: Stream, block: ClipBlock, scores: NDArray[np.float64]) -> Moments:
+    def _moments_of(self, stream: Stream, block: ClipBlock, scores: NDArray[np.float64]) -> Moments:
         """The stream's moments on a curve; then the best of each language that none of them is in.
 
         A sentence model finds some clips near a word that it does not know. They may be so many that they
         leave no place for a language with few clips, even if the word is said there.
         """
 
-        def found(block: ClipBlock, scores: NDArray[np.float64]) -> Moments:
+        def localized(block: ClipBlock, scores: NDArray[np.float64]) -> Moments:
             return stream.moments(block, scores, lambda: self._shots(block.video_ids))
 
-        moments = found(block, scores)
+        moments = localized(block, scores)
         if stream.shows_words(block):
             language_of = self._store.ledger().language_of
             spoken = np.array([language_of.get(video_id, "") for video_id in block.video_ids], np.str_)
             for language in np.setdiff1d(spoken, spoken[moments.video]):
                 inside = np.repeat(spoken == language, np.diff(block.offsets))
-                others = found(block.take(inside), scores[inside])
+                others = localized(block.take(inside), scores[inside])
                 moments = moments.followed_by(others.take(slice(_MOST_OF_CROWDED_OUT)))
         return moments
 

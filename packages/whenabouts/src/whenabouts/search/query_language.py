@@ -56,10 +56,7 @@ def language_apart(query: str, spoken: Collection[str]) -> str:
 
 
 def strange_language(query: str, spoken: Mapping[str, int]) -> Language | None:
-    """The language of a query that no video is in; None if one is or may be, or it cannot be told.
-
-    `spoken`: number of videos by language.
-    """
+    """The language of a query if no video is in it (`spoken`: number of videos by language), else None."""
     return None if SEVERAL in spoken else known_languages().get(language_apart(query, spoken))
 
 

@@ -22,11 +22,11 @@ from whenabouts.search.phrases import parsed_query
 from whenabouts.search.question_scopes import Scope
 from whenabouts.search.questions import Question
 from whenabouts.search.rank import notes_on_minimum
-from whenabouts.search.search_result import MAYBE, PROBABLY, STANDS_HERE, SearchResult
+from whenabouts.search.search_result import MAYBE, PROBABLY, STANDS_HERE, WRITTEN, SearchResult
 from whenabouts.search.understand import checked_query
 from whenabouts.types import Evidence, ScoredMoment, number_of
 
-_SURE = (STANDS_HERE, PROBABLY)
+_SURE = (STANDS_HERE, WRITTEN, PROBABLY)
 
 
 class Ask(Protocol):

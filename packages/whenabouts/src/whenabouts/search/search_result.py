@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 STANDS_HERE, PROBABLY, MAYBE, UNLIKELY = "said here", "probably here", "maybe", "unlikely"
+WRITTEN = "written here"
 NOTHING = "nothing like it"
 # With a positive word, a lower probability than this would contradict it.
 _LEAST_BESIDE_YES = 0.5
@@ -41,7 +42,9 @@ def word_of(answer: Answer, scored: ScoredMoment, *, is_first: bool) -> str:
     confidence = scored.confidence
     is_sure = is_first or (scored.says_query if confidence is None else confidence >= PROBABLE.match_at)
     if answer == "match" and is_sure:
-        return STANDS_HERE if scored.says_query else PROBABLY
+        strongest = next(iter(scored.evidence.values()), None)
+        literal = WRITTEN if strongest and strongest.box else STANDS_HERE
+        return literal if scored.says_query else PROBABLY
     if is_first or confidence is None or confidence >= PROBABLE.no_match_below:
         return MAYBE
     return UNLIKELY
@@ -53,16 +56,13 @@ def percent_beside(word: str, confidence: float | None) -> int | None:
     Never rounded up, so that a non-match does not look like a match.
     """
     probability = confidence or 0.0
-    says_yes = word in (STANDS_HERE, PROBABLY)
+    says_yes = word in (STANDS_HERE, WRITTEN, PROBABLY)
     is_contrary = probability < _LEAST_BESIDE_YES if says_yes else probability >= PROBABLE.match_at
     return None if confidence is None or word == UNLIKELY or is_contrary else int(100 * confidence)
 
 
 def is_answer(answer: Answer, confidence: float | None) -> bool:
-    """Whether a moment of a search counts as an answer.
-
-    With "no match" none does; with a match, those below `PROBABLE.no_match_below` do not.
-    """
+    """Whether a moment counts as an answer: with "no match" none does, with a match no unlikely one."""
     if answer == "match":
         return confidence is None or confidence >= PROBABLE.no_match_below
     return answer == "unsure"
@@ -71,8 +71,7 @@ def is_answer(answer: Answer, confidence: float | None) -> bool:
 def is_matched(answer: Answer, confidence: float | None, *, is_first: bool) -> bool:
     """Whether exports and cuts take a moment of a search, unless all are requested.
 
-    With a match they take the first and those that would be a match alone; with "unsure", those that may be
-    right.
+    With a match they take the first and those that match by themselves; with "unsure", the possible ones.
     """
     if answer == "no_match":
         return False

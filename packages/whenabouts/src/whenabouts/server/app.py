@@ -91,7 +91,8 @@ class AnsweringHead:
         self._api = api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "HEAD" or self._has_own(scope):
+        is_head = scope["type"] == "http" and scope["method"] == "HEAD"
+        if not is_head or any(route.matches(scope)[0] is Match.FULL for route in self._api.routes):
             await self._api(scope, receive, send)
             return
 
@@ -104,9 +105,6 @@ class AnsweringHead:
         finally:
             if "route" in as_get:
                 scope["route"] = as_get["route"]
-
-    def _has_own(self, scope: Scope) -> bool:
-        return any(route.matches(scope)[0] is Match.FULL for route in self._api.routes)
 
 
 def _routes(service: Service) -> FastAPI:

@@ -15,13 +15,11 @@ from urllib.parse import quote
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from whenabouts import export
 from whenabouts.corpus import Corpus
-from whenabouts.export.options import Options
 from whenabouts.index.records import VideoRecord
 from whenabouts.server.cache import Cache
 from whenabouts.server.errors import ServerError, printable, problems, safe_errors
-from whenabouts.server.export_routes import DOWNLOAD, check_format, listed_as_shown
+from whenabouts.server.export_routes import DOWNLOAD, check_format, sent_list
 from whenabouts.server.files import respond
 from whenabouts.server.proxied import Address
 from whenabouts.server.schemas import MOST_MOMENTS, MomentName, NoQuery, Seconds, Strict
@@ -35,6 +33,7 @@ from whenabouts.workplace.collections import (
     LONGEST_NOTE,
     LONGEST_TAG,
     MOST_TAGS,
+    ChangedMeanwhile,
     Collection,
     Item,
     NameTaken,
@@ -49,7 +48,6 @@ _VIDEOS_A_QUERY = 100
 Answer = TypeVar("Answer")
 Changed = TypeVar("Changed")
 CollectionId = Annotated[str, Path(max_length=LONGEST_NAME)]
-SearchName = CollectionId
 ItemId = Annotated[str, Path(max_length=40)]
 # A blank name is refused where collections and searches are stored, in words for users.
 _Name = Annotated[str, Field(max_length=LONGEST_NAME)]
@@ -65,11 +63,17 @@ class NewCollection(Strict):
     note: _Note = ""
 
 
-class CollectionChange(Strict):
-    """A new name or note of a collection; null keeps it."""
+class CollectionFields(Strict):
+    """The name and note of a collection; null: not given."""
 
     name: _Name | None = None
     note: _Note | None = None
+
+
+class CollectionChange(CollectionFields):
+    """A new name or note of a collection; null keeps it. 409 unless its present ones are `seen`."""
+
+    seen: CollectionFields | None = None
 
 
 class NewItems(Strict):
@@ -79,8 +83,8 @@ class NewItems(Strict):
     query: str = Field(default="", max_length=2000)
 
 
-class ItemChange(Strict):
-    """New times, note or tags of a moment; null keeps them."""
+class ItemFields(Strict):
+    """Times, note and tags of a moment; null: not given."""
 
     start: Seconds | None = None
     end: Seconds | None = None
@@ -88,6 +92,12 @@ class ItemChange(Strict):
     tags: list[Annotated[str, Field(max_length=LONGEST_TAG)]] | None = Field(
         default=None, max_length=MOST_TAGS
     )
+
+
+class ItemChange(ItemFields):
+    """New times, note or tags of a moment; null keeps them. 409 unless its present ones are `seen`."""
+
+    seen: ItemFields | None = None
 
 
 class ItemMove(Strict):
@@ -185,6 +195,8 @@ def _refusals() -> Iterator[None]:
         raise ServerError(404, "no_such_search", str(error)) from None
     except NameTaken as error:
         raise ServerError(409, "name_taken", str(error), field="name") from None
+    except ChangedMeanwhile as error:
+        raise ServerError(409, "changed_meanwhile", str(error), field="seen") from None
 
 
 async def _after(
@@ -275,11 +287,8 @@ async def describe(
     request: Request, collection: CollectionId, body: CollectionChange, _: NoQuery
 ) -> CollectionBody:
     """Changes a collection's name, its note, or both."""
-
-    def change(corpus: Corpus) -> Collection:
-        return corpus.collections.describe(collection, new_name=body.name, note=body.note)
-
-    return await _after(request, change, _shown)
+    new = body.model_dump(exclude={"name"}) | {"new_name": body.name}
+    return await _after(request, lambda corpus: corpus.collections.describe(collection, **new), _shown)
 
 
 @router.delete("/collections/{collection}", responses=problems(404, 507), summary="Delete a collection")
@@ -302,7 +311,7 @@ async def add(request: Request, collection: CollectionId, body: NewItems, _: NoQ
 
 
 @router.patch(
-    "/collections/{collection}/items/{item}", responses=problems(404, 507), summary="Change a moment"
+    "/collections/{collection}/items/{item}", responses=problems(404, 409, 507), summary="Change a moment"
 )
 async def change(
     request: Request, collection: CollectionId, item: ItemId, body: ItemChange, _: NoQuery
@@ -344,17 +353,13 @@ async def export_collection(
     service = service_of(request)
     check_format(parameters.format)
 
-    def read(corpus: Corpus) -> tuple[str, bytes]:
-        kept = _filled(corpus, collection)
-        moments, _ = corpus.moments_of(kept.items)
-        shown, sources = listed_as_shown(service, corpus, moments)
-        data, _ = export.render(shown, parameters.format, Options(title=kept.name, sources=sources))
-        return kept.name, data
+    def read(corpus: Corpus) -> Response:
+        kept, _ = _filled(corpus, collection)
+        moments, notes = corpus.moments_of(kept.items)
+        name = kept.name
+        return sent_list(service, corpus, moments, parameters.format, name=name, title=name, notes=notes)
 
-    name, data = await service.read(service.searches, request, read)
-    format = export.format_of(parameters.format)
-    disposition = f"attachment; filename*=utf-8''{quote(name + format.SUFFIXES[0], safe='')}"
-    return Response(data, headers={"Content-Disposition": disposition, "Content-Type": format.MEDIA_TYPE})
+    return await service.read(service.searches, request, read)
 
 
 @router.get(
@@ -364,12 +369,11 @@ async def export_collection(
     summary="A collection as one film",
 )
 async def film(request: Request, collection: CollectionId, _: NoQuery) -> Response:
-    """Joins the moments of a collection in one MP4 file, re-encoded; at most an hour."""
+    """Joins the moments of a collection that have a recording in one new MP4 file of at most an hour."""
     service = service_of(request)
 
     def read(corpus: Corpus) -> tuple[str, list[tuple[VideoRecord, Moment]]]:
-        kept = _filled(corpus, collection)
-        records = _records(corpus, kept.items)
+        kept, records = _filled(corpus, collection, kinds=("media",))
         parts = [(records[item.video_id], item.moment) for item in kept.items if item.video_id in records]
         for record, _moment in parts:
             service.folders.open(record).close()
@@ -377,12 +381,8 @@ async def film(request: Request, collection: CollectionId, _: NoQuery) -> Respon
 
     name, parts = await service.read(service.reads, request, read)
     if sum(part[1].duration for part in parts) > MOST_FILM_SECONDS:
-        raise ServerError(
-            400,
-            "film_too_long",
-            f"a film may last at most {MOST_FILM_SECONDS:g} s here; use `whenabouts cut --collection` for "
-            "more",
-        )
+        most = f"a film may last at most {MOST_FILM_SECONDS:g} s here"
+        raise ServerError(400, "film_too_long", f"{most}; use `whenabouts cut --collection` for more")
     facts = [
         f"{'/'.join(content_of(record))} {moment.start:.3f} {moment.end:.3f}" for record, moment in parts
     ]
@@ -391,17 +391,20 @@ async def film(request: Request, collection: CollectionId, _: NoQuery) -> Respon
     return respond(request, opened, media_type="video/mp4", name=f"{name}.mp4", tag=key[:32])
 
 
-def _filled(corpus: Corpus, name: str) -> Collection:
-    """A collection with moments whose videos are here. Raises ServerError if it has none or too many."""
+def _filled(
+    corpus: Corpus, name: str, kinds: Sequence[str] = ("media", "transcript")
+) -> tuple[Collection, dict[str, VideoRecord]]:
+    """A collection and its videos of some kinds. Raises ServerError for no video or too many moments."""
     with _refusals():
         kept = corpus.collections.get(name)
-    if not _records(corpus, kept.items):
+    records = {key: each for key, each in _records(corpus, kept.items).items() if each.kind in kinds}
+    if not records:
         raise ServerError(404, "empty_collection", f"no moment in {kept.name!r} has a video here")
     if len(kept.items) > MOST_MOMENTS:
         too_many = f"{len(kept.items)} moments, but the server takes at most {MOST_MOMENTS}"
         problem = f"{too_many}; use the `whenabouts` command"
         raise ServerError(400, "too_many_moments", problem)
-    return kept
+    return kept, records
 
 
 def _join(service: Service, parts: Sequence[tuple[VideoRecord, Moment]], out: FilePath) -> None:
@@ -436,6 +439,6 @@ async def save_search(request: Request, body: NewSearch, _: NoQuery) -> SavedSea
 
 
 @router.delete("/saved-searches/{name:path}", responses=problems(404, 507), summary="Delete a saved search")
-async def delete_search(request: Request, name: SearchName, _: NoQuery) -> SavedSearchesBody:
+async def delete_search(request: Request, name: CollectionId, _: NoQuery) -> SavedSearchesBody:
     """Deletes a saved search. Returns the remaining ones."""
     return await _after(request, lambda corpus: corpus.saved_searches.delete(name), _saved)

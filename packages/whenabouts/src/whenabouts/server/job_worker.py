@@ -28,6 +28,7 @@ from whenabouts.server.allowed import Allowed
 from whenabouts.server.offered_models import check_offered, missing
 from whenabouts.streams import all_streams, frame_stream
 from whenabouts.types import UsageError, WhenaboutsError
+from whenabouts.video.files import printable
 
 if TYPE_CHECKING:
     from whenabouts.index.lock import Holder
@@ -149,6 +150,8 @@ def _is_under(path: str, places: list[str]) -> bool:
 
 def _shown_plan(plan: Plan) -> dict[str, Any]:
     facts = plan.to_json()
+    named = ([printable(Path(path.name)) for path in pair] for pair in plan.duplicates)
+    same = (f"{copy} has the same content as {other}" for copy, other in named)
     kept = ("files", "hours", "estimated_seconds", "estimated_bytes", "unchanged", "failed_before")
     lacks = missing(
         [run.name for run in plan.streams],
@@ -158,10 +161,13 @@ def _shown_plan(plan: Plan) -> dict[str, Any]:
     return {name: facts[name] for name in kept} | {
         "new": len(plan.work),
         "removed_before": plan.removed_before,
+        "renamed": len(plan.renamed),
+        "described": plan.described,
+        "copies": len(plan.duplicates),
         "streams": [run.stream.title for run in plan.streams],
         "problems": [why for _, why in plan.problems[:_MOST_LINES]],
         "problems_in_all": len(plan.problems),
-        "notes": list(plan.notes[:_MOST_LINES]),
+        "notes": [*plan.notes, *same][:_MOST_LINES],
         "missing": [{"adds": each.adds, "command": each.command} for each in lacks],
     }
 

@@ -18,7 +18,7 @@ from whenabouts.resident import forget_peak, peak_bytes, release, resident_bytes
 from whenabouts.server.errors import ServerError
 from whenabouts.types import UsageError
 
-_DROP_SECONDS = 5.0
+_DROP_SECONDS = 5.0  # the least time between two drops of caches
 _RETRY_SECONDS = 5
 _LEAST_REQUEST_BYTES = 32 << 20
 # Cutting a clip takes 0.3 GB at 1920 x 1080 and 0.8 GB at 3840 x 2160; an 8K picture takes 0.8 GB.
@@ -27,8 +27,8 @@ _LEAST_DECODER_BYTES, _USUAL_DECODER_BYTES = 512 << 20, 1 << 30
 _COPIES_OF_BODY = 4
 # Pages of libraries mapped by a decoder process, which its limit does not count.
 _MAPPED_BYTES = 64 << 20
-# How much the memory of an opened process varies from start to start.
-_FROM_START_TO_START = 16 << 20
+# The memory of an opened process varies this much from start to start.
+_START_VARIATION = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,9 @@ def taken_by(ask: Callable[[], object]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A divided memory bound: bytes for the server's own process, and for each of `decoders` others.
+    """A divided memory bound: `server` bytes, and `decoder` bytes for each of `decoders` decoder processes.
 
-    `request` is the most one request may take. `kept` is the server's allowance for large streams in
-    memory.
+    One request may take `request` bytes. Of its bytes, the server may keep large streams in `kept`.
     """
 
     server: int
@@ -73,22 +72,23 @@ class Parts:
 
     @classmethod
     def of(cls, most: int, needs: Needs, requests: int, decoders: int, largest: int, count: int = 1) -> Parts:
-        """Divide `most` bytes for `requests` at a time and up to `decoders` decoder processes.
+        """Divide `most` bytes: `requests` run at one time, beside up to `decoders` decoder processes.
 
-        A decoder gets up to `largest` bytes; there are fewer decoders if memory is short. Raises
-        UsageError if not even one fits; its message asks for enough for `count` servers.
+        A decoder gets up to `largest` bytes; there are fewer decoders if memory is short. Raises UsageError,
+        with what `count` such servers need, if not even one decoder fits.
         """
         server_needs = needs.held + requests * needs.request
         spare, least = most - server_needs, _LEAST_DECODER_BYTES + _MAPPED_BYTES
         if spare < least:
-            needed = server_needs + least + _FROM_START_TO_START
-            times = f", all of it {count} times (--processes {count})" if count > 1 else ""
+            needed = server_needs + least + _START_VARIATION
+            times = f", for each of {count} processes (--processes {count})" if count > 1 else ""
             raise UsageError(
                 f"--memory {most * count >> 20}: this corpus with its encoders needs "
                 f"{_megabytes(needed * count)} or more: {_megabytes(needs.held)} once it is open, "
                 f"{_megabytes(needs.request)} for each of {requests} requests at one time, and "
                 f"{_megabytes(least)} to decode videos{times}; raise --memory, or use a larger machine"
             )
+        # Decoders share three quarters; the server keeps the rest for large streams.
         number = max(1, min(decoders, spare * 3 // 4 // (_USUAL_DECODER_BYTES + _MAPPED_BYTES)))
         each = max(_LEAST_DECODER_BYTES, spare * 3 // 4 // number - _MAPPED_BYTES)
         each = min(largest, each)
@@ -96,14 +96,14 @@ class Parts:
         return cls(server, needs.request, number, each, server - server_needs)
 
 
-def _megabytes(count: int) -> str:
-    return f"{-(-count >> 20)} MB"
+def _megabytes(size: int) -> str:
+    return f"{-(-size >> 20)} MB"
 
 
 class MemoryBound:
-    """Holds the process to at most `most_bytes`. `drops` release caches that can be rebuilt.
+    """Refuses requests that might take the process above `most_bytes`, after `drops` have released caches.
 
-    Each running request may take `request_bytes` (`room`).
+    Each request that runs in `room` may take `request_bytes`. If memory cannot be measured, only these count.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class MemoryBound:
         """
         reserved = _COPIES_OF_BODY * length
         with self._lock:
-            self._check(self._bodies + 2 * reserved)
+            self._check(self._bodies + 2 * reserved)  # with `_is_full`: all bodies count twice
             self._bodies += reserved
         try:
             yield

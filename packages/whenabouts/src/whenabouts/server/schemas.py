@@ -338,9 +338,8 @@ class ExplainParameters(WhyParameters):
 class EvidenceBody(BaseModel):
     """The best match of one stream.
 
-    `box`: its place in the picture: left, top, right, bottom as shares of width and height. `recognised`:
-    the recogniser's confidence in speech or on-screen text, from 0 to 1; null for text that was not
-    recognised.
+    `box`: its place in the picture: left, top, right, bottom as shares of width and height. `recognised`: the
+    recogniser's confidence in speech or on-screen text, from 0 to 1; null for text that was not recognised.
     """
 
     score: float
@@ -358,19 +357,23 @@ class RuleBody(BaseModel):
     label: str
 
 
-class PartnerBody(BaseModel):
-    """Where the other event is, for a query about two events in order; seconds."""
+class SpanBody(BaseModel):
+    """A range of time, [start, end) in seconds."""
 
     start: float
     end: float
 
 
+class PartnerBody(SpanBody):
+    """Where the other event is, for a query about two events in order."""
+
+
 class ResultBody(BaseModel):
     """A moment, half-open [start, end) in seconds.
 
-    `word`: "said here", "probably here", "maybe" or "unlikely". `percent`: the confidence to show beside
-    it; null if there is none or it would contradict the word. `labels`: describes evidence without text,
-    such as "the picture"; "" if nothing need be shown.
+    `word`: "said here", "written here", "probably here", "maybe" or "unlikely". `percent`: the confidence to
+    show beside it; null if there is none or it would contradict the word. `labels`: describes evidence
+    without text, such as "the picture"; "" if nothing need be shown.
     """
 
     rank: int
@@ -416,7 +419,7 @@ class SearchedBody(BaseModel):
     """How many videos could be searched, and how many each stream searched; `text` says it for users.
 
     `not_searched`: videos with input for a stream that did not index them. `nothing_to_find`: videos that
-    no stream has indexed.
+    none of the searched streams has indexed.
     """
 
     videos: int
@@ -436,8 +439,8 @@ class PlacesBody(BaseModel):
 class SearchBody(BaseModel):
     """The answer to a search. `doubt` says why it is "unsure", `calibration` how often it is wrong here.
 
-    `word`: the answer in words, "said here", "probably here", "maybe" or "nothing like it". `query`: the
-    words of the query; `like`: the name of the example moment or picture; "" if there is none.
+    `word`: the answer in words, as of a moment or "nothing like it". `query`: the words of the query;
+    `like`: the name of the example moment or picture; "" if there is none.
 
     `confidence`: probability that a moment is right; `confidence_interval`: its range for the first
     moment; `chance_percentile`: share of unrelated queries that score lower.
@@ -545,11 +548,9 @@ class StreamOfVideo(BaseModel):
     since: str | None
 
 
-class ChapterBody(BaseModel):
-    """A chapter, [start, end) in seconds; `title` is empty if the file gives none."""
+class ChapterBody(SpanBody):
+    """A chapter; `title` is empty if the file gives none."""
 
-    start: float
-    end: float
     title: str
 
 
@@ -565,6 +566,7 @@ class VideoDetails(VideoBody):
     place: str | None = Field(description="path of its file when indexed; null if paths are hidden")
     content_type: str | None
     frame_rate: float | None
+    start_timecode: str = Field(default="", description="time code of its first frame, if it states one")
     width: int | None
     height: int | None
     codec: str | None
@@ -573,11 +575,9 @@ class VideoDetails(VideoBody):
     has_texts: bool = Field(description="whether on-screen text was read: /texts")
 
 
-class CueBody(BaseModel):
+class CueBody(SpanBody):
     """Words and when they are said. `recognised` as in the evidence of a moment."""
 
-    start: float
-    end: float
     text: str
     recognised: float | None = None
 
@@ -653,11 +653,9 @@ class ChangeBody(BaseModel):
     erased: int = 0
 
 
-class TurnBody(BaseModel):
-    """A person speaks or is seen in [start, end)."""
+class TurnBody(SpanBody):
+    """When a person speaks or is seen."""
 
-    start: float
-    end: float
     name: str
 
 
@@ -677,12 +675,17 @@ class TurnsBody(BaseModel):
     may_change: bool
 
 
-class CurveBody(BaseModel):
-    """The score of each clip, as columns of equal length. The percentile is empty if uncalibrated."""
+class HighlightCurve(BaseModel):
+    """How much each clip is worth seeing, as columns of equal length. Only differences have a meaning."""
 
     start: list[float]
     end: list[float]
     score: list[float]
+
+
+class CurveBody(HighlightCurve):
+    """The score of each clip, as columns of equal length. The percentile is empty if uncalibrated."""
+
     chance_percentile: list[float]
 
 
@@ -706,19 +709,9 @@ class CurvesBody(BaseModel):
     stream_titles: dict[str, str]
 
 
-class HighlightCurve(BaseModel):
-    """How much each clip is worth seeing, as columns of equal length. Only differences have a meaning."""
-
-    start: list[float]
-    end: list[float]
-    score: list[float]
-
-
-class HighlightMoment(BaseModel):
+class HighlightMoment(SpanBody):
     """A moment on a highlight curve."""
 
-    start: float
-    end: float
     score: float
 
 

@@ -88,11 +88,10 @@ HEADERS = {
 class Guard:
     """Passes allowed requests on and answers all others; every answer gets `HEADERS`.
 
-    `people` maps further tokens to their owners' names; all of them have the scopes `theirs`. `scopes`
-    says what each address needs. A request that is passed on has its Guest in `scope["guest"]`; the
-    settings' own token gives a Guest without a name. `cookie` is the name of the cookie that keeps the
-    token. `memory` bounds what request bodies take. Raises UsageError if the file of guests cannot be
-    read.
+    `people` maps further tokens to their owners' names; all of them have the scopes `theirs`. `scopes` says
+    what each address needs. A request that is passed on has its Guest in `scope["guest"]`; the settings' own
+    token gives a Guest without a name. `cookie` is the name of the cookie that keeps the token. `memory`
+    bounds what request bodies take. Raises UsageError if the file of guests cannot be read.
     """
 
     def __init__(
@@ -346,8 +345,7 @@ def _host_name(host: str) -> str:
 def _cookies(headers: Iterable[str], name: str) -> list[str]:
     """The values of the cookies of a name, at most ten, because each is compared with every guest.
 
-    Our cookies need no quotes. `http.cookies` takes a second for 30,000 quoted backslashes
-    (CVE-2024-7592).
+    Our cookies need no quotes. `http.cookies` takes a second for 30,000 quoted backslashes (CVE-2024-7592).
     """
     pairs = (part.strip().partition("=") for header in headers for part in header.split(";"))
     return [value.strip('"') for key, _, value in pairs if key == name][:_MOST_COOKIES]

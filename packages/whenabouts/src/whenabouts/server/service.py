@@ -310,7 +310,9 @@ class Service:
                 result = corpus.search(search.query or "", options=options, encoded=encoded)
             return result if checker is None else self._checked(corpus, search, result, checker)
 
-        key = (_digest(search), str(corpus.version))
+        # Equal for all pages of a search; hashed, because a picture may be large.
+        about = search.model_dump_json(exclude={"page_limit", "page_token"})
+        key = (blake2b(about.encode()).hexdigest(), str(corpus.version))
         is_later_page = isinstance(search, SearchParameters) and search.page_token is not None
         return self._answers.get_or_make(key, answer, anew=not is_later_page)
 
@@ -421,11 +423,6 @@ class Service:
             self.metrics.waiting.labels(executor.kind).set(executor.inside)
             self.metrics.refused.labels(executor.kind).set(executor.refused)
         return self.metrics.text()
-
-
-def _digest(search: SearchRequest) -> str:
-    """A digest of a search, equal for all its pages. Hashed, because a picture may be large."""
-    return blake2b(search.model_dump_json(exclude={"page_limit", "page_token"}).encode()).hexdigest()
 
 
 def _places(corpus: Corpus, settings: Settings) -> list[str]:

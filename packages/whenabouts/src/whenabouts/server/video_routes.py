@@ -190,6 +190,7 @@ def _details(service: Service, record: VideoRecord, streams: Sequence[str]) -> d
         "place": printable(record.path) if service.paths.are_shown else None,
         "content_type": content_type(record.path) if record.kind == "media" else None,
         "frame_rate": picture.rate if picture else None,
+        "start_timecode": printable(probed.start_timecode) if probed else "",
         "width": picture.width if picture else None,
         "height": picture.height if picture else None,
         "codec": picture.codec if picture else None,
@@ -338,7 +339,7 @@ async def video_thumbnail(
     if not record.has_picture:
         raise ServerError(404, "no_picture", f"{video_id} has no pictures, only sound")
     if parameters.at > _length(record) + _SLACK_SECONDS:
-        raise _beyond(record, parameters.at, "at")
+        raise ServerError(400, "beyond_the_end", record.beyond(parameters.at), field="at")
     at, width = round(parameters.at, 2), -(-parameters.width // 16) * 16
     key = Cache.key("thumbnail", *content_of(record), f"{at:.2f}", str(width)) + ".jpg"
     make = partial(_write, service, record, lambda path, out: service.decoders.draw(path, at, width, out))
@@ -388,7 +389,7 @@ def _clip_span(record: VideoRecord, start: float, end: float) -> tuple[float, fl
     length = _length(record)
     start, end = round(start, 3), round(min(end, length), 3)
     if start >= length:
-        raise _beyond(record, start, "start")
+        raise ServerError(400, "beyond_the_end", record.beyond(start), field="start")
     _span(record, start, end)
     if end - start > MOST_CLIP_SECONDS:
         raise ServerError(
@@ -398,15 +399,6 @@ def _clip_span(record: VideoRecord, start: float, end: float) -> tuple[float, fl
             field="end",
         )
     return start, end
-
-
-def _beyond(record: VideoRecord, at: float, field: str) -> ServerError:
-    return ServerError(
-        400,
-        "beyond_the_end",
-        f"{at:g} s is after the end of {record.video_id}, which lasts {_length(record):.3f} s",
-        field=field,
-    )
 
 
 def content_of(record: VideoRecord) -> tuple[str, ...]:

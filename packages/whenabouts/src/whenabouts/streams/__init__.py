@@ -54,10 +54,7 @@ def all_streams() -> dict[str, Stream]:
 
 
 def stream(name: str) -> Stream:
-    """The stream of that name.
-
-    A corpus may hold a stream that is not installed: a plain `Stream` searches its words and vectors.
-    """
+    """The stream of that name; one that is not installed is searched by a plain `Stream`."""
     return _registered.get(name) or _built_in().get(name) or Stream(name)
 
 

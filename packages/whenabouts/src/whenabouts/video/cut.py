@@ -1,8 +1,8 @@
 """Moments cut out of their videos into new files, exact to the frame or copied without loss.
 
-An exact cut decodes from the key frame before the moment and encodes the moment (H.264 and AAC in MP4). Size,
-frame times (also irregular ones), pixel aspect and sound are kept; the picture is rotated upright. A copy
-takes the stored packets as they are, so it must begin at a key frame.
+An exact cut decodes from the key frame before the moment and encodes the moment (H.264 and AAC in MP4). It
+keeps size (but no odd line), frame times, pixel aspect and the first sound track (up to six channels), and
+turns pictures upright. A copy takes the stored packets as they are, so it must begin at a key frame.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _LONGEST_NAME = 120  # bytes, so that times and numbers still fit into a name of
 class Cut:
     """One cut. `path` is the new file; `start`, `end` are the seconds of the source that it really holds.
 
-    `requested` is the requested (start, end); `frames` counts pictures, 0 for sound alone; `duration` is that
-    of the new file in seconds; `notes` explain differences from the request.
+    `requested` is the requested (start, end); `frames` counts pictures, 0 for sound alone; `duration` is
+    `end` - `start`; `notes` explain differences from the request.
     """
 
     path: Path
@@ -116,7 +116,7 @@ def cut(
     quick and without loss but begins early (`Cut.start`). An end after the end of the file is moved there,
     with a note. `progress` gets the share done, 0 to 1.
 
-    Raises MediaError if the source cannot be read or is empty at that time, UsageError for an invalid span or
+    Raises MediaError if the source cannot be read or holds nothing there, UsageError for an invalid span or
     an existing `out` (unless `force`), WriteError if it cannot be written, StoreAway if the source's store or
     disk refuses a read. No partial file is left.
     """
@@ -195,7 +195,7 @@ def _put(writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], parts
         if first is None:
             first = span.start
             sound_ends = _put_sound_alone(writer, span, pictures.nearest)
-        elif sound is not None and not pictures.follows and _goes_on(writer, span, pictures):
+        elif sound is not None and not pictures.follows and _keeps_sound(writer, span, pictures):
             writer.put_sound(sound.read(max(pictures.end, span.end)))
             sound_ends = Fraction(sound.position, sound.form.rate)
     ends = max(pictures.end, sound_ends)
@@ -206,14 +206,14 @@ def _put(writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], parts
     if span.end - ends > Fraction(1, 2):  # containers are often a little longer than their tracks
         notes = [*notes, f"the file breaks off at {float(ends):.3f} s, before the moment ends"]
     if pictures.damage:
-        notes = [*notes, f"{pictures.damage}; {_missing(span.path, lengths, first_of)}"]
+        notes = [*notes, f"{pictures.damage}; {_gaps_note(span.path, lengths, first_of)}"]
     return _cut_of(out, span, first, ends, lengths.total(), notes)
 
 
-def _goes_on(writer: MovieWriter, span: Span, pictures: PictureSpan) -> bool:
+def _keeps_sound(writer: MovieWriter, span: Span, pictures: PictureSpan) -> bool:
     """Whether sound after the last picture is part of the cut.
 
-    In a joined film, sound that is a few samples longer than the pictures would delay all later parts.
+    In a joined film, sound that is slightly longer than the pictures would delay all later parts.
     """
     return writer.form.parts == 1 or span.end - pictures.end > HELD_SECONDS
 
@@ -235,18 +235,18 @@ def _put_sound_alone(writer: MovieWriter, span: Span, picture: VideoFrame | None
         return Fraction(sound.position, sound.form.rate)
 
 
-def _missing(path: Path, lengths: Counter[Fraction], first_of: Mapping[Fraction, Fraction]) -> str:
-    """A note on the pictures that could not be read, during which the picture before stands still.
+def _gaps_note(path: Path, lengths: Counter[Fraction], first_of: Mapping[Fraction, Fraction]) -> str:
+    """A note on how long pictures stand still because the next ones could not be read, if any do.
 
     `lengths` counts how long pictures are shown; `first_of` has the first time of each length.
     """
     rate = frame_rate(path)
     usual = lengths.most_common(1)[0][0] if rate is None else 1 / rate
-    late = {length: count for length, count in lengths.items() if 2 * length > 3 * usual}
-    if not late:
+    too_long = {length: count for length, count in lengths.items() if 2 * length > 3 * usual}
+    if not too_long:
         return "no picture of the cut is missing"
-    seconds = float(sum(count * (length - usual) for length, count in late.items()))
-    first = float(min(first_of[length] for length in late) + usual)
+    seconds = float(sum(count * (length - usual) for length, count in too_long.items()))
+    first = float(min(first_of[length] for length in too_long) + usual)
     return f"{seconds:.2f} s of pictures are missing from {first:.2f} s on; the one before stands still"
 
 
@@ -305,7 +305,7 @@ def _written(out: Path, *, force: bool) -> Iterator[Path]:
 
 
 def _check_whole(aside: Path, out: Path) -> None:
-    """Raise WriteError if the end of the written file is missing: a full disk is not always reported."""
+    """Raise WriteError if the written file is empty or cut off: a full disk is not always reported."""
     if missing_bytes(aside) or lacks_index(aside) or not aside.stat().st_size:
         raise write_error(out, OSError(errno.ENOSPC, "the file ends too early"))
 

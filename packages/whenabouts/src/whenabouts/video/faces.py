@@ -1,5 +1,4 @@
-"""Faces in pictures as vectors: a detector like YuNet and an embedder like SFace, two ONNX files in a
-folder.
+"""Faces in pictures as vectors: a detector like YuNet and an embedder like SFace, two ONNX files.
 
 OpenCV runs both, with its code for these networks (`FaceDetectorYN` and `FaceRecognizerSF`). Nothing is
 downloaded, and nothing leaves this machine.

@@ -347,7 +347,7 @@ def file_url(path: str) -> str:
     return scheme + quote_from_bytes(os.fsencode(path.removeprefix(SCHEME)))
 
 
-def with_home(path: str | Path) -> Path:
+def with_home(path: str | os.PathLike[str]) -> Path:
     """A path with the home folder for `~`; `~name` without such a user names a file."""
     return Path(os.path.expanduser(path))  # noqa: PTH111, because pathlib raises for an unknown user
 

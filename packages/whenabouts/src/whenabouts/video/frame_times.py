@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from whenabouts.video.files import printable
 from whenabouts.video.frames import Clock, first_frame
 from whenabouts.video.opened import discard_others, packets_of
-from whenabouts.video.probe import MediaError, open_media, picture_stream, stream_rate
+from whenabouts.video.probe import MediaError, open_media, picture_stream, start_timecode, stream_rate
 from whenabouts.video.timecode import FrameTimes, nearest_rate
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def read_timing(path: Path) -> Timing | None:
             return None
         clock = Clock(container, stream)
         times = _times(path, container, stream, clock)
-        return Timing(times, stream_rate(stream), _timecode(container))
+        return Timing(times, stream_rate(stream), start_timecode(container))
 
 
 def frame_rate(path: Path) -> Fraction | None:
@@ -107,11 +107,3 @@ def _stamps(container: InputContainer, stream: VideoStream) -> Iterator[tuple[in
                 yield packet.pts, packet.dts, packet.duration or 0
     except av.error.FFmpegError:
         return  # there are no frames after the damage
-
-
-def _timecode(container: InputContainer) -> str:
-    """The first frame's time code, as cameras write it; "" without one."""
-    holders: list[Any] = [*container.streams, container]
-    return next(
-        (str(holder.metadata["timecode"]) for holder in holders if holder.metadata.get("timecode")), ""
-    )

@@ -1,7 +1,8 @@
 """Frames of a video at a chosen rate, upright, each with its exact time.
 
-Unreferenced frames that nobody needs are skipped by the decoder, and only kept frames are scaled and
-converted to RGB. Memory does not grow with the length of the video.
+The decoder skips unreferenced frames that nobody needs, and only kept frames are scaled and converted to
+RGB. Memory does not grow with the length of the video. Corpora store these times and what encoders saw, so
+other times or another scaling mean indexing again.
 """
 
 from __future__ import annotations
@@ -45,23 +46,21 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Packets are in decoding order. H.264 and HEVC allow 16 pictures between decoding and showing one; with a
-# window of twice as many, the packet shown first after an instant is known before it is decoded.
+# Packets come in decoding order. H.264 and HEVC show a picture after at most 16 later ones were decoded, so a
+# window of twice as many holds every picture that may be shown just before a given one.
 _PACKETS_IN_VIEW = 32
-# Containers round times to ticks (Matroska: 1 ms). A frame within that rounding of an instant counts as at
-# it.
+# Containers round times to ticks (Matroska: 1 ms), so a frame up to half a tick before an instant, and up to
+# this long, counts as at it.
 _ROUNDING_SECONDS = Fraction(1, 2000)
-# A jump back by this many seconds, or forward by more than a file can hold, is a joint between recordings.
+# A jump back by this many seconds begins another recording; a jump forward is bounded by `TimeLimit`.
 _LEAP_BACK = 1
-# Headers round lengths, and count a picture or two more than there are.
+# Headers round lengths and count a picture or two too many; only a longer loss is reported.
 _LOST_SECONDS = 0.5
-# Longer ticks come from damaged headers.
-_LONGEST_TICK = 600
-_SLOWEST_RATE = Fraction(1, 1_000_000)
+_LONGEST_TICK = 600  # seconds; longer ticks come from damaged headers
+_SLOWEST_RATE = Fraction(1, 1_000_000)  # slower rates are raised to this
 SEEK_EARLIER = (0, 2, 10, 60)
-"""If a seek ends after the wanted instant, it is tried again this many seconds earlier."""
-# Formats without an index: a seek lands somewhere near, and in program streams FFmpeg guesses the first times
-# after it.
+"""Seconds before an instant to seek to, in turn, until a seek does not end after the instant."""
+# Without an index, a seek lands somewhere near; in program streams FFmpeg guesses the first times after it.
 _SEEK_MARGINS = {"mpegts": 2, "mpeg": 10}
 
 
@@ -111,8 +110,9 @@ def sample_frames(
 class FrameReader:
     """Iterates over sampled frames once; a context manager that closes the file.
 
-    After iteration `last_time` is where the pictures really end in seconds, `damage` describes unreadable
-    parts or is None, and `frames_decoded` counts decoded frames. Reading continues after damage.
+    After iteration `last_time` is where the last picture read ends, `damage` describes unreadable parts or is
+    None, and `frames_decoded` counts decoded frames. Reading continues after damage. With an `end` it stops
+    there, so damage after it stays unknown.
     """
 
     _stream: VideoStream
@@ -200,10 +200,10 @@ class FrameReader:
         return self._container
 
     def _decoded(self, clock: Clock, grid: FrameGrid) -> Iterator[VideoFrame]:
-        """Decoded pictures in display order, from the key frame before the start on."""
-        back_to: Fraction | None = None
+        """Decoded pictures in display order, beginning with the key frame before the start."""
+        rewind_to: Fraction | None = None
         if self._start > 0 and clock.can_seek:
-            back_to = Fraction(0)
+            rewind_to = Fraction(0)
             for earlier in SEEK_EARLIER:
                 frames = self._decoded_from(clock, grid, max(Fraction(0), self._start - earlier))
                 first = next(frames, None)
@@ -212,7 +212,7 @@ class FrameReader:
                     yield from frames
                     return
             # No key frame before the instant was reached: read from the beginning.
-        yield from self._decoded_from(clock, grid, back_to)
+        yield from self._decoded_from(clock, grid, rewind_to)
 
     def _decoded_from(self, clock: Clock, grid: FrameGrid, instant: Fraction | None) -> Iterator[VideoFrame]:
         import av
@@ -240,7 +240,7 @@ class FrameReader:
                     yield frame
 
     def _chosen_packets(self, clock: Clock, grid: FrameGrid) -> Iterator[Packet[VideoStream]]:
-        """All packets; before each, the decoder is set to skip unreferenced frames or not."""
+        """All packets. Before each, the decoder is told whether to skip unreferenced frames."""
         packets = self._packets()
         if not (self.skips_unwanted and clock.can_seek):
             yield from packets
@@ -273,12 +273,12 @@ class FrameReader:
     def _note_leaps(self, clock: Clock) -> None:
         if clock.leaps and self.damage is None:
             self.damage = (
-                f"its times leap {clock.leaps} time(s), by more than a file of its size can hold; "
-                "the pictures were taken one after another"
+                f"its times leap {clock.leaps} time(s), further than a file of its size can reach; "
+                "the pictures were read without these gaps"
             )
 
     def _note_lost_pictures(self, clock: Clock) -> None:
-        """An AVI has no times, so pictures are counted: where some are lost, all later ones come early."""
+        """An AVI has no presentation times, so if pictures are lost, all later ones come early."""
         stated = float((self._stream.duration or 0) * clock.time_base) if clock.is_ordered else 0.0
         if stated - self.last_time > _LOST_SECONDS and self.damage is None:
             self.damage = (
@@ -287,6 +287,7 @@ class FrameReader:
             )
 
     def _note_missing_bytes(self) -> None:
+        """Note that the file is cut off, in place of other damage, which this explains."""
         lacking = missing_bytes(self.path)
         if lacking:
             self.damage = (
@@ -314,10 +315,7 @@ def seek_margin(container: InputContainer) -> int:
 
 
 class Clock:
-    """Turns a container's times into increasing ticks since the start of the file.
-
-    `leaps` counts jumps forward by more than a file of its size can hold (`TimeLimit`).
-    """
+    """Turns a container's times into increasing ticks since the start; counts forward jumps in `leaps`."""
 
     def __init__(self, container: InputContainer, stream: VideoStream) -> None:
         rate = stream_rate(stream) or Fraction(25)
@@ -329,19 +327,19 @@ class Clock:
         self.is_ordered = "avi" in formats  # AVI has decoding times only
         self.time_base = 1 / rate if base is None or self.is_counted else Fraction(base)
         self._step = max(1, round(1 / (rate * self.time_base)))
-        self._joint = max(1, min(self._step, math.floor(FREE_GAP_SECONDS / self.time_base)))
+        self._joint_ticks = max(1, min(self._step, math.floor(FREE_GAP_SECONDS / self.time_base)))
         self._limit = TimeLimit(container.size)
         self.leaps = 0
         self._origin = (
             None if self.is_counted or self.is_ordered else _origin(container, stream, self.time_base)
         )
         self._last: int | None = None
-        self._stored: int | None = None
+        self._decoding_stamp: int | None = None
         self._end_tick = 0
 
     @property
     def can_seek(self) -> bool:
-        """Whether packets carry presentation times: each is known without reading everything before it."""
+        """Whether packets have presentation times, so that some can be skipped and others sought."""
         return not (self.is_counted or self.is_ordered) and self._origin is not None
 
     @property
@@ -362,8 +360,8 @@ class Clock:
         return None if packet.pts is None or self._origin is None else packet.pts - self._origin
 
     def saw(self, packet: Packet[VideoStream]) -> None:
-        """Extend the end of the video by a packet, whether or not its picture is wanted."""
-        self._stored = packet.pts if packet.dts is None else packet.dts
+        """Keep a packet's decoding time, and extend the video's end by it, whether or not it is wanted."""
+        self._decoding_stamp = packet.pts if packet.dts is None else packet.dts
         if packet.is_discard:  # before or behind an edit: decoded for others, never shown
             return
         ticks = self.packet_ticks(packet)
@@ -371,7 +369,7 @@ class Clock:
             self._end_tick = max(self._end_tick, ticks + (packet.duration or self._step))
 
     def ticks_of(self, frame: VideoFrame) -> int | None:
-        """Ticks of a decoded frame since the start; None for one before its predecessor."""
+        """Ticks of a decoded frame since the start; None for one that is not after the last one's."""
         stamp = self._stamp_of(frame)
         if self._origin is None:
             self._origin = stamp
@@ -383,7 +381,7 @@ class Clock:
             if ticks <= self._last and not self._begins_again(ticks):
                 return None
             self.leaps += ticks > self._last
-            ticks = self._last + self._joint
+            ticks = self._last + self._joint_ticks
             self._origin = stamp - ticks
         self._last = ticks
         self._end_tick = max(self._end_tick, ticks + self._step)
@@ -392,15 +390,15 @@ class Clock:
     def _begins_again(self, ticks: int) -> bool:
         """Whether a picture with an earlier time than the last one begins another recording.
 
-        After lost packets decoders deliver some pictures late, but the stored times still increase.
+        After lost packets decoders deliver some pictures late, but packets' decoding times still increase.
         """
         assert self._last is not None and self._origin is not None
         leap = math.ceil(_LEAP_BACK / self.time_base)
-        stored = ticks if self._stored is None else self._stored - self._origin
-        return max(ticks, stored) <= self._last - leap
+        decoding = ticks if self._decoding_stamp is None else self._decoding_stamp - self._origin
+        return max(ticks, decoding) <= self._last - leap
 
     def _is_near(self, ticks: int) -> bool:
-        """Whether the time of a picture that was not decoded is plausible."""
+        """Whether the time of a packet, perhaps not decoded, is plausible: a free gap for each in view."""
         assert self._last is not None
         return (ticks - self._last) * self.time_base <= FREE_GAP_SECONDS * _PACKETS_IN_VIEW
 
@@ -429,7 +427,7 @@ def _origin(container: InputContainer, stream: VideoStream, time_base: Fraction)
 
 
 class FrameGrid:
-    """The instants k / rate from a start on, in ticks. Integers, because it is evaluated for every packet."""
+    """The instants k / rate from a start on, in ticks; for speed, in integers of 1 / `_whole` tick."""
 
     def __init__(self, rate: Fraction, time_base: Fraction, start: Fraction) -> None:
         ticks = 1 / (rate * time_base)
@@ -453,8 +451,8 @@ class FrameGrid:
 class _View:
     """A window over packets in decoding order that decides which ones are wanted.
 
-    A picture is wanted if it is the first at or after an instant. All pictures that could come between the
-    two are inside the window.
+    A picture is wanted if it is the first at or after an instant. All pictures that could be shown between
+    the instant and it are inside the window.
     """
 
     def __init__(self, clock: Clock, grid: FrameGrid) -> None:
@@ -489,11 +487,7 @@ def upright(
     reformatter: VideoReformatter | None = None,
     turn: tuple[bool, bool, bool] | None = None,
 ) -> NDArray[np.uint8]:
-    """The picture scaled, converted to RGB and rotated; scaling happens first, in the decoder's pixel
-    format.
-
-    `turn` as from `turn_of`; None: as the frame states.
-    """
+    """The picture scaled, converted to RGB and rotated by `turn` (see `turn_of`), by default the frame's."""
     from av.video.reformatter import Interpolation, VideoReformatter
 
     width, height = shown_size(frame.width, frame.height, aspect)

@@ -53,7 +53,7 @@ _LONGEST_TAG = 1000
 # More chapters come from damaged headers; a film of two hours has about twenty.
 _MOST_CHAPTERS = 1000
 # Tags of the writing program, which nobody searches by.
-_WRITERS_TAGS = {"major_brand", "minor_version", "compatible_brands", "encoder", "handler_name", "vendor_id"}
+WRITERS_TAGS = {"major_brand", "minor_version", "compatible_brands", "encoder", "handler_name", "vendor_id"}
 
 # ISO 639-2 codes (containers have B or T), each followed by its ISO 639-1 code if that is not its beginning.
 _CODES = (
@@ -126,6 +126,7 @@ class Probe:
     - `sound_tracks`: languages of all decodable sound tracks, "" if unstated.
     - `metadata`: the container's tags (title, creation_time, …), keys in lower case.
     - `chapters`: by start.
+    - `start_timecode`: of the first frame, "" without one.
     """
 
     container: str
@@ -138,6 +139,7 @@ class Probe:
     sound_tracks: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
     chapters: tuple[Chapter, ...] = ()
+    start_timecode: str = ""
 
 
 def probe(path: Path) -> Probe:
@@ -162,6 +164,7 @@ def probe(path: Path) -> Probe:
             sound_tracks=tuple(language for _, language in sounds_of(container)),
             metadata=_tags(container.metadata),
             chapters=_chapters(container),
+            start_timecode=start_timecode(container),
         )
         begins = (container.start_time or 0) / _MICROSECONDS
     if probed.picture is None and not probed.has_audio:
@@ -229,6 +232,12 @@ def picture_stream(container: InputContainer) -> VideoStream | None:
         if stream.codec_context.width > 0 and stream.codec_context.height > 0:
             return stream
     return None
+
+
+def start_timecode(container: InputContainer) -> str:
+    """The first frame's time code, as cameras write it; "" without one."""
+    holders: list[Any] = [*container.streams, container]
+    return next((str(each.metadata["timecode"]) for each in holders if each.metadata.get("timecode")), "")
 
 
 def stream_rate(stream: VideoStream) -> Fraction | None:
@@ -414,7 +423,7 @@ class _Extent:
 def _tags(metadata: Mapping[str, str]) -> dict[str, str]:
     """The container's tags, without those of the writing program."""
     tags = {key.lower(): " ".join(str(value).split()) for key, value in metadata.items()}
-    return {key: value[:_LONGEST_TAG] for key, value in tags.items() if value and key not in _WRITERS_TAGS}
+    return {key: value[:_LONGEST_TAG] for key, value in tags.items() if value and key not in WRITERS_TAGS}
 
 
 def _chapters(container: InputContainer) -> tuple[Chapter, ...]:

@@ -13,7 +13,7 @@ import re
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ MOST_TAGS = 20
 LONGEST_TAG = 100
 MOST_ITEMS = 10_000
 MOST_COLLECTIONS = 1_000
+Seen = Mapping[str, Any] | None
 _ID = re.compile("[0-9a-f]{12}")
 _ITEMS = "SELECT * FROM items LEFT JOIN contents ON contents.item = items.id"
 
@@ -37,6 +38,10 @@ class NoSuchCollection(UsageError):
 
 class NameTaken(UsageError):
     """Another collection has the name."""
+
+
+class ChangedMeanwhile(UsageError):
+    """A value is no longer the one that the writer saw."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +103,8 @@ class Collection:
         return sum(item.end - item.start for item in self.items)
 
     def to_json(self) -> dict[str, Any]:
-        facts = {"id": self.id, "name": self.name, "note": self.note, "changed": self.changed}
-        return facts | {"seconds": self.seconds, "items": [item.to_json() for item in self.items]}
+        items = [item.to_json() for item in self.items]
+        return dataclasses.asdict(self) | {"seconds": self.seconds, "items": items}
 
 
 class Collections:
@@ -138,10 +143,13 @@ class Collections:
         with self._database.changing() as connection:
             return _read(connection, _create(connection, name, note))
 
-    def describe(self, name: str, *, new_name: str | None = None, note: str | None = None) -> Collection:
-        """Change a collection's name or note. Raises NoSuchCollection, NameTaken, UsageError."""
+    def describe(
+        self, name: str, *, new_name: str | None = None, note: str | None = None, seen: Seen = None
+    ) -> Collection:
+        """Change a collection's name or note; `seen` as in `change`. Raises NameTaken, too."""
         with self._database.changing() as connection:
             row = _row(connection, name)
+            _check_seen(seen, dict(row))
             if new_name is not None and checked_name(new_name) != row["name"]:
                 _check_free(connection, new_name)
                 connection.execute(
@@ -154,9 +162,8 @@ class Collections:
     def delete(self, name: str) -> None:
         """Delete a collection with its items; the videos stay. Raises NoSuchCollection."""
         with self._database.changing() as connection:
-            connection.execute(
-                "DELETE FROM collections WHERE rowid = ?", (_listed_row(connection, name)["rowid"],)
-            )
+            row = _listed_row(connection, name)
+            connection.execute("DELETE FROM collections WHERE rowid = ?", (row["rowid"],))
 
     def add(
         self, name: str, moments: Iterable[Moment | ScoredMoment], *, query: str = "", create: bool = False
@@ -192,28 +199,25 @@ class Collections:
         end: float | None = None,
         note: str | None = None,
         tags: Sequence[str] | None = None,
+        seen: Seen = None,
     ) -> Collection:
-        """Change an item's times, note or tags. Raises NoSuchCollection, UsageError."""
+        """Change an item's times, note or tags. Raises NoSuchCollection, UsageError.
+
+        Raises ChangedMeanwhile unless the item still has the values `seen`; None stands for any value.
+        """
         with self._database.changing() as connection:
             row = _row(connection, name)
             now = _item(connection, row, item)
-            moment = Moment(
-                now.video_id, now.start if start is None else start, now.end if end is None else end
-            )
-            if moment != now.moment:
+            _check_seen(seen, now.to_json())
+            texts = {"note": note and _note(note), "tags": tags and _tags(tags)}
+            given: dict[str, Any] = {"start": start, "end": end} | texts
+            new = dataclasses.replace(now, **{key: to for key, to in given.items() if to is not None})
+            if (moment := new.moment) != now.moment:
                 moment = self._new(moment)
                 content = self._content_of(now.video_id)
                 connection.execute("INSERT OR REPLACE INTO contents VALUES (?, ?)", (now.id, content))
-            connection.execute(
-                "UPDATE items SET start = ?, end = ?, note = ?, tags = ? WHERE id = ?",
-                (
-                    moment.start,
-                    moment.end,
-                    now.note if note is None else _note(note),
-                    json.dumps(now.tags if tags is None else _tags(tags)),
-                    now.id,
-                ),
-            )
+            facts = (moment.start, moment.end, new.note, json.dumps(new.tags), now.id)
+            connection.execute("UPDATE items SET start = ?, end = ?, note = ?, tags = ? WHERE id = ?", facts)
             return _changed(connection, row["id"])
 
     def move(self, name: str, item: str, before: str | None) -> Collection:
@@ -267,6 +271,12 @@ def checked_name(name: str) -> str:
     return name
 
 
+def _check_seen(seen: Seen, now: Mapping[str, Any]) -> None:
+    for name, value in (seen or {}).items():
+        if value is not None and value != now[name]:
+            raise ChangedMeanwhile(f"someone else has changed the {name} to {now[name]!r}; read it again")
+
+
 def _check_times(moment: Moment) -> None:
     if moment.end > LONGEST_SECONDS:
         raise UsageError(
@@ -283,10 +293,8 @@ def _note(text: str) -> str:
 def _tags(tags: Sequence[str]) -> list[str]:
     plain = list(dict.fromkeys(filter(None, (tag.strip() for tag in tags))))
     if len(plain) > MOST_TAGS or any(len(tag) > LONGEST_TAG or not tag.isprintable() for tag in plain):
-        raise UsageError(
-            f"too many or too long tags; at most {MOST_TAGS} of {LONGEST_TAG} printable characters are "
-            "allowed"
-        )
+        accepted = f"at most {MOST_TAGS} of {LONGEST_TAG} printable characters are allowed"
+        raise UsageError(f"too many or too long tags; {accepted}")
     return plain
 
 
@@ -335,17 +343,14 @@ def _create(connection: sqlite3.Connection, name: str, note: str) -> str:
     _check_free(connection, name)
     if connection.execute("SELECT COUNT(*) FROM collections").fetchone()[0] >= MOST_COLLECTIONS:
         raise UsageError(f"there are {MOST_COLLECTIONS} collections, the most allowed; delete one first")
-    new = secrets.token_hex(6)
-    connection.execute(
-        "INSERT INTO collections VALUES (?, ?, ?, ?)", (new, checked_name(name), _note(note), time.time())
-    )
-    return new
+    facts = (secrets.token_hex(6), checked_name(name), _note(note), time.time())
+    connection.execute("INSERT INTO collections VALUES (?, ?, ?, ?)", facts)
+    return facts[0]
 
 
 def _count(connection: sqlite3.Connection, collection: str) -> int:
-    return int(
-        connection.execute("SELECT COUNT(*) FROM items WHERE collection = ?", (collection,)).fetchone()[0]
-    )
+    counted = connection.execute("SELECT COUNT(*) FROM items WHERE collection = ?", (collection,))
+    return int(counted.fetchone()[0])
 
 
 def _items(connection: sqlite3.Connection, collection: sqlite3.Row) -> list[Item]:

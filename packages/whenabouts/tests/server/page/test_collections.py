@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -122,10 +123,13 @@ def test_moments_are_trimmed_noted_tagged_and_taken_out(filled: Any) -> None:
     filled.reload()
     expect(filled.get_by_label("note on moment 3")).to_have_value("the theft")
     expect(filled.get_by_label("tags of moment 3")).to_have_value("crime, 1940")
-    filled.watched.expected.append("400")
-    filled.get_by_label("end of moment 3").fill("0:01")
-    filled.get_by_label("end of moment 3").press("Enter")
-    expect(filled.locator("#collection-message")).to_contain_text("start < end")
+    for end, told in (
+        ("0:01", "A moment ends after it starts"),
+        ("0:09:00:00", "times count from the start"),
+    ):
+        filled.get_by_label("end of moment 3").fill(end)
+        filled.get_by_label("end of moment 3").press("Enter")
+        expect(filled.locator("#collection-message")).to_contain_text(told)
     filled.get_by_role("button", name="Take moment 1 out").click()
     expect(filled.locator(".clip")).to_have_count(2)
 
@@ -135,7 +139,25 @@ def test_a_collection_is_taken_away(filled: Any, name: str, button: str, suffix:
     with filled.expect_download() as given:
         filled.get_by_role("button", name=button, exact=True).click()
     assert given.value.suggested_filename == f"{name}{suffix}"
-    expect(filled.locator("#collection-message")).to_have_text(f"Saved {name}{suffix}.")
+    message = filled.locator("#collection-message")
+    expect(message).to_contain_text(f"Saved {name}{suffix}.")
+    if suffix == ".edl":
+        expect(message).to_contain_text("friday.mp4: its rate is 30; counted at a constant 25 frames")
+
+
+def test_a_film_says_which_moments_it_leaves_out(collected: Any, name: str) -> None:
+    def as_transcripts(route: Any) -> None:
+        collection = route.fetch().json()
+        for place in (1, 3):
+            collection["items"][place] |= {"video_url": None, "thumbnail_url": None, "clip_url": None}
+        route.fulfill(json=collection)
+
+    collected.route(re.compile(r"/api/collections/\w+$"), as_transcripts)
+    collected.reload()
+    with collected.expect_download():
+        collected.get_by_role("button", name="One film (mp4)").click()
+    told = f"Saved {name}.mp4. Left out, because no recording is here: moments 2, 4."
+    expect(collected.locator("#collection-message")).to_have_text(told)
 
 
 @pytest.fixture
@@ -194,6 +216,27 @@ def test_texts_that_were_not_saved_stay_and_are_all_tried_again(collected: Any) 
         expect(notes.nth(place)).to_have_value(text)
 
 
+def test_a_text_that_was_not_saved_is_there_after_another_page(collected: Any) -> None:
+    collected.watched.expected.append("ERR_CONNECTION_REFUSED")
+    collected.route("**/items/*", lambda route: route.abort("connectionrefused"))
+    note, message = collected.get_by_label("note on moment 2"), collected.locator("#collection-message")
+    note.fill("the theft")
+    note.press("Enter")
+    expect(message).to_contain_text("The server does not answer")
+    leaves = "() => !window.dispatchEvent(new Event('beforeunload', { cancelable: true }))"
+    assert collected.evaluate(leaves), "the browser asks before it drops a text"
+    collected.get_by_role("link", name="all collections").click()
+    expect(collected.locator(".shelf").first).to_be_visible()
+    collected.go_back()
+    expect(note).to_have_value("the theft")
+    collected.unroute("**/items/*")
+    message.get_by_role("button", name="Try again").click()
+    expect(message).to_have_text("")
+    assert not collected.evaluate(leaves)
+    collected.reload()
+    expect(note).to_have_value("the theft")
+
+
 def test_a_late_answer_draws_no_collection_over_the_next_page(collected: Any, name: str) -> None:
     held: list[Any] = []
     collected.route("**/items/*", lambda route: held.append(route))
@@ -235,6 +278,36 @@ def test_next_and_previous_go_through_the_moments_of_the_collection(
     expect(collected.locator("#scope-results")).to_be_disabled()
 
 
+def test_borders_that_are_moved_in_the_player_are_saved_into_the_moment(collected: Any) -> None:
+    link, save = collected.locator(".clip-link").first, collected.get_by_role("button", name="Save the new")
+    link.click()
+    expect(collected.locator("#start")).to_have_value("0:01.000")
+    expect(save).to_be_hidden()
+    collected.get_by_role("button", name="Start one frame later").click()
+    collected.get_by_role("button", name="Start one frame later").click()
+    expect(collected.get_by_label("start of moment 1")).to_have_value("0:01.000")
+    save.click()
+    expect(collected.locator("#message")).to_have_text("Saved")
+    expect(save).to_be_hidden()
+    expect(collected.get_by_label("start of moment 1")).to_have_value("0:01.067")
+    collected.reload()
+    expect(collected.get_by_label("start of moment 1")).to_have_value("0:01.067")
+    expect(link).to_have_attribute("aria-current", "true")
+
+
+def test_a_moment_is_collected_once_and_the_player_says_so_where_it_is_seen(collected: Any) -> None:
+    at, message = collected.url, collected.locator("#message")
+    collected.set_viewport_size({"width": 1280, "height": 640})
+    open_first(collected, at.split("?")[0], "crown jewels")
+    for told in ("which has 1 moment now", "Already in"):
+        collected.locator("#collect summary").click()
+        collected.get_by_label("Into the collection").fill(f"twice {at[-4:]}")
+        collected.get_by_role("button", name="Add the moment").click()
+        expect(message).to_contain_text(told)
+        expect(message).to_be_in_viewport(ratio=1)
+        collected.evaluate("() => document.querySelector('.stage').scrollTo(0, 0)")
+
+
 def test_what_cannot_be_played_is_told_until_the_next_moment(collected: Any, ids: dict[str, str]) -> None:
     collected.watched.expected.append("Failed to load resource")
     collected.route(f"**/{ids['friday.mp4']}/*", lambda route: route.abort())
@@ -253,7 +326,7 @@ def test_a_collection_that_was_renamed_is_still_the_last_one(filled: Any, addres
     at = filled.url
     open_first(filled, address, "crown jewels")
     filled.keyboard.press("b")
-    expect(filled.locator("#message")).to_have_text(f"In “{name} B”, which has 4 moments now.")
+    expect(filled.locator("#message")).to_have_text(f"Already in “{name} B”.")
     filled.locator("#collect summary").click()
     expect(filled.get_by_label("Into the collection")).to_have_value(f"{name} B")
     filled.goto(at)
@@ -264,12 +337,114 @@ def test_a_double_press_takes_one_moment_out_and_it_can_be_put_back(collected: A
     with collected.expect_response("**/items/*"):
         collected.get_by_label("note on moment 2").press("Enter")
     collected.get_by_role("button", name="Take moment 2 out").dblclick()
-    message = collected.locator("#collection-message")
-    expect(message).to_contain_text("Moment 2 is taken out.")
+    undo, message = collected.locator("#collection-undo"), collected.locator("#collection-message")
+    expect(undo).to_contain_text("Moment 2 is taken out.")
     expect(collected.locator(".clip")).to_have_count(3)
-    message.get_by_role("button", name="Put back").click()
+    with collected.expect_download():
+        collected.get_by_role("button", name="Export", exact=True).click()
+    expect(message).to_contain_text("Saved")
+    collected.get_by_label("note on moment 1").fill("first")
+    collected.get_by_label("note on moment 1").press("Enter")
+    expect(message).to_have_text("")
+    undo.get_by_role("button", name="Put back").click()
     expect(collected.locator(".clip")).to_have_count(4)
     expect(collected.get_by_label("note on moment 2")).to_have_value("the telescope")
+    expect(undo).to_have_text("")
+
+
+def items_of(page: Any, address: str) -> tuple[str, list[dict[str, Any]]]:
+    """The address of the collection on the page, and its moments as the server has them."""
+    at = f"{address}api/collections/{page.url.partition('?c=')[2]}"
+    return at, page.request.get(at).json()["items"]
+
+
+def test_what_another_window_wrote_is_not_overwritten_unseen(collected: Any, address: str) -> None:
+    collected.watched.expected.append("409")
+    at, items = items_of(collected, address)
+    note, message = collected.get_by_label("note on moment 2"), collected.locator("#collection-message")
+    for mine, theirs, choice in (
+        ("mine", "theirs", "Keep mine"),
+        ("more of mine", "last word", "Take theirs"),
+    ):
+        collected.request.patch(f"{at}/items/{items[1]['id']}", data={"note": theirs})
+        note.fill(mine)
+        note.press("Enter")
+        expect(message).to_contain_text(f"Meanwhile somebody changed it to “{theirs}”.")
+        expect(note).to_have_value(mine)
+        assert items_of(collected, address)[1][1]["note"] == theirs
+        message.get_by_role("button", name=choice).click()
+        expect(message).to_have_text("")
+        kept = mine if choice == "Keep mine" else theirs
+        expect(note).to_have_value(kept)
+        assert items_of(collected, address)[1][1]["note"] == kept
+    for text in ("own", "own again"):  # one's own changes are no conflict
+        note.fill(text)
+        with collected.expect_response(lambda response: response.request.method == "PATCH") as answered:
+            note.press("Enter")
+        assert answered.value.status == 200
+
+
+def test_a_window_that_is_looked_at_again_shows_the_present_state(collected: Any, address: str) -> None:
+    at, items = items_of(collected, address)
+    looks = "() => window.dispatchEvent(new Event('focus'))"
+    collected.get_by_label("note on moment 3").fill("draft")
+    collected.request.delete(f"{at}/items/{items[0]['id']}")
+    collected.request.patch(f"{at}/items/{items[2]['id']}", data={"tags": ["red"]})
+    collected.evaluate(looks)
+    expect(collected.locator(".clip")).to_have_count(3)
+    expect(collected.get_by_label("tags of moment 2")).to_have_value("red")
+    expect(collected.get_by_label("note on moment 2")).to_have_value("draft")
+    collected.request.delete(f"{at}/items/{items[2]['id']}")
+    collected.evaluate(looks)
+    expect(collected.locator(".clip")).to_have_count(2)
+    expect(collected.locator("#collection-message")).to_have_text("You wrote: “draft”.")
+    collected.get_by_role("button", name="Put back").click()
+    expect(collected.get_by_label("note on moment 2")).to_have_value("draft")
+    expect(collected.get_by_label("tags of moment 2")).to_have_value("red")
+
+
+def test_a_text_on_a_moment_that_is_gone_can_be_put_back(collected: Any, address: str) -> None:
+    collected.watched.expected.append("404")
+    at, items = items_of(collected, address)
+    collected.request.delete(f"{at}/items/{items[1]['id']}")
+    collected.get_by_label("note on moment 2").fill("the telescope")
+    collected.get_by_label("note on moment 2").press("Enter")
+    expect(collected.locator("#collection-message")).to_have_text("You wrote: “the telescope”.")
+    expect(collected.locator(".clip")).to_have_count(3)
+    collected.get_by_role("button", name="Put back").click()
+    expect(collected.get_by_label("note on moment 2")).to_have_value("the telescope")
+    collected.request.delete(at)
+    collected.get_by_label("note on moment 1").fill("late")
+    collected.get_by_label("note on moment 1").press("Enter")
+    expect(collected.locator("#collections")).to_contain_text("You wrote: “late”.")
+
+
+def test_a_list_is_saved_with_the_notes_of_the_server(collected: Any, name: str) -> None:
+    def noted(route: Any) -> None:
+        answer = route.fetch()
+        notes = ["a.mov: the moment ends at 14.000 s", "its moment is left out"]
+        route.fulfill(response=answer, headers={**answer.headers, "X-Whenabouts-Notes": json.dumps(notes)})
+
+    collected.route("**/export?*", noted)
+    collected.get_by_role("button", name="Export", exact=True).click()
+    told = f"Saved {name}.edl. Note: a.mov: the moment ends at 14.000 s. Note: its moment is left out."
+    expect(collected.locator("#collection-message")).to_have_text(told)
+
+
+def test_deleting_says_what_goes_with_a_collection(collected: Any) -> None:
+    collected.get_by_label("note on moment 2").fill("the telescope")
+    with collected.expect_response("**/items/*"):
+        collected.get_by_label("note on moment 2").press("Enter")
+    asked: list[str] = []
+
+    def answer(dialog: Any) -> None:
+        asked.append(dialog.message)
+        dialog.dismiss()
+
+    collected.on("dialog", answer)
+    expect(collected.get_by_label("note on moment 2")).to_have_value("the telescope")
+    collected.get_by_role("button", name="Delete…").click()
+    assert "with 4 moments? The videos stay. 1 of them has a note or tags. This cannot be undone." in asked[0]
 
 
 def test_a_time_may_be_typed_as_a_time_code(collected: Any) -> None:

@@ -215,7 +215,7 @@ def test_what_keeps_a_collection_from_being_taken_away_is_named(
         expect(message).to_contain_text("is a transcript without a recording")
         page.get_by_label("Format", exact=True).select_option("csv")
         way(page, "Export").click()
-        expect(message).to_have_text("Saved film.csv.")
+        expect(message).to_contain_text("Saved film.csv. Note: no frame numbers: notes-")
 
 
 def test_a_missing_model_is_told_and_what_is_left_can_be_searched(

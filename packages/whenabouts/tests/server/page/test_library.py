@@ -122,6 +122,23 @@ def test_facts_narrow_the_list_and_the_search_after_it(page: Any) -> None:
     expect(page.locator("#scope")).to_be_hidden()
 
 
+def test_dates_narrow_the_list_without_a_search(page: Any) -> None:
+    page.goto(f"{page.url}?after=1969-01-01&before=2000-01-01")
+    expect(page.locator("#answer")).to_have_text(f"Search {MANY} videos")
+    expect(page.get_by_role("button", name="roof 1000")).to_be_visible()
+    page.goto(page.url.replace("1969", "1999"))
+    expect(page.locator("#answer")).to_have_text(f"Search 0 of {MANY} videos")
+    expect(page.locator(".facet", has_text="roof")).to_have_count(0)
+
+
+@pytest.mark.parametrize("state", ["fine", "unreadable"])
+def test_the_card_of_a_file_that_was_never_indexed_has_no_date(page: Any, state: str) -> None:
+    card = """async (state) => (await import("./static/results.js")).videoCard({
+      state, video_id: "a", title: "a",
+      streams: [], indexed: "1970-01-01T00:00:00+00:00"}, "#").textContent"""
+    assert ("indexed 1970-01-01" in page.evaluate(card, state)) == (state == "fine")
+
+
 def test_folders_lead_down_and_crumbs_lead_up(page: Any, many: Path) -> None:
     page.get_by_role("button", name="2021 1000").click()
     expect(page.locator("#answer")).to_have_text(f"Search 1000 of {MANY} videos")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -90,6 +91,16 @@ def test_the_filter_offers_everybody_and_narrows_the_search(page: Any) -> None:
     expect(page.locator("#cards .card").first).to_be_visible()
     assert "where=speaker%3DBen" in page.url
     assert page.locator("#stream option").all_inner_texts().count("speakers") == 0
+    # A name alone is enough, in any case; who is only seen is another condition.
+    for name, condition in (
+        ("ada", "speaker%3DAda"),
+        ("Zoe", "person%3DZoe"),
+        ("Nobody", "speaker%3DNobody"),
+    ):
+        page.locator("#where").fill(name)
+        page.locator("#where").press("Enter")
+        expect(page).to_have_url(re.compile(f"where={condition}"))
+    expect(page.locator("#line")).to_contain_text("Nothing was found in what the filters leave")
 
 
 def test_a_person_is_named_merged_and_forgotten_below_the_time_line(

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import av
+import numpy as np
 import pytest
 from tests.server.page.test_page import expect, open_first, search, standing
 
@@ -130,6 +133,69 @@ def test_frames_and_speed(page: Any, address: str) -> None:
     assert page.evaluate("() => document.querySelector('#screen video').playbackRate") == 1.25
     page.locator("#speed").select_option("0.5")
     assert page.evaluate("() => document.querySelector('#screen video').playbackRate") == 0.5
+
+
+NTSC = Fraction(30000, 1001)
+
+
+@pytest.fixture()
+def grey(tmp_path: Path, serving: Any, open_tab: Callable[..., Any]) -> Iterator[Any]:
+    """A tab with a film open whose frame n is 10 n grey, at 29.97, with a camera's time code."""
+    with av.open(str(tmp_path / "grey.mov"), "w") as out:
+        out.metadata["timecode"] = "10:00:58;00"
+        stream = out.add_stream("libx264", rate=NTSC)
+        assert isinstance(stream, av.VideoStream)
+        stream.width, stream.height, stream.pix_fmt = 160, 120, "yuv420p"
+        for number in range(24):
+            picture = np.full((120, 160, 3), 10 * number, np.uint8)
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        out.mux(stream.encode(None))
+    (tmp_path / "grey.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:00.500\nfog\n", encoding="utf-8")
+    corpus = Corpus(tmp_path / "own.corpus", create=True)
+    assert corpus.add(tmp_path, processes=1).added == 1
+    [video] = corpus.videos()
+    with serving(corpus, tmp_path / "cache") as at:
+        page = open_tab(at)
+        page.goto(f"{at}?v={video.id}&s=0.000&e=0.700")
+        standing(page)
+        yield page
+
+
+def test_the_visible_frame_is_the_first_or_last_of_the_moment(grey: Any) -> None:
+    def step_to(number: int) -> None:
+        grey.keyboard.press(".")
+        grey.wait_for_function(
+            """(number) => { const canvas = new OffscreenCanvas(1, 1).getContext('2d');
+              canvas.drawImage(document.querySelector('#screen video'), 0, 0, 1, 1);
+              return Math.abs(canvas.getImageData(0, 0, 1, 1).data[0] - 10 * number) < 4 }""",
+            arg=number,
+        )
+
+    for number in range(1, 12):
+        step_to(number)
+    grey.keyboard.press("i")
+    assert moment_of(grey)[0] == pytest.approx(11 / NTSC, abs=1e-3)
+    step_to(12)
+    for _ in range(2):
+        grey.keyboard.press("o")
+        assert moment_of(grey)[1] == pytest.approx(13 / NTSC, abs=1e-3)
+
+
+def test_a_camera_s_time_code_is_read_or_refused_and_never_moved_to_the_end(grey: Any) -> None:
+    field, message = grey.get_by_label("Start", exact=True), grey.locator("#message")
+    for code in ("10:00:58;12", "10:00:58:12"):
+        field.fill(code)
+        field.press("Enter")
+        assert moment_of(grey) == pytest.approx((12 / NTSC, 0.7), abs=1e-3)
+    for wrong in ("10:01:58;12", "01:00:00:00", "10:00:59", "5"):
+        field.fill(wrong)
+        field.press("Enter")
+        expect(message).to_contain_text(f"“{wrong}” is after the end of this video (0:00.801); times count")
+        expect(message).to_contain_text("Its time code begins at 10:00:58;00.")
+    field.fill("0.75")
+    field.press("Enter")
+    expect(message).to_have_text("A moment ends after it starts; nothing is changed.")
+    assert moment_of(grey) == pytest.approx((12 / NTSC, 0.7), abs=1e-3)
 
 
 def test_a_film_that_no_browser_plays_is_made_playable(page: Any, address: str) -> None:

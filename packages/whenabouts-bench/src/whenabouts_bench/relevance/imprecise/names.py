@@ -1,9 +1,9 @@
-"""Find person names in the descriptions of one set, offline.
+"""Find person names in the descriptions of a data set, offline, and a general word for each (man, doctor).
 
-Evidence comes from a list of given names with genders (gender-guesser), from HanTa's tags, and from the set:
-how often a word is capitalised within sentences, its context, the pronouns that accompany it, and the given
-names before it ("Lisa Cuddy" makes Cuddy a woman). Surnames and invented names are thus found if the set uses
-them as names. A cast list (`Cast`) overrules this evidence.
+Evidence comes from a list of given names with genders (gender-guesser), from HanTa's tags, and from all
+descriptions: how often a word is capitalised within sentences, its context, the pronouns that accompany it,
+and the given names before it ("Lisa Cuddy" makes Cuddy a woman). So surnames and invented names are found if
+the descriptions use them as names. A cast list (`Cast`) overrules this evidence.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _NEVER = word_set(
     "Europe Asia Tai Chi Rubik Rubiks"
 )
 ADJECTIVES = word_set("young old little big poor drunk angry sad happy fat tall")
-"""Words before names that are tagged as parts of them if capitalised."""
+"""Words before names; the tagger takes a capitalised one for a part of the name."""
 _PLACES = word_set(
     "Park Beach Street Road City School University College Club Center Centre River Lake Island Hospital "
     "Hotel"
@@ -92,7 +92,7 @@ class Mention:
 
 
 class SetNames:
-    """Names in the sentences of a set. Raises RewriterUnavailable if a package is missing."""
+    """Finds names, by the evidence of all `texts` of a set. Raises RewriterUnavailable without a package."""
 
     def __init__(self, texts: Sequence[str], cast: Cast | None = None) -> None:
         self._cast = cast
@@ -103,7 +103,7 @@ class SetNames:
         self._unlike_person: Counter[str] = Counter()
         self._he: Counter[str] = Counter()
         self._she: Counter[str] = Counter()
-        self._behind: dict[str, Counter[str]] = {"man": Counter(), "woman": Counter()}
+        self._after_given: dict[str, Counter[str]] = {"man": Counter(), "woman": Counter()}
         self._read: dict[str, tuple[Token, ...]] = {}
         for text in texts:
             self._count(self.tokens(text))
@@ -152,7 +152,7 @@ class SetNames:
         return word.endswith("s") and word not in nouns and word[:-1] in nouns
 
     def _listed(self, word: str) -> str | None:
-        """The name of the cast that a word is, also with a slip in a word that is no other name."""
+        """The name of the cast that a word is, or that it misspells if it is not a word or name itself."""
         if self._cast is None or not is_capital(word):
             return None
         if word in self._cast.nouns:
@@ -161,28 +161,29 @@ class SetNames:
         return None if is_word else self._cast.misspelled(word)
 
     def _count(self, tokens: Sequence[Token]) -> None:
-        shouted = _is_headline(tokens)
+        headline = _is_headline(tokens)
         capitals = []
         for place, token in enumerate(tokens):
             if token.text.islower():
                 self._lower[token.text] += 1
-            elif is_capital(token.text) and not shouted:
+            elif is_capital(token.text) and not headline:
                 capitals.append(token.text)
                 self._middle[token.text] += not token.initial
-                kind = self._behaves(tokens, place)
+                kind = self._person_evidence(tokens, place)
                 before = tokens[place - 1].text if place else ""
                 if is_capital(before) and (gender := _GENDERS.get(self._guesser.get_gender(before))):
-                    self._behind[gender][token.text] += 1
+                    self._after_given[gender][token.text] += 1
                 self._like_person[token.text] += kind > 0
                 self._unlike_person[token.text] += kind < 0
+        # Pronouns are evidence only if one capitalised word, besides the first, may be their name.
         if len(set(capitals)) == 1 or (len(capitals) == 2 and tokens and tokens[0].text == capitals[0]):
             words = {token.text.lower() for token in tokens}
             self._he[capitals[-1]] += bool(words & _HE) and not words & _SHE
             self._she[capitals[-1]] += bool(words & _SHE) and not words & _HE
 
     @staticmethod
-    def _behaves(tokens: Sequence[Token], place: int) -> int:
-        """1 if a capitalised word stands where persons do, -1 where they do not, else 0."""
+    def _person_evidence(tokens: Sequence[Token], place: int) -> int:
+        """1 if a capitalised word is where names of persons are, -1 where they are not, else 0."""
         before = tokens[place - 1] if place else None
         after = tokens[place + 1] if place + 1 < len(tokens) else None
         word = before.text.lower() if before is not None else ""
@@ -217,7 +218,7 @@ class SetNames:
         return spotted
 
     def _may_begin(self, token: Token, spotted: Sequence[Mention], place: int) -> bool:
-        """Whether a token is an unknown given name before the name at `place`."""
+        """Whether a token may be an unlisted given name that belongs to the name at `place`."""
         is_free = not spotted or spotted[-1].end < place
         is_rare = self._lower[token.text.lower()] <= self._middle[token.text]
         is_other = token.text in _NEVER or token.text.lower() in ADJECTIVES
@@ -256,7 +257,7 @@ class SetNames:
         if token.initial and not middle and token.tag != "NP0":
             return False
         after = tokens[place + 1] if place + 1 < len(tokens) else None
-        here = self._behaves(tokens, place)
+        here = self._person_evidence(tokens, place)
         if after is not None and (after.text in _PLACES or after.text[0].isdigit()):
             return False
         is_behind_article = place > 0 and tokens[place - 1].text.lower() in _ARTICLES
@@ -266,7 +267,7 @@ class SetNames:
         if gender is not None:
             return yes >= no or here > 0
         if token.initial and not middle and self._guesser.get_gender(word) == "andy" and here <= 0:
-            return False
+            return False  # "andy": a given name of both genders
         return (yes > no and here > 0) or (here == 0 and yes > 1) or yes > max(2, 2 * no)
 
     def _noun(self, tokens: Sequence[Token]) -> str:
@@ -277,7 +278,7 @@ class SetNames:
         if listed:
             return next((noun for noun in listed if noun != "person"), "person")
         for token in tokens:
-            for men, women in ((self._he, self._she), (self._behind["man"], self._behind["woman"])):
+            for men, women in ((self._he, self._she), (self._after_given["man"], self._after_given["woman"])):
                 he, she = men[token.text], women[token.text]
                 if max(he, she) >= 3 and max(he, she) >= 3 * min(he, she):
                     return "man" if he > she else "woman"

@@ -138,9 +138,11 @@ class _Display:
             self._bar.start()
         return self
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
+        if kind is KeyboardInterrupt:
+            self.log("the same command with --resume continues from the last saved state")
 
     def log(self, line: str) -> None:
         """Print a line about the data."""

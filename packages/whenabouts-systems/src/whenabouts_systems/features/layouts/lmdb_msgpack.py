@@ -36,7 +36,7 @@ _FLOAT = re.compile(r"[<>=|]?f[248]")
 
 
 class Source(FeatureSource):
-    """One record for each item."""
+    """An LMDB with one record for each item."""
 
     layout = NAME
 
@@ -69,7 +69,7 @@ class Source(FeatureSource):
 
     def _decoded(self, item: str, data: bytes) -> Any:
         try:
-            # All strings as bytes, because writers differ in which they mark as text.
+            # Strings, also keys, as bytes, because writers differ in which they mark as text.
             return self._msgpack.unpackb(data, raw=True, strict_map_key=False)
         except (ValueError, self._msgpack.UnpackException) as error:
             reason = str(error) or type(error).__name__
@@ -81,11 +81,12 @@ class Source(FeatureSource):
         """The array under a key, as msgpack-numpy writes it."""
         accepted = f"msgpack of {{{key!r}: array}}"
         if not isinstance(record, dict):
-            self._refuse(item, f"holds a {type(record).__name__}, as a list of ranked videos does", accepted)
+            hint = ", as a list of ranked videos does" if isinstance(record, list) else ""
+            self._refuse(item, f"holds a {type(record).__name__}{hint}", accepted)
         if key.encode() not in record:
             self._refuse(item, f"has the keys {[_text(name) for name in list(record)[:5]]}", accepted)
         packed = record[key.encode()]
-        if not isinstance(packed, dict) or not packed.get(b"nd"):
+        if not isinstance(packed, dict) or not packed.get(b"nd"):  # msgpack-numpy's mark of an array
             self._refuse(
                 item, f"holds a {type(packed).__name__} as {key!r}", "an array as msgpack-numpy writes it"
             )
@@ -120,7 +121,7 @@ class Source(FeatureSource):
 
 
 open_source = Source
-"""`key` names another array of the records."""
+"""`OpenOptions.key` names another array of the records than `features`."""
 
 
 def _text(value: Any) -> str:

@@ -1,6 +1,7 @@
 """Tokenizes queries and gives a system features of their words: precomputed ones or those of a DistilBERT.
 
-Only a DistilBERT needs `transformers` (extra `vision`); tokenizers need only `tokenizers`.
+Only a DistilBERT needs `transformers` (extra `vision`); tokenizers need only `tokenizers`. Checkpoints have
+weights under `bert`, and other ids for a sentence would change the released results of MMN and HERO.
 
 Shapes: Q queries, L tokens, D width.
 """
@@ -43,8 +44,8 @@ _FILES = (("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt"))
 class Words(nn.Module):
     """Features of the words of queries.
 
-    With `sizes` (missing ones are as in `SIZES`), words are ids and pass a DistilBERT of these sizes. With
-    None, they are already features of `width` values.
+    With `sizes` (missing ones are as in `SIZES`), words are ids, and a DistilBERT of these sizes makes the
+    features; `width` is ignored. With None, words are already features of `width` values.
     """
 
     def __init__(self, width: int, sizes: Mapping[str, int] | None = None) -> None:
@@ -68,7 +69,7 @@ class Words(nn.Module):
 
 
 def check_words(queries: QueryBatch, *, reads_ids: bool) -> None:
-    """Raise UsageError for features of words in a system that reads ids, and for the reverse."""
+    """Raise UsageError if a system that reads ids gets features, or one that reads features gets ids."""
     if (has_ids := queries.tokens.dim() == 2) != reads_ids:
         raise UsageError(
             "words are ids, but this system has no text encoder; name a feature file in [features] query"
@@ -120,7 +121,7 @@ def read_pretrained(bert: Any, name: str) -> None:
         raise WhenaboutsError(f"text encoder {error}") from None
     except (OSError, ValueError, SafetensorError) as error:
         raise WhenaboutsError(f"text encoder {name!r} cannot be read: {first_line(error)}") from None
-    # The library gives missing weights, such as all layers of a BERT, random values.
+    # The library fills missing weights with random values; from a BERT all layers are missing.
     if missing := sorted(report["missing_keys"]):
         raise WhenaboutsError(
             f"text encoder {name!r} lacks {len(missing)} weights, such as {missing[0]}; name a DistilBERT"
@@ -151,11 +152,11 @@ class Tokens:
 
         Sentences are cut to `most` ids, special ones included. Raises UsageError for one without words.
         """
-        # The library leaves sentences uncut if its special tokens alone are more than `most`.
+        # If the special tokens alone are more than `most`, the library cuts nothing.
         return self._padded(sentences, [encoding.ids[:most] for encoding in self._encoded(sentences, most)])
 
     def pieces(self, text: str, *, special: bool) -> list[str]:
-        """The tokens of a text as strings, with or without `special` tokens; see `WordPieces`."""
+        """The tokens of a text as strings, with or without `special` tokens, as in `protocol.WordPieces`."""
         text = _unicode(text)
         (encoding,) = self._encoded([text], special=special)
         if type(self._tokenizer.decoder).__name__ != _BYTE_LEVEL:
@@ -172,7 +173,7 @@ class Tokens:
         return [encoding.ids[:most] for encoding in self._encoded(plain, special=False)]
 
     def word_batch(self, sentences: Sequence[str], most: int) -> QueryBatch:
-        """(Q, L) ids as `words` gives them, and their mask. Raises UsageError for a sentence without ids."""
+        """(Q, L) ids as `words` gives them, and their mask. Raises as `batch` does."""
         return self._padded(sentences, self.words(sentences, most))
 
     def lengths(self, sentences: Sequence[str]) -> list[int]:
@@ -214,10 +215,9 @@ def _pieces_of_bytes(text: str, encoding: Any) -> list[str]:
     previous_offsets, after_space = (0, 0), False
     for token, offsets in zip(encoding.tokens, encoding.offsets, strict=True):
         start, end = offsets
-        # Tokens may share a character of several bytes: only the first shows it. A token includes the space
-        # before its word.
-        is_shared = offsets == previous_offsets
+        is_shared = offsets == previous_offsets  # a character of several bytes; only the first token shows it
         piece = "" if is_shared else text[start:end]
+        # A token includes the space before its word; a token of a space alone begins the word that follows.
         is_inside = start > 0 and not any(sign.isspace() for sign in text[start - 1 : start] + piece[:1])
         continues = is_inside or is_shared or after_space
         names.append((_CONTINUATION if continues else "") + piece.strip() if end > start else token)
@@ -232,7 +232,7 @@ def _unicode(text: str) -> str:
 
 @lru_cache(maxsize=4)
 def tokens_of(name: str) -> Tokens:
-    """The tokenizer of a name; the four used last stay open."""
+    """The tokenizer of a name; the last four are cached."""
     return Tokens(name)
 
 
@@ -251,7 +251,7 @@ def _open(name: str) -> Any:
 
 @contextmanager
 def _refusals(what: str, remedy: str) -> Iterator[None]:
-    """Turn the errors of the library `tokenizers`, plain Exceptions and TypeErrors, into UsageErrors."""
+    """Turn the library's errors into UsageErrors; it raises bare `Exception` and TypeError."""
     try:
         yield
     except Exception as error:
@@ -300,5 +300,5 @@ def _folder_from_hub(name: str) -> Path:
     except hub.HubError as error:
         why = str(error) if hub.is_name(name) else f"{name}: there is no such folder"
         raise WhenaboutsError(
-            f"tokenizer {why}; a trained system has the path in its config.json, as inputs.tokenizer"
+            f"tokenizer {why}; a trained system names it in its config.json (inputs.tokenizer): correct that"
         ) from None

@@ -291,7 +291,8 @@ export class Adding {
   #planOf(plan) {
     const rows = [
       [t("Files"), [t("{n} to index of {all}", { n: plan.new, all: plan.files }), plan.unchanged && t("{n} unchanged", { n: plan.unchanged }), plan.failed_before && t("{n} failed before", { n: plan.failed_before }),
-        plan.removed_before && t("{n} were removed and stay out", { n: plan.removed_before })].filter(Boolean).join(", ")],
+        plan.removed_before && t("{n} were removed and stay out", { n: plan.removed_before }), plan.renamed && t("{n} renamed", { n: plan.renamed }),
+        plan.described && t("{n} with new metadata", { n: plan.described }), plan.copies && t("{n} copy of another|{n} copies of others", { n: plan.copies })].filter(Boolean).join(", ")],
       [t("Recordings"), plan.hours >= 1 ? `${number(plan.hours, 1)} h` : length(plan.hours * 3600)],
       [t("Time"), t("about {much}", { much: length(Math.max(1, plan.estimated_seconds)) })],
       [t("Disk"), [t("about {much}", { much: size(plan.estimated_bytes) }), this.free ? t("of {free} that are free", { free: size(this.free) }) : ""].join(" ").trim()],

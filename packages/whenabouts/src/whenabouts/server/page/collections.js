@@ -3,9 +3,9 @@
 import { may } from "./access.js";
 import { faultParts, isPassing, toldOf } from "./errors.js";
 import { faultText, t } from "./language.js";
-import { rateOf } from "./player.js";
+import { readBorder } from "./player.js";
 import { keyOf } from "./results.js";
-import { address, ask, download, Fault, ofVideo, own, sent } from "./server.js";
+import { address, ask, download, ofVideo, own, sent } from "./server.js";
 import { clock, counted, length, make, noTime, readClock } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
@@ -21,6 +21,16 @@ const MOST_ASKED = 20;
 // Most moments that a saved search keeps; counting new ones looks at the first page only.
 const MOST_SEEN = 200;
 
+/** The server's refusal of a change of what is no longer as it was seen. */
+const CHANGED = "changed_meanwhile";
+
+/** What a collection has for the field with a key, "ID NAME". */
+function valueOf(collection, key) {
+  const [id, name] = key.split(" ");
+  return (id === collection.id ? collection : collection.items.find((item) => item.id === id))?.[name];
+}
+
+const tagsIn = (text) => text.split(",").map((tag) => tag.trim()).filter(Boolean);
 const of = (id, part = "") => `collections/${encodeURIComponent(id)}${part}`;
 
 /** All collections, most recently changed first. */
@@ -32,12 +42,17 @@ export const lastName = () => localStorage.getItem(LAST) ?? t("My collection");
 /** The last used of all collections, if it is still there. */
 export const lastUsed = (all) => all.find(({ id }) => id === localStorage.getItem(LAST_ID)) ?? all.find(({ name }) => name === lastName());
 
-/** Append moments ("VIDEO@START-END") to a collection, created if missing; returns it. Without a name: the last used. */
-export async function collect(name, moments, query = "") {
+/**
+ * Append a moment ("VIDEO@START-END") to a collection, created if missing; returns it, with `isThere` if it was in it.
+ * Without a name: the last used.
+ */
+export async function collect(name, moment, query = "") {
   const all = await listed();
   const known = name ? all.find((each) => each.name === name || each.id === name) : lastUsed(all);
   const { id } = known ?? (await sent("POST", "collections", { name: name || lastName() }));
-  const collection = await sent("POST", of(id, "/items"), { moments, query });
+  const now = await ask(of(id));
+  const isThere = now.items.some((item) => keyOf(item) === moment);
+  const collection = isThere ? { ...now, isThere } : await sent("POST", of(id, "/items"), { moments: [moment], query });
   localStorage.setItem(LAST, collection.name);
   localStorage.setItem(LAST_ID, collection.id);
   return collection;
@@ -61,8 +76,14 @@ export class Collections {
     this.moves = this.changes = Promise.resolve();
     this.waiting = 0;
     this.shown = null;
-    /** Changes that failed and may be tried again, by field. */
+    /** Changes that failed and may be tried again, by field: { work, text (as typed), shown }. */
     this.failed = new Map();
+    window.addEventListener("beforeunload", (event) => { if (this.failed.size) event.preventDefault(); });
+    /** By field: the value that its text is a change of. The server refuses the change of another one. */
+    this.seen = new Map();
+    /** Moments that were taken out, the last one last: { id (of the collection), item, place, before }. */
+    this.taken = [];
+    window.addEventListener("focus", () => void this.#refresh());
     this.missing = new Set();
     this.root.addEventListener("change", (event) => {
       // Browsers report a change as well if a field is removed while it is typed in.
@@ -84,7 +105,7 @@ export class Collections {
     this.leaving?.abort();
     this.leaving = new AbortController();
     const { signal } = this.leaving;
-    if (id !== this.shown) this.failed.clear();
+    if (id !== this.shown) this.#keepTexts();
     this.shown = id;
     try {
       if (id === "all") await this.#list(signal);
@@ -97,11 +118,33 @@ export class Collections {
     }
   }
 
+  /** Another window may have changed what is shown. */
+  async #refresh() {
+    const { shown, leaving } = this;
+    if (!shown || this.waiting || this.dragged !== undefined) return;
+    try {
+      const now = await (shown === "all" ? listed(leaving.signal) : ask(of(shown), {}, { signal: leaving.signal }));
+      if (leaving !== this.leaving || leaving.signal.aborted || this.waiting) return;
+      if (shown !== "all") {
+        if (this.open?.id === now.id && JSON.stringify(now) !== JSON.stringify(this.open)) this.#one(now);
+      } else if (JSON.stringify(now) !== this.all && !this.root.querySelector("input")?.value) await this.#list(leaving.signal);
+    } catch { /* what is done next says what is wrong */ }
+  }
+
   leave() {
     this.leaving?.abort();
     this.shown = null;
-    this.failed.clear();
+    this.#keepTexts();
     this.root.replaceChildren();
+  }
+
+  /** Forget what failed, but not typed texts: their collection shows them again. */
+  #keepTexts() {
+    for (const [key, { text }] of [...this.failed]) if (text === undefined) this.failed.delete(key);
+  }
+
+  #failedHere() {
+    return [...this.failed].filter(([, { shown }]) => shown === this.shown);
   }
 
   #fault(error, again) {
@@ -117,21 +160,31 @@ export class Collections {
   #do(work, key = work) {
     this.waiting++;
     const { shown } = this;
-    this.changes = this.changes.then(() => this.#done(work, key, shown));
+    const text = this.#fields().get(key)?.value;
+    this.changes = this.changes.then(() => this.#done(work, key, shown, text));
     return this.changes;
   }
 
-  async #done(work, key, shown) {
+  async #done(work, key, shown, text) {
     this.failed.delete(key);
     try {
       const collection = await work().finally(() => { this.waiting--; });
+      if (collection?.items && text !== undefined) this.seen.set(key, valueOf(collection, key));
       if (shown === this.shown && collection?.items && !this.waiting) this.#one(collection);
     } catch (error) {
       this.hooks.say(toldOf(error));
-      if (shown !== this.shown) return;
-      if (isPassing(error)) this.failed.set(key, work);
-      else await this.show(shown);
-      this.#tell(error);
+      this.error = error;
+      const { open } = this;
+      const isHere = shown === this.shown;
+      const isOther = error.code === CHANGED && text !== undefined;
+      if (isOther || (isPassing(error) && (isHere || text !== undefined))) this.failed.set(key, { work, text, shown });
+      if (!isHere) return;
+      const field = this.#fields().get(key);
+      if (field && (isOther || error.status === 404)) field.defaultValue = field.stored; // so it is a draft again
+      if (isOther || !this.failed.has(key)) await this.show(shown);
+      if (isOther) this.seen.set(key, valueOf(this.open, key));
+      if (error.status !== 404 || text === undefined || this.#fields().has(key)) this.#tell(error);
+      else if (this.open === open) this.root.append(make("p", { class: "message", role: "status" }, t("You wrote: “{text}”.", { text })));
     }
   }
 
@@ -139,8 +192,21 @@ export class Collections {
   #tell(error) {
     this.error = error;
     for (const [key, field] of this.#fields()) if (this.failed.has(key)) field.defaultValue = field.stored;
-    const again = () => { for (const [key, work] of [...this.failed]) void this.#do(work, key); };
-    byId("collection-message")?.replaceChildren(toldOf(error), this.failed.size ? make("button", { type: "button", click: again }, t("Try again")) : "");
+    const failed = this.#failedHere();
+    const again = () => { for (const [key, { work }] of failed) void this.#do(work, key); };
+    const button = (text, click) => make("button", { type: "button", click }, text);
+    if (error.code !== CHANGED || !failed.length) {
+      byId("collection-message")?.replaceChildren(toldOf(error), failed.length ? button(t("Try again"), again) : "");
+      return;
+    }
+    const fields = failed.map(([key]) => this.#fields().get(key)).filter(Boolean);
+    const theirs = () => {
+      for (const [key] of failed) this.failed.delete(key);
+      for (const field of fields) field.value = field.stored;
+      byId("collection-message").replaceChildren();
+    };
+    byId("collection-message")?.replaceChildren(t("Meanwhile somebody changed it to “{theirs}”. The field still has what you wrote.", { theirs: fields.map(({ stored }) => stored).join("”, “") }),
+      button(t("Keep mine"), again), button(t("Take theirs"), theirs));
   }
 
   /** Find out which files are missing. */
@@ -168,6 +234,7 @@ export class Collections {
   async #list(signal) {
     const [all, saved] = await Promise.all([listed(signal), ask("saved-searches", {}, { signal })]);
     if (signal.aborted) return;
+    this.all = JSON.stringify(all);
     const name = make("input", { maxlength: 200, required: true, placeholder: t("A new collection"), "aria-label": t("Name of a new collection") });
     this.root.replaceChildren(
       make("h1", { class: "answer", tabindex: -1, id: "collections-title" }, t("Collections")),
@@ -243,6 +310,7 @@ export class Collections {
   /** Show a collection. What is being typed stays, and where. */
   #one(collection) {
     const drafts = this.#fields();
+    const before = this.open;
     const typing = document.activeElement;
     this.isRendering = true;
     try {
@@ -253,15 +321,32 @@ export class Collections {
     for (const [key, field] of this.#fields()) {
       field.stored = field.defaultValue;
       const draft = drafts.get(key);
+      const isTyped = draft ? draft.value !== draft.defaultValue : this.failed.has(key);
+      if (!isTyped || !this.seen.has(key)) this.seen.set(key, valueOf(collection, key));
+      if (!draft) field.value = this.failed.get(key)?.text ?? field.value;
       if (!draft) continue;
-      if (draft.value !== draft.defaultValue) field.value = draft.value;
+      if (isTyped) field.value = draft.value;
       if (draft !== typing) continue;
       field.focus({ preventScroll: true });
       field.setSelectionRange(draft.selectionStart, draft.selectionEnd);
     }
-    if (this.failed.size) this.#tell(this.error);
+    // A moment that was taken out meanwhile has no field any more.
+    for (const [key, { text }] of this.#failedHere()) if (text !== undefined && !this.#fields().has(key)) this.failed.delete(key);
+    if (this.#failedHere().length) this.#tell(this.error);
+    for (const [key, { value, defaultValue }] of drafts) if (value !== defaultValue && !this.#fields().has(key)) this.#lost(before, key, value);
+    this.#offerBack();
     this.#mark();
     this.hooks.drawn();
+  }
+
+  /** Show what was typed on a moment that was taken out elsewhere; it can be put back with it. */
+  #lost({ id, items }, key, text) {
+    const [itemId, name] = key.split(" ");
+    const place = items.findIndex((item) => item.id === itemId);
+    if (place < 0) return;
+    const written = { note: { note: text }, tags: { tags: tagsIn(text) } }[name];
+    this.taken.push({ id, item: { ...items[place], ...written }, place, before: items[place + 1]?.id ?? null });
+    byId("collection-message").textContent = t("You wrote: “{text}”.", { text });
   }
 
   #render(collection) {
@@ -270,7 +355,7 @@ export class Collections {
     document.title = `${collection.name} – whenabouts`;
     const format = make("select", { "aria-label": t("Format") }, ...Object.entries(FORMATS).map(([value, text]) => make("option", { value }, text)));
     const name = make("input", { class: "name", "data-field": "name", value: collection.name, maxlength: 200, "aria-label": t("Name of the collection"),
-      change: () => { const { value } = name; void this.#do(() => sent("PATCH", of(collection.id), { name: value }), this.#keyOf(name)); } });
+      change: () => { const { value } = name; const key = this.#keyOf(name); void this.#do(() => sent("PATCH", of(collection.id), { name: value, seen: { name: this.seen.get(key) } }), key); } });
     const has = items.some((item) => !item.gone);
     const button = (text, click, more = {}) => make("button", { type: "button", click, disabled: !has, ...more }, text);
     this.root.replaceChildren(
@@ -284,6 +369,7 @@ export class Collections {
         button(t("Copy link"), (event) => void this.hooks.copy(this.hooks.linkTo({ c: collection.id }), event.target), { disabled: false, "aria-keyshortcuts": "c" }),
         button(t("Delete…"), () => void this.#delete(), { disabled: false, "data-needs": "collect" })),
       make("p", { class: "message", role: "status", id: "collection-message" }),
+      make("p", { class: "message", role: "status", id: "collection-undo" }),
       items.length ? make("ol", { class: "clips", "aria-label": t("Moments in order") }, ...items.map((item, place) => this.#item(item, place)))
         : make("p", { class: "quiet" }, t("Empty. Search, open a moment, and “Collect” it.")),
     );
@@ -294,15 +380,15 @@ export class Collections {
 
   #item(item, place) {
     const { id } = this.open;
-    const change = (field, what) => void this.#do(() => sent("PATCH", of(id, `/items/${item.id}`), what), this.#keyOf(field));
+    const change = (field, value) => void this.#do(() => this.#patch(id, item, field, value), this.#keyOf(field));
     const time = (side) => {
       const field = make("input", { class: "time-field", "data-field": side, value: clock(item[side], 3), "aria-label": side === "start" ? t("start of moment {n}", { n: place + 1 }) : t("end of moment {n}", { n: place + 1 }), spellcheck: "false",
         change: () => this.#typed(item, side, field) });
       return field;
     };
-    const note = make("input", { class: "note-field", "data-field": "note", value: item.note, maxlength: 2000, placeholder: t("note"), "aria-label": t("note on moment {n}", { n: place + 1 }), change: () => change(note, { note: note.value }) });
+    const note = make("input", { class: "note-field", "data-field": "note", value: item.note, maxlength: 2000, placeholder: t("note"), "aria-label": t("note on moment {n}", { n: place + 1 }), change: () => change(note, note.value) });
     const tags = make("input", { class: "tags-field", "data-field": "tags", value: item.tags.join(", "), placeholder: t("tags"), "aria-label": t("tags of moment {n}, with commas between", { n: place + 1 }),
-      change: () => change(tags, { tags: tags.value.split(",").map((tag) => tag.trim()).filter(Boolean) }) });
+      change: () => change(tags, tagsIn(tags.value)) });
     const handle = make("button", { type: "button", class: "handle", "data-needs": "collect", "aria-label": t("Moment {n}: move with Alt and the arrow keys, or drag", { n: place + 1 }), keydown: (event) => {
       const by = { ArrowUp: -1, ArrowDown: 1 }[event.key];
       if (!by || !event.altKey) return;
@@ -326,6 +412,11 @@ export class Collections {
     return line;
   }
 
+  #patch(id, item, { dataset }, value) {
+    const name = dataset.field;
+    return sent("PATCH", of(id, `/items/${item.id}`), { [name]: value, seen: { [name]: this.seen.get(`${item.id} ${name}`) } });
+  }
+
   /** A time may be typed as a time code, which is read at the video's rate. */
   #typed(item, side, field) {
     const { value } = field;
@@ -336,10 +427,17 @@ export class Collections {
     }
     const { id } = this.open;
     void this.#do(async () => {
-      const seconds = readClock(value) ?? readClock(value, rateOf(await ask(ofVideo(item.video_id))));
-      if (seconds === null) throw new Fault(400, noTime(value));
-      return sent("PATCH", of(id, `/items/${item.id}`), { [side]: seconds });
+      const [info, { items }] = await Promise.all([item.gone ? {} : ask(ofVideo(item.video_id)), ask(of(id))]);
+      const seconds = readBorder(value, side, items.find((each) => each.id === item.id) ?? item, info);
+      return this.#patch(id, item, field, seconds);
     }, this.#keyOf(field));
+  }
+
+  /** Save borders that were moved in the player. Throws Fault. */
+  async trim(item, start, end) {
+    const { open: { id }, shown } = this;
+    const collection = await sent("PATCH", of(id, `/items/${item}`), { start, end });
+    if (shown === this.shown && !this.waiting) this.#one(collection);
   }
 
   /** The second press of a double click may hit the next moment. */
@@ -351,18 +449,25 @@ export class Collections {
     await this.#do(() => sent("DELETE", of(id, `/items/${item.id}`)), item.id);
     button.disabled = false;
     const isOut = this.shown && this.open.id === id && !this.open.items.some((each) => each.id === item.id);
-    if (!isOut || item.gone || this.failed.size) return;
-    const back = make("button", { type: "button", click: () => { back.disabled = true; this.#putBack(item, items[place + 1]?.id ?? null); } }, t("Put back"));
-    byId("collection-message").replaceChildren(t("Moment {n} is taken out.", { n: place + 1 }), back);
+    if (!isOut || item.gone) return;
+    this.taken.push({ id, item, place, before: items[place + 1]?.id ?? null });
+    this.#offerBack();
   }
 
-  #putBack(item, before) {
-    const { id } = this.open;
-    let made;
+  /** A line of its own, so that no message replaces it. */
+  #offerBack() {
+    const last = this.taken.findLast(({ id }) => id === this.open.id);
+    const back = last && make("button", { type: "button", "data-needs": "collect", click: () => { back.disabled = true; this.#putBack(last); } }, t("Put back"));
+    byId("collection-undo").replaceChildren(...(last ? [t("Moment {n} is taken out.", { n: last.place + 1 }), back] : []));
+  }
+
+  #putBack(taken) {
+    const { id, item, before } = taken;
     void this.#do(async () => {
-      made ??= (await sent("POST", of(id, "/items"), { moments: [keyOf(item)], query: item.query })).items.at(-1).id;
-      await sent("PATCH", of(id, `/items/${made}`), { note: item.note, tags: item.tags });
-      return sent("POST", of(id, `/items/${made}/move`), { before });
+      taken.made ??= (await sent("POST", of(id, "/items"), { moments: [keyOf(item)], query: item.query })).items.at(-1).id;
+      const { items } = await sent("PATCH", of(id, `/items/${taken.made}`), { note: item.note, tags: item.tags });
+      this.taken = this.taken.filter((each) => each !== taken);
+      return sent("POST", of(id, `/items/${taken.made}/move`), { before: items.some((each) => each.id === before) ? before : null });
     });
   }
 
@@ -407,13 +512,13 @@ export class Collections {
     this.hooks.say(t("Moment {n} of {all}", { n: to + 1, all: items.length }));
   }
 
-  async #take({ currentTarget: button }, url, name) {
+  async #take({ currentTarget: button }, url, name, more = "") {
     const message = byId("collection-message");
     const { items } = this.open;
     button.disabled = true;
     message.textContent = t("Writing…");
     try {
-      message.textContent = t("Saved {name}.", { name: await download(url, name) });
+      message.textContent = [await download(url, name), more].filter(Boolean).join(" ");
     } catch (error) {
       const place = items.findIndex((item) => error.message.includes(item.video_id));
       message.textContent = (place < 0 ? "" : t("Moment {n}, “{title}”: ", { n: place + 1, title: items[place].title })) + toldOf(error);
@@ -429,16 +534,20 @@ export class Collections {
     if (sound && films.some((item) => item.thumbnail_url)) {
       byId("collection-message").textContent = t("Moment {n}, “{title}”, has only sound. Take it out: a film has pictures throughout, or sound alone.", { n: items.indexOf(sound) + 1, title: sound.title });
     } else {
-      await this.#take(event, address(of(id, "/film")), `${name}.mp4`);
+      const places = items.flatMap((item, place) => (item.video_url ? [] : [place + 1])).join(", ");
+      await this.#take(event, address(of(id, "/film")), `${name}.mp4`, places && t("Left out, because no recording is here: moments {places}.", { places }));
     }
   }
 
   async #delete() {
     const { id, name, items } = this.open;
-    if (!confirm(t("Delete the collection “{name}” with {n} moment? The videos stay.|Delete the collection “{name}” with {n} moments? The videos stay.", { name, n: items.length }))) return;
+    const notes = items.filter((item) => item.note || item.tags.length).length;
+    const question = t("Delete the collection “{name}” with {n} moment? The videos stay.|Delete the collection “{name}” with {n} moments? The videos stay.", { name, n: items.length });
+    if (!confirm([question, notes && t("{n} of them has a note or tags.|{n} of them have notes or tags.", { n: notes }), t("This cannot be undone.")].filter(Boolean).join(" "))) return;
     const { shown } = this;
     await this.#do(async () => {
       await sent("DELETE", of(id));
+      for (const [key, each] of [...this.failed]) if (each.shown === shown) this.failed.delete(key);
       if (shown === this.shown) this.hooks.go({ c: "all" });
     });
   }

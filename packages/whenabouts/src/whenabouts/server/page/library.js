@@ -84,10 +84,11 @@ export class Library {
   /** List the videos of a page's state: fetch the first block and the number of videos. */
   async show(state, { signal, onWait }) {
     const sort = state.sort in SORTS ? state.sort : "name";
-    const question = { where: conditionsOf(state.in), sort: sort.replace("-", ""), descending: sort.startsWith("-") };
+    const narrow = { where: conditionsOf(state.in), after: state.after, before: state.before };
+    const question = { ...narrow, sort: sort.replace("-", ""), descending: sort.startsWith("-") };
     const [first, facets] = await Promise.all([
       ask("videos", { ...question, page_limit: BLOCK }, { signal, onWait }),
-      ask("facets", { where: question.where }, { signal, onWait }),
+      ask("facets", narrow, { signal, onWait }),
     ]);
     if (signal.aborted) return first;
     this.question = question;

@@ -46,7 +46,10 @@ let wantsFocus = false;
 let wantsChip = null;
 
 const player = new Player({
-  changed: (start, end) => go({ s: start, e: end }, { replace: true, quiet: true }),
+  item: () => (state.c && collections?.open?.items.find(({ id }) => id === openKey())) || null,
+  saveItem: (start, end) => collections.trim(state.i, start, end),
+  // The moment of a collection is known by its borders until they move.
+  changed: (start, end) => go({ s: start, e: end, i: state.c ? openKey() : null }, { replace: true, quiet: true }),
   linkTo: (moment) => addressOf({ ...state, v: moment.video_id, s: moment.start, e: moment.end }),
   open: (result) => go({ s: result.start, e: result.end }),
   onlyThis: (id) => go({ within: id, v: "", s: null, e: null }),
@@ -425,7 +428,7 @@ async function listVideos(mine, signal) {
     showEmpty(t("Put videos in with `whenabouts index FOLDER --corpus DIR`, then reload this page."));
   } else {
     const titles = (reply.by_words ?? []).map((name) => term(reply.stream_titles[name])).join(` ${t("and")} `);
-    head(mine.in ? t("Search {part} of {n} video|Search {part} of {n} videos", { part: listed, n: total }) : t("Search {n} video|Search {n} videos", { n: total }),
+    head(listed < total ? t("Search {part} of {n} video|Search {part} of {n} videos", { part: listed, n: total }) : t("Search {n} video|Search {n} videos", { n: total }),
       titles ? t("{streams} are searched.", { streams: sentence(titles).slice(0, -1) }) : "");
   }
   const { choices = {} } = await statsOnce();
@@ -550,7 +553,7 @@ function showAnswer() {
 function coverageOf(coverage, all, total) {
   if (!coverage) return all && t("{videos} searched", { videos: all });
   const without = coverage.nothing_to_find ?? 0;
-  const videos = narrowed() ? total ?? coverage.videos : coverage.videos;
+  const videos = total ?? coverage.videos;
   return without || videos > coverage.videos ? t("{part} of {n} video searched|{part} of {n} videos searched", { part: coverage.videos - without, n: videos })
     : t("{videos} searched", { videos: all || counted(coverage.videos, "video") });
 }
@@ -759,6 +762,10 @@ function submit(event) {
   const changes = { q: byId("query").value.trim(), v: "", s: null, e: null, c: "", a: "" };
   for (const name of FILTERS) changes[name] = byId(name).value.trim();
   if (changes.min === "0") changes.min = "";
+  if (changes.where && !changes.where.includes("=")) {
+    const isNamed = ({ label }) => label.toLowerCase() === changes.where.toLowerCase();
+    changes.where = [...byId("people").options].find(isNamed)?.value ?? `speaker=${changes.where}`;
+  }
   // The list shows titles, so one may be typed instead of an id.
   changes.within = [...byId("videos").options].find(({ label }) => label === changes.within)?.value ?? changes.within;
   if (!changes.q) changes.vs = null;
@@ -817,10 +824,10 @@ const KEYS = {
 const PLAYER_KEYS = {
   " ": () => player.toggle(),
   l: () => player.toggleLoop(),
-  i: () => player.setBorder("start", player.at),
-  o: () => player.setBorder("end", player.at),
-  "[": () => player.setBorder("start", player.at),
-  "]": () => player.setBorder("end", player.at),
+  i: () => player.mark("start"),
+  o: () => player.mark("end"),
+  "[": () => player.mark("start"),
+  "]": () => player.mark("end"),
   ",": () => player.frame(-1),
   ".": () => player.frame(1),
   "<": () => player.faster(-1),
@@ -863,7 +870,7 @@ async function fillFilters() {
   // Optional: without these the fields can still be typed into.
   try {
     const [videos, stats, people] = await Promise.all([ask("videos", { page_limit: 50 }), statsOnce(), ask("people")]);
-    byId("people").replaceChildren(...people.data.map(({ where }) => make("option", { value: where })));
+    byId("people").replaceChildren(...people.data.map(({ name, where }) => make("option", { value: where, label: name })));
     byId("who").hidden = !people.data.length && !state.where;
     byId("videos").replaceChildren(...videos.data.map((video) =>
       make("option", { value: video.video_id }, video.title || video.video_id)));

@@ -13,12 +13,14 @@ import { clock, day, length, make, noTime, readClock, span } from "./words.js";
 const byId = (id) => document.getElementById(id);
 // Films that browsers cannot play are converted in pieces of this many seconds, when reached.
 const PIECE_SECONDS = 60;
+// Browsers and containers round times, so a seek to the first instant of a frame may show the frame before it.
+const INSIDE = 0.002;
 const SPEEDS = [0.25, 0.5, 1, 1.25, 1.5, 2, 4];
 
 export class Player {
   /**
    * `hooks`: changed(start, end), linkTo(moment), open(result), onlyThis(id), say(text), results(), question(), back() to
-   * the results, searchAnew().
+   * the results, searchAnew(), item() the open moment of a collection or null, saveItem(start, end).
    */
   constructor(hooks) {
     this.hooks = hooks;
@@ -156,7 +158,7 @@ export class Player {
 
   async #takeFile() {
     try {
-      this.#tell(t("Saved {name}.", { name: await download(address(ofVideo(this.opened.id, "/file")), this.info.name) }));
+      this.#tell(await download(address(ofVideo(this.opened.id, "/file")), this.info.name));
     } catch (error) {
       this.#tell(toldOf(error), true);
     }
@@ -215,7 +217,7 @@ export class Player {
       return;
     }
     const file = address(ofVideo(this.opened.id, "/file"));
-    this.#mount(!this.info.has_picture ? "audio" : "video", `${file}#t=${this.start.toFixed(3)}`);
+    this.#mount(!this.info.has_picture ? "audio" : "video", `${file}#t=${(this.start + INSIDE).toFixed(3)}`);
   }
 
   /** Only words can be shown. */
@@ -240,6 +242,7 @@ export class Player {
     on("loadedmetadata", () => this.#ready());
     on("error", () => void this.#failed());
     on("timeupdate", () => this.#tick());
+    on("seeking", () => { this.shown = null; });
     on("seeked", () => this.#tick());
     media.defaultPlaybackRate = media.playbackRate = this.speed;
     on("play", () => this.#playing(true));
@@ -247,6 +250,9 @@ export class Player {
     on("ended", () => this.#ended());
     media.src = source;
     this.media = media;
+    this.shown = null;
+    const show = (_, { mediaTime }) => { if (this.media === media) this.shown = mediaTime; media.requestVideoFrameCallback(show); };
+    media.requestVideoFrameCallback?.(show);
     this.sought = null;
     for (const id of ["play", "cut"]) byId(id).disabled = false;
     byId("screen").className = `screen ${kind}`;
@@ -355,13 +361,21 @@ export class Player {
     const most = this.clip ? this.clip.end - this.clip.start : (this.length ?? Infinity);
     // Before the file is open it cannot seek.
     if (this.media.readyState === 0) this.sought = seconds;
-    this.media.currentTime = Math.min(most, Math.max(0, seconds - (this.clip?.start ?? 0)));
+    this.media.currentTime = Math.min(most, Math.max(0, seconds + INSIDE - (this.clip?.start ?? 0)));
     this.timeline.setHead(seconds);
   }
 
   frame(step) {
     this.media?.pause();
-    this.seek((Math.round(this.at * this.rate) + step) / this.rate);
+    this.seek((Math.floor(this.at * this.rate + 1e-3) + step) / this.rate);
+  }
+
+  /** Make the visible frame the first or last of the moment. */
+  mark(side) {
+    if (!this.info?.has_picture) return this.setBorder(side, this.at);
+    const isShown = this.shown !== null && this.media?.seeking === false;
+    const start = isShown ? this.shown + (this.clip?.start ?? 0) : Math.floor(this.at * this.rate + 1e-3) / this.rate;
+    return this.setBorder(side, side === "start" ? start : start + 1 / this.rate);
   }
 
   /** Play the moment from the present position in it, else from its start; pause if playing. */
@@ -453,7 +467,10 @@ export class Player {
     byId("start").removeAttribute("aria-invalid");
     byId("end").removeAttribute("aria-invalid");
     byId("length").textContent = t("{seconds} s long", { seconds: number(this.end - this.start, 2) });
-    const own = !result || Math.abs(result.start - this.start) > 5e-4 || Math.abs(result.end - this.end) > 5e-4;
+    const differs = (moment) => Math.abs(moment.start - this.start) > 5e-4 || Math.abs(moment.end - this.end) > 5e-4;
+    const own = !result || differs(result);
+    const item = this.hooks.item();
+    byId("save-borders").hidden = !item || !differs(item);
     byId("reset").hidden = !result || !own;
     byId("why").textContent = result && !own ? t("Why here?") : t("Why not here?");
     byId("why").disabled = !this.opened.query;
@@ -472,14 +489,14 @@ export class Player {
   }
 
   #typed(side) {
-    const seconds = readClock(byId(side).value, this.rate);
-    if (seconds === null) {
+    try {
+      const seconds = readBorder(byId(side).value, side, this, { ...this.info, duration: this.length });
+      this.#tell("");
+      this.setBorder(side, seconds);
+    } catch (error) {
       byId(side).setAttribute("aria-invalid", "true");
-      this.#tell(noTime(byId(side).value), true);
-      return;
+      this.#tell(error.message, true);
     }
-    this.#tell("");
-    this.setBorder(side, seconds);
   }
 
   // Curves and words
@@ -564,8 +581,8 @@ export class Player {
     const moment = this.#name;
     try {
       const { collect } = await loaded(import("./collections.js"));
-      const { name: into, items } = await collect(name, [moment], this.opened.query ?? "");
-      this.#tell(t("In “{name}”, which has {n} moment now.|In “{name}”, which has {n} moments now.", { name: into, n: items.length }));
+      const { name: into, items, isThere } = await collect(name, moment, this.opened.query ?? "");
+      this.#tell(isThere ? t("Already in “{name}”.", { name: into }) : t("In “{name}”, which has {n} moment now.|In “{name}”, which has {n} moments now.", { name: into, n: items.length }));
       this.hooks.say(byId("message").textContent);
     } catch (error) {
       this.#tell(t("Not collected: {why}", { why: toldOf(error) }), true);
@@ -597,7 +614,7 @@ export class Player {
     byId("cut").disabled = true;
     this.#tell(t("Cutting {span}…", { span: span(start, end) }));
     try {
-      this.#tell(t("Saved {name}.", { name: await download(url, name) }));
+      this.#tell(await download(url, name));
     } catch (error) {
       this.#tell(t("Not cut: {why}", { why: toldOf(error) }), true);
     } finally {
@@ -615,7 +632,7 @@ export class Player {
     try {
       const parameters = all ? this.hooks.question() : { moments: named };
       const url = address("export", { ...parameters, format });
-      this.#tell(t("Saved {name}.", { name: await download(url, `moments.${format}`) }));
+      this.#tell(await download(url, `moments.${format}`));
     } catch (error) {
       this.#tell(t("Not exported: {why}", { why: toldOf(error) }), true);
     }
@@ -649,7 +666,7 @@ export class Player {
   #tell(text, isFault = false) {
     byId("message").textContent = text;
     byId("message").classList.toggle("bad", isFault);
-    if (isFault) byId("message").scrollIntoView({ block: "nearest" });
+    if (text) byId("message").scrollIntoView({ block: "nearest" });
   }
 
   // Wiring
@@ -671,6 +688,15 @@ export class Player {
       this.timeline.setMoment(start, end);
       this.#moved(start, end, true, "start");
       byId("grip-start").focus({ preventScroll: true });
+    });
+    on("save-borders", "click", async () => {
+      try {
+        await this.hooks.saveItem(this.start, this.end);
+        this.#tell(t("Saved"));
+      } catch (error) {
+        this.#tell(toldOf(error), true);
+      }
+      if (this.opened) this.#showBorders();
     });
     on("copy", "click", () => this.copyLink());
     on("cut", "click", () => this.cut());
@@ -698,6 +724,29 @@ export class Player {
     byId("scope-results").disabled = this.hooks.results().length === 0;
   }
 }
+
+/**
+ * A border typed for a moment of a video: seconds from the start of the file. A time code after its end is read as the
+ * camera's if that lies in the file. Throws Error.
+ */
+export function readBorder(text, side, { start, end }, info) {
+  const [rate, most, first] = [rateOf(info), info.duration ?? Infinity, info.start_timecode ?? ""];
+  let seconds = readClock(text, rate);
+  if (seconds === null) throw new Error(noTime(text));
+  if (seconds > most + 0.05) {
+    // With the separator of the file, because both are typed for either.
+    const code = /^\s*\d+:\d\d:\d\d[:;]\d{2,3}\s*$/.test(text) ? text.replace(/[:;](?=\d+\s*$)/, /[:;](?=\d+$)/.exec(first)?.[0] ?? ":") : "";
+    seconds = readClock(code, rate) - (readClock(first, rate) ?? Infinity);
+    if (!(seconds >= 0 && seconds <= most)) throw new Error(afterEnd(text, most, first));
+  }
+  if (side === "start" ? seconds >= end : seconds <= start) throw new Error(t("A moment ends after it starts; nothing is changed."));
+  return seconds;
+}
+
+const afterEnd = (text, most, first) => [
+  t("“{text}” is after the end of this video ({time}); times count from the start of the file.", { text, time: clock(most, 3) }),
+  first && t("Its time code begins at {code}.", { code: first }),
+].filter(Boolean).join(" ");
 
 /** Frames per second; sound moves in steps of 1/25 s. */
 export const rateOf = ({ frame_rate: rate }) => (rate >= 1 && rate <= 1000 ? rate : 25);

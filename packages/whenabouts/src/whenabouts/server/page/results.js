@@ -49,7 +49,10 @@ function placed(image, pieces) {
  */
 export function momentCard(result, { query, relation, href, likeHref, dim, isPlace, place, doubles = [], others = [] }) {
   const mark = marker(query);
-  const evidence = Object.entries(result.evidence ?? {});
+  const says = (piece) => mark(piece.text ?? "").some((node) => node.nodeType);
+  const found = Object.entries(result.evidence ?? {});
+  // Where words of the query are found, text on the screen without any only happens to be there.
+  const evidence = found.filter(([, piece]) => !piece.text || !piece.box || says(piece) || !found.some(([, other]) => says(other)));
   const text = evidence.find(([, piece]) => piece.text)?.[1];
   const hasWords = !result.thumbnail_url && text;
   const pieces = evidence.filter(([, piece]) => !(hasWords && piece === text)).map(([stream, piece]) =>
@@ -69,7 +72,7 @@ export function momentCard(result, { query, relation, href, likeHref, dim, isPla
     key: keyOf(result),
     thumb: image,
     preview: result.thumbnail_url ? `${own(result.video_url)}#t=${result.start},${result.end}` : null,
-    places: placed(image, result.evidence ?? {}),
+    places: placed(image, Object.fromEntries(evidence)),
     caption: span(result.start, result.end),
     children: [
       make("span", { class: "card-head" },
@@ -135,7 +138,7 @@ export function videoCard(video, href) {
     children: [
       make("span", { class: "card-head" }, make("span", { class: "card-title", title: pathOf(video) || video.title }, video.title || video.video_id)),
       line(video.recorded_from === "modified" ? "" : day(video.recorded), video.streams.map(streamName).join(", ") || t("not searchable")),
-      line(t("indexed {date}", { date: day(video.indexed) })),
+      video.state === "unreadable" ? null : line(t("indexed {date}", { date: day(video.indexed) })),
     ],
   });
 }

@@ -112,7 +112,7 @@ function pause(seconds, signal) {
   });
 }
 
-/** Fetch a file for download; returns its name. */
+/** Fetch a file for download; returns a text with its name and the server's notes. */
 export async function download(url, otherwise) {
   const response = await fetched(url);
   const disposition = response.headers.get("Content-Disposition") ?? "";
@@ -123,7 +123,8 @@ export async function download(url, otherwise) {
   link.download = name;
   link.click();
   setTimeout(() => URL.revokeObjectURL(object), 60_000);
-  return name;
+  const notes = JSON.parse(response.headers.get("X-Whenabouts-Notes") ?? "[]");
+  return [t("Saved {name}.", { name }), ...notes.map((note) => `${t("Note: {text}", { text: faultText(note) })}.`)].join(" ");
 }
 
 function fileName(disposition) {

@@ -91,7 +91,7 @@ export class Timeline {
     this.#view(middle - width / 2, middle + width / 2);
   }
 
-  /** "0:04.3: subtitle 88 %, vision 12 %". */
+  /** "0:04.3: subtitle 88 %, vision 12 % (share of unrelated queries that score lower)". */
   describe(seconds) {
     const parts = Object.entries(this.curves).map(([name, curve]) => {
       const row = rowAt(curve, seconds);
@@ -101,7 +101,9 @@ export class Timeline {
         ? t("{name} score {value}", { name, value: number(Number(curve.score[row]), 2) })
         : `${name} ${percent(share)}`;
     });
-    return clock(seconds, 2) + (parts.length ? ": " + parts.join(", ") : "");
+    const measured = Object.values(this.curves).some((curve) => !curve.isShare && isMeasured(curve));
+    const meaning = measured ? ` (${t("share of unrelated queries that score lower")})` : "";
+    return clock(seconds, 2) + (parts.length ? `: ${parts.join(", ")}${meaning}` : "");
   }
 
   // What is in view

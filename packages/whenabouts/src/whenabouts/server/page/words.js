@@ -90,7 +90,7 @@ export const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1
 export const percent = (share) => `${Math.floor(100 * share)} %`;
 
 // The certainty of each word, which decides on colour and sign.
-const KINDS = { "said here": "match", "probably here": "match", maybe: "unsure", unlikely: "no_match" };
+const KINDS = { "said here": "match", "written here": "match", "probably here": "match", maybe: "unsure", unlikely: "no_match" };
 const SIGNS = { match: "M2 6.5l3 3 5-7", unsure: "M2 6h8", no_match: "M3 3l6 6M9 3L3 9" };
 
 /** A word and a sign, so that colour is not needed; then the share of such moments that are right. */

@@ -39,8 +39,8 @@ _ROWS, _COLUMNS = 6, 8
 _ENOUGH_PIXELS = 48
 # The least step of a cut, as a share of the range; more for frames further apart than `_CLOSE_SECONDS`.
 _LEAST_CUT, _MORE_A_SECOND, _CLOSE_SECONDS = 0.03, 0.2, 0.1
-# A change of cells, and one of colours, is divided by the mean of the three on either side, plus noise: of a cut
-# the product of both is at least this. None of these changes more cells.
+# A change of cells, and one of colours, is divided by the mean of the three on either side, plus noise. Of a
+# cut, the product of both is at least this, and none of the six changes more cells.
 _STANDS_OUT, _AROUND, _NOISE, _COLOUR_NOISE = 9.0, 3, 0.007, 0.02
 # After a flash the picture is almost the one before.
 _FLASH_SECONDS, _RETURNED_SHARE = 0.3, 0.35
