@@ -102,8 +102,7 @@ class Trained:
             _refuse_misfit(shapes, weights, path, lacking)
             with _buildable(path):
                 model = new_model(config.system, made)
-        with _opened(weights) as opened:
-            model.load_state_dict(load_file(opened))
+        model.load_state_dict(_weights_in(weights))
         beside = folder / CALIBRATION
         calibration = beside.read_bytes() if beside.is_file() else None
         return cls(config.system, model.eval(), inputs, decoding, config.labels, config.about, calibration)
@@ -347,6 +346,12 @@ def _shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
     """Name -> shape of the weights in a file; reads only the header."""
     with _opened(path) as opened, safetensors.safe_open(opened, "pt") as file:
         return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+
+
+def _weights_in(path: Path) -> dict[str, Tensor]:
+    with _opened(path) as opened:
+        weights: dict[str, Tensor] = load_file(opened)
+        return weights
 
 
 @contextmanager
