@@ -1,6 +1,7 @@
 // German, of the judging page; what it shares with the search page stands in that page's dictionary.
 
 export const words = {
+  "the moment starts, ends where the player stands": "der Moment beginnt, endet an der Abspielstelle",
   "To the query": "Zur Anfrage",
   "Guideline": "Leitfaden",
   "Keys": "Tasten",
