@@ -80,8 +80,9 @@ def _whose(error: BaseException) -> tuple[str, str]:
     plugins = {re.split("[.:]", each.value)[0] for each in entries if each.group.startswith("whenabouts.")}
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         module = frame.f_globals.get("__name__", "")
-        if module.partition(".")[0] in {"whenabouts", *plugins}:
-            whose = "the program" if module.startswith("whenabouts") else f"the plugin {module}"
+        is_ours = module.startswith("whenabouts")
+        if is_ours or module.partition(".")[0] in plugins:
+            whose = "the program" if is_ours else f"the plugin {module}"
             return whose, f" ({Path(frame.f_code.co_filename).name}, line {line})"
     return "the program", ""
 
