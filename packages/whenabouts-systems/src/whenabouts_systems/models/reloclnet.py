@@ -63,7 +63,7 @@ class Config(FusionSettings):
     """Settings of ReLoCLNet; the defaults are the published ones.
 
     `known_positives`: whether `Batch.positives` are never negatives; else only each query's own video is
-    positive. It has no effect with `as_released`.
+    positive. The released program has no such setting.
     """
 
     streams: AnyUpToTwoStreams = field(default_factory=lambda: {"video": 3072, "sub": 768})
