@@ -73,7 +73,7 @@ def test_missing_recordings_are_refused_by_name(build: Build, tmp_path: Path) ->
 def test_without_recordings_the_set_says_so(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WHENABOUTS_CORPUS", raising=False)
     done = build("--table")
-    assert "2 videos have no recording here (a transcript is none): people can only skip" in done.out
+    assert "2 videos have no recording here (transcripts do not count): people can only skip" in done.out
 
 
 def test_a_set_is_not_written_over_another(build: Build) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.plugin_system import declared_system
 
-from whenabouts import plugins
 from whenabouts.intake.files import FormatError
-from whenabouts_systems.models import model_names
 from whenabouts_systems.models.staged import (
     Stages,
     fingerprint_of,
@@ -156,26 +154,16 @@ def test_a_system_that_cannot_do_what_it_is_named_for_is_told(
         read_stages(folder)
 
 
-def test_a_system_of_a_plugin_may_be_a_stage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_of_a_plugin_may_be_a_stage(folder: Path) -> None:
     """It is no file of `models/`; what it can do is still checked."""
-    entry = EntryPoint("finds_spans", "whenabouts_systems.models.moment_detr", "whenabouts.models")
-    entries = plugins.entries
-
-    def found(group: str) -> dict[str, EntryPoint]:
-        return {entry.name: entry} if group == "models" else entries(group)
-
-    monkeypatch.setattr(plugins, "entries", found)
-    model_names.cache_clear()
-    try:
-        (folder / "first" / "config.json").write_text('{"system": "ms_sl"}')
-        (folder / "second" / "config.json").write_text('{"system": "finds_spans"}')
+    (folder / "first" / "config.json").write_text('{"system": "ms_sl"}')
+    (folder / "second" / "config.json").write_text('{"system": "finds_spans"}')
+    with declared_system("finds_spans", "whenabouts_systems.models.moment_detr"):
         write_stages(folder, retriever="first", localizer="second")
         assert read_stages(folder).localizer == folder / "second"
         write_stages(folder, retriever="second", localizer="second")
         with pytest.raises(FormatError, match="names a system that chooses no videos: 'second'"):
             read_stages(folder)
-    finally:
-        model_names.cache_clear()
 
 
 @pytest.mark.parametrize("config", ["{", "[]", '{"system": 3}', '{"system": "of another program"}'])

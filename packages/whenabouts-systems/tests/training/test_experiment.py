@@ -1,17 +1,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
 from benchmarks.studies import load_studies
+from tests.plugin_system import declared_system
 
-from whenabouts import plugins
 from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError
-from whenabouts_systems.models import model_names, moment_detr, new_model
+from whenabouts_systems.models import moment_detr, new_model
 from whenabouts_systems.models.inputs import Inputs, StreamInput
 from whenabouts_systems.training.experiment import FOLDER as EXPERIMENTS
 from whenabouts_systems.training.experiment import Experiment, has_stages, load_experiment
@@ -313,21 +312,11 @@ def test_weights_of_examples_are_refused_for_a_system_that_ignores_them(tmp_path
         load_experiment(path, [*pairs, "data.weights=similarity"]).config(inputs)
 
 
-def test_a_system_of_a_plugin_can_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = EntryPoint("strangers", "whenabouts_systems.models.moment_detr", "whenabouts.models")
-    entries = plugins.entries
-
-    def found(group: str) -> dict[str, EntryPoint]:
-        return {entry.name: entry} if group == "models" else entries(group)
-
-    monkeypatch.setattr(plugins, "entries", found)
-    model_names.cache_clear()
-    try:
+def test_a_system_of_a_plugin_can_be_trained(tmp_path: Path) -> None:
+    with declared_system("strangers", "whenabouts_systems.models.moment_detr"):
         experiment = load_experiment(written(tmp_path, '[model]\nsystem = "strangers"\nhidden = 8\n'))
         config = experiment.config(Inputs(StreamInput(4), {"vision": StreamInput(4)}))
         assert config.hidden == 8 and isinstance(new_model("strangers", config), moment_detr.Model)
-    finally:
-        model_names.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -196,8 +196,8 @@ def _lines(options: argparse.Namespace, report: dict[str, Any]) -> list[str]:
         lines.append(f"{later:,} of them are judged only if the last 5 of the batch before are relevant")
     if report["videos without a recording"]:
         lines.append(
-            f"{report['videos without a recording']:,} videos have no recording here (a transcript is none): "
-            "people can only skip their moments on the page, and a model gets no words; give the recordings "
-            f"with --videos, or write their paths into {report['folder']}/videos.jsonl"
+            f"{report['videos without a recording']:,} videos have no recording here (transcripts do not "
+            "count): people can only skip their moments on the page, and a model gets no words; give the "
+            f"recordings with --videos, or write their paths into {report['folder']}/videos.jsonl"
         )
     return [*lines, f"edit {report['folder']}/guideline.md; then: whenabouts judge {report['folder']}"]

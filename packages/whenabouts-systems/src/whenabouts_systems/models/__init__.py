@@ -46,12 +46,13 @@ def config_of(name: str, settings: Mapping[str, Any]) -> Any:
 def new_model(name: str, config: Any) -> Any:
     """A system with fresh weights, drawn from PyTorch's generator.
 
-    Raises UsageError if it cannot be made, for example for lack of memory, or has no valid `video_weight`.
+    Raises UsageError if it cannot be made (too little memory), or its `video_weight` is not a number.
     """
     try:
         model = module_of(name).Model(config)
-        if not hasattr(weight := getattr(model, "video_weight", 0), "__float__"):
-            raise UsageError(f"{type(model).__module__}: video_weight is {weight!r}; accepted: a number")
+        if not hasattr(getattr(model, "video_weight", 0.0), "__float__"):
+            problem = f"video_weight is {model.video_weight!r}; accepted: a number"
+            raise UsageError(f"{type(model).__module__}: {problem}")
         return model
     except (MemoryError, OverflowError, RuntimeError) as error:
         reason = first_line(error)

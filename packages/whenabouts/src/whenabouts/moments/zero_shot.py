@@ -180,10 +180,8 @@ class Moments:
 
     def followed_by(self, others: Moments) -> Moments:
         """These moments and then others, which score no better."""
-        pairs = {
-            field.name: (getattr(self, field.name), getattr(others, field.name)) for field in fields(self)
-        }
-        return Moments(**{name: np.concatenate(pair) for name, pair in pairs.items()})
+        names = [field.name for field in fields(self)]
+        return Moments(*(np.concatenate([getattr(self, name), getattr(others, name)]) for name in names))
 
 
 @dataclass(frozen=True, slots=True)

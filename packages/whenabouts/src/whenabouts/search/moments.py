@@ -24,6 +24,7 @@ from whenabouts.search.word_units import Rarity
 from whenabouts.types import Evidence, Moment, ScoredMoment
 
 _MOST_TEXT = 600
+# Moments of each language that others leave no place in a stream's list.
 _MOST_OF_CROWDED_OUT = 5
 
 

