@@ -45,6 +45,13 @@ os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="whenabouts-tests-")
 # Notes of which corpora were written here: those of tests are no more than tests.
 os.environ["XDG_STATE_HOME"] = os.environ["XDG_CONFIG_HOME"]
 atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
+# What is removed is erased from the usual cache of servers, too. Other programs (fonts, say) keep theirs.
+_CACHES = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+os.environ["XDG_CACHE_HOME"] = f"{os.environ['XDG_CONFIG_HOME']}/cache"
+Path(os.environ["XDG_CACHE_HOME"]).mkdir()
+for _cache in _CACHES.iterdir() if _CACHES.is_dir() else ():
+    if _cache.name != "whenabouts":
+        (Path(os.environ["XDG_CACHE_HOME"]) / _cache.name).symlink_to(_cache)
 
 # Started in the background, a shell's children ignore Ctrl-C, and so would every program that is tested here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

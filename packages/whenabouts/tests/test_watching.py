@@ -20,6 +20,7 @@ pytest.importorskip("watchfiles", reason="the extra watch is not installed")
 
 from whenabouts import watching
 from whenabouts.corpus import Corpus
+from whenabouts.index.progress import Summary
 from whenabouts.types import UsageError
 from whenabouts.watching import watch
 
@@ -165,8 +166,9 @@ def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_verb_says_what_came_and_ends_with_ctrl_c(
-    folder: Path, samples_corpus: Path, tmp_path: Path
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+def test_the_verb_says_what_came_and_ends_with_ctrl_c_and_sigterm(
+    folder: Path, samples_corpus: Path, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     shutil.copytree(samples_corpus, tmp_path / "c.corpus")
     command = [
@@ -179,17 +181,24 @@ def test_the_verb_says_what_came_and_ends_with_ctrl_c(
         str(tmp_path / "c.corpus"),
     ]
     with subprocess.Popen(
-        [*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as ran:
         try:
-            assert ran.stdout is not None
+            assert ran.stdout is not None and ran.stderr is not None
             assert json.loads(ran.stdout.readline())["added"] == 1
             (folder / "second.vtt").write_text(WORDS.format("the second film"))
             assert json.loads(ran.stdout.readline())["added"] == 1
-            ran.send_signal(signal.SIGINT)
-            assert ran.wait(30) == 0
+            ran.send_signal(number)
+            assert ran.wait(30) == code
+            assert ran.stderr.read().endswith("stopped; run the same command to go on watching\n")
         finally:
             ran.kill()
+
+
+def test_ctrl_c_in_an_index_run_ends_the_watching(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus, stopped = Corpus(folder / "c.corpus", create=True), Summary(interrupted=True)
+    monkeypatch.setattr(corpus, "add", lambda *paths, **options: stopped)
+    assert list(watch(corpus, [folder])) == [stopped]
 
 
 def test_a_link_to_itself_does_not_end_the_watching(folder: Path) -> None:

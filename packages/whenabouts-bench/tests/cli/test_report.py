@@ -45,7 +45,7 @@ def test_two_runs_as_people_read_it(files: Path, capsys: pytest.CaptureFixture[s
     said = capsys.readouterr().out
     assert "before: Of 12 queries, 0 (0 %) are answered at rank 1." in said
     assert "after: Of 12 queries, 11 (92 %) are answered at rank 1." in said
-    assert "B is better than A" in said
+    assert "after is better than before" in said and "before has 0.0 %, after 91.7 %:" in said
     page = files / "out" / "index.html"
     assert f"see {page}" in said
     assert "before" in page.read_text(encoding="utf-8")

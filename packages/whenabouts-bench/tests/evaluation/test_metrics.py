@@ -52,7 +52,7 @@ def test_case_blanks_and_other_names_of_the_same_thing_do_not_matter(written: st
     ("written", "problem"),
     [
         ("", "is not a metric"),
-        ("precision@5", "is not a metric"),
+        ("precision@5", "; compute others from --per-query"),
         ("R@0,IoU=0.5", "K begins at 1"),
         ("R@5", "needs an IoU"),
         ("R,IoU=0.5", "needs a rank"),

@@ -76,6 +76,17 @@ def test_one_system_has_the_interval_of_its_values(results: list[Results]) -> No
     assert cell is not None and (cell.value.low, cell.value.high) == (told.low, told.high)
 
 
+def test_few_videos_are_warned_of_and_nothing_is_best(tmp_path: Path) -> None:
+    write_json(tmp_path / "charades_test.json", {f"v{i:03d}": seconds((1.0, 25.0)) for i in range(3)})
+    task = task_named("charades-sta")
+    few = [run_task(task, Knowing(name, share), tmp_path) for name, share in (("a", 1.0), ("b", 0.4))]
+    for some in (few, few[:1]):
+        (board,) = boards_of(some, resamples=500)
+        assert not any(cell.is_best for line in board.lines for cell in line.cells if cell)
+        assert sum(note.startswith("3 videos are too few: ") for note in board.notes) == 1
+    assert any(note.startswith("3 videos are too few: ") for note in few[0].notes)
+
+
 def test_a_table_is_of_one_protocol_and_release(results: list[Results]) -> None:
     other = msgspec.structs.replace(
         results[2], task=msgspec.structs.replace(results[2].task, fingerprint="another")

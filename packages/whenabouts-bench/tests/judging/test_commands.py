@@ -130,6 +130,9 @@ def test_grades_become_judgements_now_and_as_they_were(build: Build, tmp_path: P
     folder = tmp_path / "set"
     nobody = run_here("judgements", str(folder), "--table")
     assert nobody.out == "nobody has judged yet; 4 tasks\n"
+    nothing = run_here("judgements", str(folder), "--out", str(tmp_path / "none"))
+    assert nothing.code == 2 and "nothing is settled yet, so there is nothing to write" in nothing.err
+    assert not (tmp_path / "none").exists()
     judge(folder, ("ann", "t1", 3), ("bea", "t1", 4), ("ann", "t2", 0), ("bea", "t2", 0), ("ann", "t1", 0))
     done = run_here("judgements", str(folder), "--out", str(tmp_path / "now"), "--table")
     assert "1 of 4 tasks are settled: 1 agreed on (0 by four annotators), 0 discarded" in done.out

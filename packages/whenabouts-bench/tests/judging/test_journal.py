@@ -294,6 +294,14 @@ def test_an_answer_that_is_sent_twice_is_written_once(journal: Journal) -> None:
     assert kinds == ["guideline", "grade", "grade", "undo"]
 
 
+def test_of_a_batch_only_answers_that_are_not_stored_are_written(journal: Journal) -> None:
+    sent = [Event("grade", "ann", f"t{number}", grade=3, id=f"a{number}") for number in range(3)]
+    first = journal.append(sent[1])
+    assert [event.seq for event in journal.append_all(sent)] == [3, first.seq, 4]
+    assert [event.seq for event in journal.append_all(sent)] == [3, first.seq, 4]
+    assert [event.id for event in again(journal).events()] == ["", "a1", "a0", "a2"]
+
+
 def test_what_is_skipped_waits_until_it_is_asked_for(journal: Journal) -> None:
     journal.append(Event("skip", "ann", "t0"))
     assert (journal.progress("ann").left, journal.progress("ann").skipped) == (5, 1)

@@ -14,10 +14,12 @@ from tests.judging.conftest import Clock, task
 from whenabouts.cli.main import main
 from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError
+from whenabouts_bench.formats import read_annotations
 from whenabouts_bench.judging import publish as publishing
 from whenabouts_bench.judging.events import Event
 from whenabouts_bench.judging.journal import Journal
-from whenabouts_bench.judging.publish import annotator_numbers, publish
+from whenabouts_bench.judging.model_study import Alpha
+from whenabouts_bench.judging.publish import NUMBERS, annotator_numbers, publish
 from whenabouts_bench.judging.qrels import Judged
 from whenabouts_bench.judging.tasks import Source, TaskSet
 
@@ -40,6 +42,7 @@ def test_the_tables_hold_what_was_judged_and_no_names(judged: Judged, tmp_path: 
     assert {str(file.relative_to(out)) for file in files} == {
         "README.md", "croissant.json", "index.html",
         "data/judgements.parquet", "data/queries.parquet", "data/videos.parquet", "data/grades.parquet",
+        "qrels.jsonl", "queries.jsonl", "videos.jsonl", "pooled.json",
     }  # fmt: skip
     judgements = pq.read_table(out / "data/judgements.parquet").to_pylist()
     assert judgements[1] == {"query_id": "q0", "video_id": "video", "start": 1.0, "end": 6.0, "grade": 3}
@@ -48,7 +51,7 @@ def test_the_tables_hold_what_was_judged_and_no_names(judged: Judged, tmp_path: 
     assert pq.read_table(out / "data/videos.parquet").to_pylist() == [{"video_id": "video", "duration": 60.0}]
     grades = pq.read_table(out / "data/grades.parquet").to_pylist()
     numbers = annotator_numbers(judged)
-    assert sorted(numbers.values()) == [1, 2] and len(grades) == 10
+    assert sorted(numbers.values()) == [1, 2] and len(grades) == 12
     assert {row["annotator"]: row["grade"] for row in grades[2:4]} == {
         numbers["Ada Lovelace"]: 2,
         numbers["Bo"]: 3,
@@ -58,10 +61,39 @@ def test_the_tables_hold_what_was_judged_and_no_names(judged: Judged, tmp_path: 
     assert b"video.mp4" not in written
 
 
-def test_who_knows_the_names_cannot_work_out_the_numbers(make_set: Callable[..., TaskSet]) -> None:
+def test_others_compute_the_agreement_of_the_card(judged: Judged, tmp_path: Path) -> None:
+    publish(judged, tmp_path / "out", "CC-BY-4.0")
+    given: dict[tuple[str, ...], list[int]] = {}
+    for row in pq.read_table(tmp_path / "out/data/grades.parquet").to_pylist():
+        given.setdefault(tuple(row[name] for name in ("query_id", "video_id", "start", "end")), []).append(
+            row["grade"]
+        )
+    alpha = Alpha.of([(query_id, grades) for (query_id, *_), grades in given.items()])
+    card = (tmp_path / "out/README.md").read_text()
+    assert f"Krippendorff's alpha (interval metric): {alpha.value:.2f}" in card
+    settled = pq.read_table(tmp_path / "out/data/judgements.parquet").to_pylist()
+    assert len(given) - len(settled) == 1  # grades 0 and 4
+    assert "also of moments without a final one" in card
+
+
+def test_others_measure_runs_by_it_and_see_what_was_not_judged(judged: Judged, tmp_path: Path) -> None:
+    (judged.task_set.folder / "judging.json").unlink()
+    judged.task_set.write({"t0": Source({"run.jsonl": 1}, similarity=0.5, caption="a private caption")})
+    judged = Judged.of(judged.task_set, judged.state)
+    publish(judged, tmp_path / "out", "CC-BY-4.0")
+    truth = read_annotations(tmp_path / "out")
+    assert truth.qrels == judged.annotations.qrels and truth.most_grade == 4
+    assert truth.queries == judged.annotations.queries and truth.videos == judged.annotations.videos
+    assert truth.captions is None and judged.annotations.captions is not None
+
+
+def test_who_knows_the_names_cannot_work_out_the_numbers(
+    make_set: Callable[..., TaskSet], tmp_path: Path
+) -> None:
     names, tasks = [f"annotator {number}" for number in range(12)], make_set()
     Journal.open(tasks).append_all([Event("grade", name, "t0", 1) for name in names])
     judged = Judged.of(tasks, Journal.open(tasks).state())
+    publish(judged, tmp_path / "out", "CC0-1.0")
     numbers = annotator_numbers(judged)
     assert sorted(numbers) == sorted(names) and sorted(numbers.values()) == [*range(1, 13)]
     salt = 12 * judged.state.time  # the card has it, and imported answers have one time
@@ -70,12 +102,16 @@ def test_who_knows_the_names_cannot_work_out_the_numbers(make_set: Callable[...,
     assert annotator_numbers(judged) == numbers
 
 
-def test_annotators_keep_their_numbers_when_others_join(make_set: Callable[..., TaskSet]) -> None:
+def test_annotators_keep_their_numbers_when_others_join(
+    make_set: Callable[..., TaskSet], tmp_path: Path
+) -> None:
     tasks = make_set()
     numbers: dict[str, int] = {}
     for count in (3, 9, 20):
         Journal.open(tasks).append_all([Event("grade", f"annotator {n}", "t0", 1) for n in range(count)])
-        again = annotator_numbers(Judged.of(tasks, Journal.open(tasks).state()))
+        judged = Judged.of(tasks, Journal.open(tasks).state())
+        publish(judged, tmp_path / f"of {count}", "CC0-1.0")
+        again = annotator_numbers(judged)
         assert again | numbers == again and sorted(again.values()) == [*range(1, count + 1)]
         numbers = again
 
@@ -123,7 +159,7 @@ def test_the_libraries_that_others_use_load_it(judged: Judged, tmp_path: Path) -
     records = list(mlcroissant.Dataset(out / "croissant.json").records("judgements"))
     assert [record["judgements/grade"] for record in records] == [1, 3, 0, 4, 3]
     loaded = datasets.load_dataset(str(out), "grades", cache_dir=str(tmp_path / "cache"))
-    assert loaded["test"].num_rows == 10
+    assert loaded["test"].num_rows == 12
     assert (
         datasets.load_dataset(str(out), cache_dir=str(tmp_path / "cache"))["test"].column_names[-1] == "grade"
     )
@@ -144,6 +180,7 @@ def test_nothing_is_half_written_or_replaced(
         with pytest.raises(FormatError, match="No space left"):
             publish(judged, out, "CC0-1.0")
     assert not list(tmp_path.glob("*out*"))
+    assert not (judged.task_set.folder / NUMBERS).exists()
     publish(judged, out, "CC0-1.0")
     with pytest.raises(UsageError, match="exists; name a new folder"):
         publish(judged, out, "CC0-1.0")

@@ -137,7 +137,8 @@ def test_two_runs_make_a_whole_page_that_loads_nothing(two_runs: Report) -> None
         assert run.summary.headline in reader.text and run.summary.verdict in reader.text
         assert all(line in reader.text for line in run.summary.details)
     assert report.verdict and report.verdict.headline in reader.text
-    assert report.verdict.headline == "By R@1,IoU=0.5, B is better than A."
+    before, after = (run.name for run in report.runs)
+    assert report.verdict.headline == f"By R@1,IoU=0.5, {after} is better than {before}."
     assert "Won by B (30)" in reader.text and "Lost by B (10)" in reader.text
     assert report.moved_sentence in reader.text
     assert all(note in reader.text for note in report.notes)

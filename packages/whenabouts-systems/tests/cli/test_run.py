@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 import shutil
 import zlib
@@ -324,6 +325,19 @@ def test_annotations_may_lie_elsewhere(ran: Any, features: Path, tmp_path: Path)
     (features / "test.jsonl").rename(moved / "test.jsonl")
     told = ran(tmp_path / "a.jsonl", "--data", str(moved))
     assert str(moved / "test.jsonl") in told["evaluate"]
+
+
+def test_the_next_command_names_the_file_of_a_data_set(
+    ran: Any, features: Path, checkpoint: Path, tmp_path: Path, bare: Any
+) -> None:
+    (features / "test.jsonl").rename(features / "tvr_val_release.jsonl")
+    (features / "val").mkdir()
+    experiment = checkpoint / "experiment.toml"
+    text = re.sub('(test|validation) = "test.jsonl"', r'\1 = "val"', experiment.read_text())
+    experiment.write_text(text.replace('dataset = ""', 'dataset = "tvr"'))
+    told = ran(tmp_path / "a.jsonl")
+    assert f"--truth {features / 'tvr_val_release.jsonl'}" in told["evaluate"]
+    assert bare(*shlex.split(told["evaluate"])[1:]).json["queries"] == QUERIES
 
 
 def test_a_tilde_in_features_checkpoint_and_data_means_the_home_folder(

@@ -100,6 +100,7 @@ def test_an_hdf5_file_without_entries_or_with_other_groups(tmp_path: Path) -> No
     assert "an HDF5 file without entries" in refused(path)
     write_hdf5(path, {"v_1/i3d": ROWS, "v_1/flow": ROWS})
     assert "an HDF5 file whose entry 'v_1' holds ['flow', 'i3d'] is in no known layout" in refused(path)
+    assert "convert … --layout activitynet --key NAME" in refused(path)
     assert "holds ['flow', 'i3d']; accepted: a group with 'c3d_features'" in refused(
         path, "v_1", layout="activitynet"
     )

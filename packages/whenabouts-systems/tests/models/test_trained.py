@@ -149,6 +149,21 @@ def test_missing_cut_off_and_foreign_files_are_named(trained: Trained, tmp_path:
         Trained.from_pretrained(tmp_path)
 
 
+def test_a_missing_package_of_the_system_is_named_as_the_training_knew_it(
+    trained: Trained, tmp_path: Path
+) -> None:
+    trained.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"system": "lmx"}))
+    versions = {"python": "3.11", "torch": "2.0", "strangers-package": "0.1"}
+    (tmp_path / "run.json").write_text(json.dumps({"versions": versions}))
+    with pytest.raises(FormatError, match=r"not installed here; its training used strangers-package 0\.1"):
+        Trained.from_pretrained(tmp_path)
+    (tmp_path / "run.json").write_text('{"versions": 3}')
+    with pytest.raises(FormatError, match=r"known: .*perhaps in a package not installed here"):
+        Trained.from_pretrained(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,10 @@ from whenabouts_systems.training.experiment import load_experiment
 from whenabouts_systems.training.launch import launch
 from whenabouts_systems.training.stages import launch_stages, load_stages
 
-pytest.importorskip("lightning_fabric", reason="several processes are started by Lightning Fabric")
+# Not `importorskip`: importing it takes three seconds, and only slow tests use it.
+pytestmark = pytest.mark.skipif(
+    find_spec("lightning_fabric") is None, reason="several processes are started by Lightning Fabric"
+)
 
 ROOT = Path(__file__).parents[4]
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}

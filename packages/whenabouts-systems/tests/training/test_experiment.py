@@ -312,6 +312,19 @@ def test_weights_of_examples_are_refused_for_a_system_that_ignores_them(tmp_path
         load_experiment(path, [*pairs, "data.weights=similarity"]).config(inputs)
 
 
+def test_a_config_without_the_fields_that_training_fills_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = "    inputs: dict\n    query_width: int = 4\n"
+    module = f"from dataclasses import dataclass\n\n@dataclass\nclass Config:\n{fields}"
+    (tmp_path / "odd_system.py").write_text(f"{module}\nModel = Config\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "odd.toml").write_text('[model]\nsystem = "odd"\n')
+    needed = r"Config of odd has the fields inputs, query_width; it needs streams and query_width"
+    with declared_system("odd", "odd_system"), pytest.raises(UsageError, match=needed):
+        load_experiment(tmp_path / "odd.toml")
+
+
 def test_a_system_of_a_plugin_can_be_trained(tmp_path: Path) -> None:
     with declared_system("strangers", "whenabouts_systems.models.moment_detr"):
         experiment = load_experiment(written(tmp_path, '[model]\nsystem = "strangers"\nhidden = 8\n'))

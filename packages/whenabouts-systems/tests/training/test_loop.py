@@ -81,6 +81,7 @@ def test_a_training_leaves_a_folder_that_can_be_used(tiny: Any, tmp_path: Path) 
     about = json.loads((tmp_path / "run" / "run.json").read_text())
     assert about["seed"] == 2018
     assert about["versions"]["torch"] == torch.__version__
+    assert "whenabouts-bench" in about["versions"]  # as it declares an encoder, like a plugin
     assert about["ended"] == "all 3 epochs"
     again = load_experiment(tmp_path / "run" / "experiment.toml")
     assert again.training == load_experiment(tiny.experiment).training

@@ -42,11 +42,11 @@ from whenabouts.search.searcher import Searcher
 from whenabouts.search.stored_calibration import load_calibration
 from whenabouts.search.understand import NOT_ENCODED, EncodedTexts, checked_query, words_of_query
 from whenabouts.shown import Line, Shown, Stats, lines_of, show, show_track
-from whenabouts.streams import stream as stream_named
 from whenabouts.times import parse_moment
 from whenabouts.types import Moment, UsageError, Video
 from whenabouts.video.frame_times import frame_rate
 from whenabouts.video.objects import source_path
+from whenabouts.workplace.cached import erase_cached
 from whenabouts.workplace.collections import Collections, Item
 from whenabouts.workplace.database import Database
 from whenabouts.workplace.searches import SavedSearches
@@ -99,6 +99,8 @@ class Corpus:
         self._people: People | None = None
         self._library = LibraryMemory()
         self._names: Names | None = None
+        self.cache: Path | None = None
+        """The folder of `serve --cache` from which `remove` erases pictures and clips (None: the usual)."""
         self.today: Callable[[], date] = lambda: datetime.now(UTC).date()
         """Returns the day from which "last week" in a question is counted; in UTC, as all dates are."""
 
@@ -171,12 +173,15 @@ class Corpus:
         command = f"remove {' '.join(map(repr, videos))}"
         with self.writing(wait=wait):
             finished = self.store.finished_erasing(command)
-            if finished is not None:
-                return [Video(*row) for row in finished]
-            records = {record.video_id: record for record in self.resolve_all(videos)}
-            removed = [_video(record) for record in records.values()]
-            answer = [[video.id, video.duration, video.path, dict(video.metadata)] for video in removed]
-            self.erase_videos(list(records.values()), map(as_removed, records.values()), command, answer)
+            if finished is None:
+                records = list({record.video_id: record for record in self.resolve_all(videos)}.values())
+                removed = list(map(_video, records))
+                answer = [[video.id, video.duration, video.path] for video in removed]
+                self.erase_videos(records, map(as_removed, records), command, answer)
+            else:
+                removed = [Video(*row) for row in finished]
+            # A server may have made more meanwhile.
+            erase_cached(self.cache, [video.id for video in removed])
         return removed
 
     def relocate(self, video: str, path: str | os.PathLike[str], *, wait: bool = False) -> Video:
@@ -426,10 +431,8 @@ class Corpus:
 
                 measure_once(self.store, usable)
                 version = self.store.description_version
-            self._searcher = (
-                version,
-                Searcher(self.store, usable, load_calibration(self.store), broken=broken),
-            )
+            calibration = load_calibration(self.store)
+            self._searcher = version, Searcher(self.store, usable, calibration, broken=broken)
         return self._searcher[1]
 
     def finder(self, model: System, retriever: System | None = None, segments: float | None = None) -> Finder:
@@ -635,9 +638,7 @@ class Corpus:
             moment = self.moment(what)
             record = self.resolve(moment.video_id)
         shown = show(self.store, record, moment)
-        store, transcripts = self.store.holding(record.video_id), self.transcripts
-        if store is not self.store:  # one of several corpora side by side
-            transcripts = Transcripts(store.place, self._storage_options)
+        transcripts = Transcripts(self.store.holding(record.video_id).place, self._storage_options)
         return show_track(shown, transcripts.tracks(record.content_hash), language)
 
     def export_features(self, stream: str, clip_seconds: float, path: str | os.PathLike[str]) -> Any:
@@ -680,15 +681,16 @@ class Corpus:
         command: str = "",
         answer: Any = None,
     ) -> None:
-        """Remove videos with their transcripts, and erase their voice and face vectors from disk.
+        """Erase videos from disk: rows, words and vectors, and what a server has made of them (`cache`).
 
         `entries` are added to the list of removed files; see `Store.erase` for `command` and `answer`.
         """
         self.transcripts.forget([record.content_hash for record in records])
-        streams = {name for record in records for name in record.streams if name in self.store.streams}
-        personal = {name: () for name in streams if stream_named(name).is_personal}
-        facts, ids = removed_with(self.store, entries), [record.video_id for record in records]
-        self.store.erase(personal, facts, videos=ids, command=command, answer=answer)
+        ids = [record.video_id for record in records]
+        erase_cached(self.cache, ids)
+        facts = removed_with(self.store, entries)
+        streams = {name: () for record in records for name in record.streams if name in self.store.streams}
+        self.store.erase(streams, facts, videos=ids, command=command, answer=answer)
 
     def _filter(self, scope: Scope) -> Filter | None:
         if not (scope.within or scope.after or scope.before or scope.where):

@@ -114,18 +114,12 @@ def _plugins() -> Iterator[Finding]:
                 yield Finding(f"plugin {name} of {group}", False, str(error), needed=is_fault)
 
 
-def _encoders() -> list[Finding]:
+def _encoders() -> Iterator[Finding]:
     from whenabouts.encoders import encoder_report
 
-    try:
-        report = encoder_report()
-    except UsageError as error:
-        return [Finding("encoders", False, f"none can be opened: {error}")]
-    names = [f"{' and '.join(each.roles) or 'broken'} encoder {each.name}" for each in report]
-    return [
-        Finding(name, each.usable, each.detail, needed=not each.roles)
-        for name, each in zip(names, report, strict=True)
-    ]
+    for each in encoder_report():
+        name = f"{' and '.join(each.roles) or 'broken'} encoder {each.name}"
+        yield Finding(name, each.usable, each.detail, needed=not each.roles)
 
 
 def _corpus(location: str) -> list[Finding]:

@@ -98,9 +98,11 @@ def plan_index(
     excluded = [exclude] if isinstance(exclude, str) else exclude
     notes: list[str] = []
     streams = _set_up(corpus, options, notes, or_without=or_without, without=without)
-    ledger = _ledger(corpus, notes)
+    ledger, searched = _ledger(corpus, notes), _places(paths)
+    if retry and not searched:
+        searched = [source_path(record.path) for record in ledger if record.state == "failed"]
     plan = make_plan(
-        find_files(_files(paths, ledger, retry=retry), exclude=excluded, follow=follow),
+        find_files(searched, exclude=excluded, follow=follow),
         ledger,
         settings,
         streams,
@@ -141,14 +143,6 @@ def _settings(
 def _finder_of(corpus: OpenedCorpus, shots: bool | str) -> Any:
     """The named finder of shots, else the corpus's."""
     return shot_finders.finder_named(shots if isinstance(shots, str) else corpus_shot_finder(corpus))
-
-
-def _files(paths: Paths, ledger: Iterable[VideoRecord], *, retry: bool) -> list[Path]:
-    """The files and folders to search; with `retry` and no `paths`, the files that failed before."""
-    given = _places(paths)
-    if retry and not given:
-        return [source_path(record.path) for record in ledger if record.state == "failed"]
-    return given
 
 
 def _places(paths: Paths) -> list[Path]:
@@ -257,7 +251,10 @@ def run_index(
         executor = cluster and cluster.executor(plan.streams, ray, processes or 0, model)
         summary = build(corpus.store, plan, spoken, processes=count, executor=executor, progress=report)
         try:
-            _take_out(corpus, plan)
+            if plan.pruned:
+                corpus.erase_videos(plan.pruned, map(as_pruned, plan.pruned))
+            if plan.readmitted:
+                forget_removed(corpus.store, plan.readmitted)
             _remember(corpus, plan)
             _finish(corpus, summary, _steps(plan, report))
         except KeyboardInterrupt:
@@ -318,14 +315,6 @@ def _personal_again(corpus: OpenedCorpus, plan: Plan) -> set[str]:
         if work.is_whole or name in work.streams
     }
     return {name for name in again & set(corpus.store.streams) if stream_named(name).is_personal}
-
-
-def _take_out(corpus: OpenedCorpus, plan: Plan) -> None:
-    """Remove the videos that a plan prunes, and remember that their subtitles are not indexed alone."""
-    if plan.pruned:
-        corpus.erase_videos(plan.pruned, map(as_pruned, plan.pruned))
-    if plan.readmitted:
-        forget_removed(corpus.store, plan.readmitted)
 
 
 def _remember(corpus: OpenedCorpus, plan: Plan) -> None:

@@ -49,4 +49,4 @@ class OpenedCorpus(Protocol):
         """Frames per second of a video; None if unknown."""
 
     def erase_videos(self, records: Sequence[VideoRecord], entries: Iterable[RemovedFile]) -> None:
-        """Remove videos, and erase their voice and face vectors from disk."""
+        """Erase videos, their words and vectors from disk."""

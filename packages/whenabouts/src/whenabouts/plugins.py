@@ -6,7 +6,7 @@ A distribution declares an entry point in one of the groups below; whenabouts it
 | --- | --- | --- |
 | `whenabouts.verbs` | a `cli.verbs.Verb`, named as the verb | `cli/main.py` |
 | `whenabouts.verb_options` | a `cli.verbs.VerbOptions`: more options of a verb | `cli/main.py` |
-| `whenabouts.streams` | a `index.stream.Stream` | `streams/__init__.py` |
+| `whenabouts.streams` | a `index.stream.Stream`, or its module | `streams/__init__.py` |
 | `whenabouts.encoders` | a module like those of `encoders/` | `encoders/__init__.py` |
 | `whenabouts.moment_finders` | a `search.finder.FinderKind` | `corpus.py` |
 | `whenabouts.shots` | a module like those of `video/shots/` | `video/shots/__init__.py` |
@@ -24,6 +24,7 @@ A distribution declares an entry point in one of the groups below; whenabouts it
 from __future__ import annotations
 
 import importlib
+import logging
 import pkgutil
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -31,6 +32,27 @@ from typing import Any
 
 from whenabouts.extras import lacking
 from whenabouts.types import UsageError
+
+_log = logging.getLogger(__name__)
+_CONTRACTS = {
+    "checkers": "recognises",
+    "datasets": "DATASET: name splits",
+    "encoders": "PREFIX recognises status",
+    "exports": "NAME SUFFIXES write",
+    "formats": "NAME SIGNS",
+    "layouts": "NAME SUMMARY OUTLINE open_source",
+    "models": "Config Model",
+    "moment_finders": "ORDER recognises on",
+    "phrases": "NAME open_phrases",
+    "routes": "router: routes",
+    "shots": "NAME open_finder",
+    "streams": "STREAM: name order options",
+    "systems": "NAME SUMMARY make",
+    "tasks": "TASKS: __iter__",
+    "verb_options": "verb module",
+    "verbs": "module summary group",
+}
+"""Group -> what each entry has. Where a constant precedes the colon, an entry is it or a module with it."""
 
 
 class PluginError(UsageError):
@@ -52,8 +74,14 @@ def entries(group: str) -> dict[str, EntryPoint]:
 def load(group: str, name: str) -> Any:
     """The object of entry `name` of a group. Raises PluginError, PackageMissing, KeyError (unknown name)."""
     entry = entries(group)[name]
+    constant, _, needed = _CONTRACTS.get(group, "").rpartition(": ")
     try:
-        return entry.load()
+        module = entry.load()
+        plugin = getattr(module, constant, module)
+        if lacks := [attribute for attribute in needed.split() if not hasattr(plugin, attribute)]:
+            problem = f"it lacks {', '.join(lacks)}"
+            raise TypeError(f"accepted: {constant} or a module with it" if constant else problem)
+        return plugin
     except UsageError:
         raise  # the plugin itself names cause and remedy
     except Exception as error:  # what a plugin's file does at import is not known
@@ -67,8 +95,25 @@ def load(group: str, name: str) -> Any:
 
 
 def loaded(group: str) -> dict[str, Any]:
-    """The objects of all entries of a group, by name. Raises PluginError, PackageMissing."""
-    return {name: load(group, name) for name in entries(group)}
+    """The objects of the entries of a group, by name; what cannot be loaded is left out with a warning."""
+    objects: dict[str, Any] = {}
+    for name in entries(group):
+        try:
+            objects[name] = load(group, name)
+        except UsageError as error:
+            _warn_once(f"left out: {error}")
+    return objects
+
+
+@cache
+def _warn_once(text: str) -> None:
+    _log.warning("%s", text)
+
+
+def packages(*groups: str) -> dict[str, str]:
+    """Name -> version of the installed packages with entries in these groups."""
+    installed = (entry.dist for group in groups for entry in entries(group).values())
+    return {package.name: package.version for package in installed if package}
 
 
 def only(group: str, purpose: str, extra: str) -> Any:

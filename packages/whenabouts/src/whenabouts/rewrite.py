@@ -51,14 +51,12 @@ def with_rewrites(
     answers = [search(query) for query in queries]
     moments = _fused(result, answers)
     moments = [scored for scored in moments if (scored.confidence or 0.0) >= min_confidence][:count]
-    videos = dict(result.videos)
-    for answer in answers:
-        videos |= answer.videos
+    videos = {name: record for each in (result, *answers) for name, record in each.videos.items()}
     report = RewriteReport(rewriter.name, tuple(queries))
-    doubt = f"words of {rewriter.name} find another moment first"
     if result.answer == "no_match" and any(answer.answer != "no_match" for answer in answers) and moments:
-        result = replace(result, answer="unsure", doubt=doubt)
-    return reordered(replace(result, videos=videos, rewrite=report), moments, doubt)
+        result = replace(result, answer="unsure", doubt=f"only words of {rewriter.name} find an answer")
+    result = replace(result, videos=videos, rewrite=report)
+    return reordered(result, moments, f"words of {rewriter.name} find another moment first")
 
 
 def _fused(result: SearchResult, answers: Sequence[SearchResult]) -> list[ScoredMoment]:

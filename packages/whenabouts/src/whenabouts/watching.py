@@ -54,11 +54,11 @@ def watch(
 ) -> Iterator[Summary]:
     """Index folders, then again after each change; yields a summary of the first run and of others with work.
 
-    Ends when `stop` is set. Waits for half-copied files. Videos whose files are deleted are removed, but
-    not while their whole folder is missing or empty, because a disk may be unplugged. Folders that other
-    machines may mount are polled every few seconds, because their changes are not announced. `follower`
-    gets progress reports; `options` are those of `Corpus.add`. Raises UsageError for a path that is not a
-    folder, and ModuleNotFoundError without watchfiles.
+    Ends when `stop` is set or a run is interrupted. Waits for half-copied files. Videos whose files are
+    deleted are removed, but not while their whole folder is missing or empty, because a disk may be
+    unplugged. Folders that other machines may mount are polled every few seconds, because their changes are
+    not announced. `follower` gets progress reports; `options` are those of `Corpus.add`. Raises UsageError
+    for a path that is not a folder, and ModuleNotFoundError without watchfiles.
     """
     from watchfiles import watch as changes_in
 
@@ -94,14 +94,12 @@ def watch(
         summary = corpus.add(*folders, wait=True, prune=True, **options)
         if follower is not None:
             follower.idle()
-        if is_first or _did_something(summary):
+        worked = summary.added + summary.updated + summary.renamed + summary.described
+        if is_first or summary.interrupted or worked or summary.failed or summary.pruned:
             yield summary
+        if summary.interrupted:
+            return
         is_first = False
-
-
-def _did_something(summary: Summary) -> bool:
-    changed = summary.added + summary.updated + summary.renamed + summary.described
-    return changed > 0 or bool(summary.failed or summary.pruned)
 
 
 def _may_matter(path: Path, corpus_folder: Path) -> bool:

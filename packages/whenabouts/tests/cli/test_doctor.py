@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ def odd_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cal
         )
         (tmp_path / f"odd_{group}.py").write_text(code, encoding="utf-8")
         monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.delitem(sys.modules, f"odd_{group}", raising=False)
         plugins.entries.cache_clear()
 
     yield install
@@ -57,10 +59,17 @@ def odd_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cal
     [
         ("streams", "raise RuntimeError('no light')", "plugin odd of streams", "no light"),
         ("routes", "import absent_package", "plugin odd of routes", "absent_package"),
-        ("encoders", "raise RuntimeError('no graph')", "encoders", "none can be opened: odd: its plugin odd"),
+        (
+            "streams",
+            "order = 60",
+            "plugin odd of streams",
+            "accepted: STREAM or a module with it; fix",
+        ),
+        ("encoders", "raise RuntimeError('no graph')", "plugin odd of encoders", "no graph"),
+        ("encoders", "PREFIX = 'odd'", "plugin odd of encoders", "it lacks recognises, status; fix it, or"),
         (
             "encoders",
-            "PREFIX, ORDER = 'odd', 900\ndef status(): raise ValueError('no state')\n",
+            "PREFIX, recognises = 'odd', str.islower\ndef status(): raise ValueError('no state')\n",
             "broken encoder odd",
             "status() of odd_encoders raises ValueError: no state",
         ),

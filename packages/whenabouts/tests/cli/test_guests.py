@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.cli.commands import Whenabouts
 
+from whenabouts.cli.main import main
 from whenabouts.workplace.guests import Guests, matching, session_of
 
 
@@ -27,6 +28,13 @@ def test_a_guest_from_the_link_to_the_end(bare: Whenabouts, tmp_path: Path) -> N
     assert bare("guests", file).code == 1
 
 
+def test_the_help_names_what_the_server_must_allow(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["guests", "--help"])
+    said = capsys.readouterr().out
+    assert "add videos (serve --allow)" in said and "people (serve --change-people)" in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -37,6 +45,8 @@ def test_a_guest_from_the_link_to_the_end(bare: Whenabouts, tmp_path: Path) -> N
         (("add", "Ada", "--address", "https://example.org/?q=x"), "give the address of the page"),
         (("remove", "Ada"), "no guest is called 'Ada'; the file has no guests"),
         (("remove", "Ada", "Bo"), "give one name"),
+        (("remove", "Ada", "--address", "https://example.org/"), "--address needs `add`"),
+        (("--address", "https://example.org/"), "--address needs `add`"),
         ((), "the file of guests cannot be read"),
     ],
 )
@@ -46,3 +56,16 @@ def test_wrong_use_names_the_remedy(
     done = bare("guests", str(tmp_path / "friends.json"), *arguments)
     assert done.code == 2
     assert told in done.err
+
+
+def test_an_address_from_the_users_file_counts_for_add_alone(
+    bare: Whenabouts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "whenabouts" / "whenabouts.toml"
+    place.parent.mkdir()
+    place.write_text('[guests]\naddress = "https://example.org/"\n')
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    file = str(tmp_path / "friends.json")
+    assert bare("guests", file, "add", "Ada").json["link"].startswith("https://example.org/?token=")
+    assert bare("guests", file).code == 0
+    assert bare("guests", file, "remove", "Ada").code == 0

@@ -90,15 +90,23 @@ def test_a_run_killed_at_random_points_and_then_finished_equals_an_unbroken_one(
     assert contents(place) == unbroken
 
 
-def test_ctrl_c_keeps_what_is_finished_and_the_next_run_goes_on(
-    tmp_path: Path, folder: Path, program: Any, here: Any, contents: Any, unbroken: Any
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_and_sigterm_keep_what_is_finished_and_the_next_run_goes_on(
+    number: signal.Signals,
+    code: int,
+    tmp_path: Path,
+    folder: Path,
+    program: Any,
+    here: Any,
+    contents: Any,
+    unbroken: Any,
 ) -> None:
     place = tmp_path / "corpus"
     process = program.start(*INDEX, folder, "--corpus", place, "--shots", "--table")
     wait_for_clips(process, place)
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, number)
     stopped = program.end(process)
-    assert stopped.code == 130, (stopped.out, stopped.err)
+    assert stopped.code == code, (stopped.out, stopped.err)
     assert "run the same command to go on" in stopped.out
     assert "Traceback" not in stopped.err
     finished = [record for record in Store.open(place).videos() if record.content_hash]

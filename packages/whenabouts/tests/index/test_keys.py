@@ -112,11 +112,16 @@ def test_a_video_put_again_is_there_once(store: Store) -> None:
 
 def test_a_video_that_is_taken_out_of_the_corpus_leaves_no_keys(store: Store) -> None:
     keys = add_keys(store, INFO)
-    for name in ("a", "b"):
+    for name in ("gone away", "b", "c"):
         put_video(store, name)
-    keys.put([encoded("a"), encoded("b")])
-    store.remove_videos(["a"])
+    keys.put([encoded("gone away"), encoded("b"), encoded("c", 40)])
+    store.remove_videos(["c"])
+    assert keys.marks() == {"gone away": "m", "b": "m"}
+    store.erase({"subtitle": ()}, videos=["gone away"])
     assert keys.marks() == {"b": "m"}
+    files = [path for path in Path(store.place).rglob("*") if path.is_file()]
+    assert not [path for path in files if b"gone away" in path.read_bytes()]
+    assert keys.nearest("subtitle", encoded("b").keys["subtitle"][0], 1).video_ids == ["b"]
     assert set(store.read_side(INFO.table("subtitle"), ["video_id"])["video_id"].to_pylist()) == {"b"}
 
 

@@ -278,6 +278,15 @@ def test_subtitles_that_stay_behind_are_told_of(folder: VideoFolder) -> None:
     assert any(f"the subtitles of {moved} are no longer beside it" in note for note in folder.plan().notes)
 
 
+def test_an_edited_transcript_loses_no_words(folder: VideoFolder) -> None:
+    cue = "1\n00:00:00,000 --> 00:00:01,000\nwords\n"
+    folder.write("a.srt", cue)
+    folder.index(words="sidecar:a.srt")
+    folder.write("a.srt", cue + cue)
+    plan = folder.plan()
+    assert [work.record.words for work in plan.work if work.record] == ["sidecar:a.srt"] and not plan.notes
+
+
 def test_subtitles_beside_a_second_copy_are_told_of(folder: VideoFolder) -> None:
     first = folder.write("a.mp4", "same")
     folder.index()

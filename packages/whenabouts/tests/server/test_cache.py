@@ -12,6 +12,7 @@ import pytest
 
 from whenabouts.server.cache import Cache
 from whenabouts.types import UsageError
+from whenabouts.workplace.cached import erase_cached
 
 KILO = b"x" * 1000
 
@@ -102,6 +103,28 @@ def test_what_a_killed_server_left_half_written_goes_after_a_while(tmp_path: Pat
     cache = Cache(tmp_path, 1 << 20)
     assert files(tmp_path) == {young.name}
     assert cache.bytes == 0
+
+
+def test_a_removed_video_leaves_nothing_and_other_videos_keep_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(tmp_path, 1 << 20)
+    kept, film = Cache.key("b", "clip", "1") + ".mp4", Cache.key("", "film", "of a and b") + ".mp4"
+    for each in (Cache.key("a", "clip", "1") + ".mp4", Cache.key("a", "thumbnail", "1") + ".jpg", kept, film):
+        put(cache, each)
+    old = tmp_path / "ab" / f"ab{'0' * 38}.jpg"  # of an earlier version, which tells no video
+    other = tmp_path / "24" / "24-07-01.jpg"
+    for path in (old, other):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(KILO)
+    erase_cached(tmp_path, ["a"])
+    assert files(tmp_path) == {kept, other.name}
+    old.write_bytes(KILO)
+    assert Cache(tmp_path, 1 << 20).bytes == 1000 and not old.exists()
+    with pytest.raises(UsageError, match="serve --cache"):
+        erase_cached(tmp_path / "nowhere", ["a"])
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "nowhere"))
+    erase_cached(None, ["a"])
 
 
 def test_files_of_others_in_the_folder_are_neither_counted_nor_deleted(tmp_path: Path) -> None:

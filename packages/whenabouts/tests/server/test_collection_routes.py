@@ -53,6 +53,12 @@ def test_a_collection_is_made_filled_ordered_and_taken_away(desk: Client) -> Non
     assert desk.get(first["thumbnail_url"]).headers["content-type"] == "image/jpeg"
     moved = post(desk, f"{place}/items/{second['id']}/move", {"before": first["id"]})
     assert [item["video_id"] for item in moved["items"]] == [flower, friday]
+    other = post(desk, "/api/collections", {"name": "other"})
+    for body, left in (({"to": other["id"], "keep": True}, 2), ({"to": other["id"]}, 1)):
+        assert len(post(desk, f"{place}/items/{second['id']}/move", body)["items"]) == left
+    back = f"/api/collections/{other['id']}/items/{second['id']}/move"
+    assert len(post(desk, back, {"to": made["id"], "before": first["id"]})["items"]) == 1
+    desk("DELETE", f"/api/collections/{other['id']}")
     change = {"start": 1.5, "note": "asks", "tags": ["x"]}
     changed = post(desk, f"{place}/items/{first['id']}", change, "PATCH")["items"][1]
     assert {name: changed[name] for name in change} == change

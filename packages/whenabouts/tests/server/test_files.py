@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from hashlib import blake2b
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from tests.server.conftest import Client, Live, Open, Serve, error_of, id_of, wait_until
 
+from whenabouts.intake import opening
 from whenabouts.server.errors import ServerError
 from whenabouts.server.files import byte_range, content_type, open_regular
 from whenabouts.server.settings import Limits
@@ -124,6 +127,16 @@ def test_a_part_is_sent_only_of_the_file_that_the_client_knows(client: Client, f
     assert client.get(url, headers={"If-None-Match": '"x"'}).status_code == 200
 
 
+def test_a_video_that_cannot_be_opened_now_is_not_gone(
+    client: Client, friday: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        opening, "open_regular", Mock(side_effect=OSError(errno.EMFILE, "Too many open files"))
+    )
+    answer = client.get(f"/api/videos/{friday}/file")
+    assert (*error_of(answer), answer.headers["retry-after"]) == (503, "busy", None, "5")
+
+
 def test_a_video_that_was_deleted_is_gone_and_its_record_says_so(
     opened: Open, copied: tuple[Path, Path]
 ) -> None:
@@ -131,7 +144,9 @@ def test_a_video_that_was_deleted_is_gone_and_its_record_says_so(
     video = id_of(client, "friday.mp4")
     copied[1].unlink()
     for what in ("file", "thumbnail?at=1", "clip?start=1&end=2"):
-        assert error_of(client.get(f"/api/videos/{video}/{what}")) == (410, "video_gone", None)
+        answer = client.get(f"/api/videos/{video}/{what}")
+        assert error_of(answer) == (410, "video_gone", None)
+        assert answer.json()["error"]["message"].startswith("the file of friday.mp4 is gone")
     details = client.json(f"/api/videos/{video}")
     assert details["available"] is False
     assert details["frame_rate"] is None

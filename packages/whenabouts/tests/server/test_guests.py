@@ -15,7 +15,7 @@ from tests.server.test_openapi import ROUTES
 from tests.server.test_processes import _children, _sockets
 
 from whenabouts.cli.main import main
-from whenabouts.server.security import SCOPES, scope_of
+from whenabouts.server.security import HEALTH, READY, SCOPES, scope_of
 from whenabouts.server.settings import Settings
 from whenabouts.types import UsageError
 from whenabouts.workplace.guests import COLLECT, INDEX, JUDGE, READ, Guests
@@ -48,9 +48,12 @@ CHANGES = {
         "post /api/watched",
     },
 }
-"""What needs more than to read. All other routes only look; health needs no token at all."""
+"""What needs more than to read. All other routes only look; those of probes need no token at all."""
 OPERATIONS = [
-    (method, path) for path, methods in ROUTES.items() for method in sorted(methods) if path != "/api/health"
+    (method, path)
+    for path, methods in ROUTES.items()
+    for method in sorted(methods)
+    if path not in (HEALTH, READY)
 ]
 
 
@@ -79,7 +82,8 @@ def test_each_scope_opens_its_routes_and_no_others(asked: Client, guests: Guests
     described = asked.get("/openapi.json", headers=bearer(TOKEN)).json()["paths"]
     assert {(method, path) for path, each in described.items() for method in each} == {
         *OPERATIONS,
-        ("get", "/api/health"),
+        ("get", HEALTH),
+        ("get", READY),
     }
     tokens = {scope: guests.add(f"who may {scope}", [scope]) for scope in (READ, COLLECT, INDEX, JUDGE)}
     for scope, token in tokens.items():

@@ -173,8 +173,12 @@ def test_an_empty_corpus_is_filled_searched_and_emptied(
     # Added files are served without a restart.
     friday = id_of(desk, "friday.mp4")
     assert desk.get(f"/api/videos/{friday}/file").status_code == 200
+    assert desk.get(f"/api/videos/{friday}/thumbnail?at=1&width=160").status_code == 200
+    cache = desk.application.service.cache.folder
+    assert len(list(cache.rglob("*.jpg"))) == 1
     removal = post(desk, "/api/jobs/remove", {"videos": [friday, friday]})
-    assert reached(desk, removal["id"], *ENDED)["outcome"] == {"removed": [friday]}
+    assert reached(desk, removal["id"], *ENDED)["outcome"] == {"removed": [friday], "collected": 0}
+    assert not list(cache.rglob("*.jpg"))
     assert names(desk) == {"lighthouse.vtt", "harbour.vtt"} and (films / "friday.mp4").exists()
     shutil.copy(films / "harbour.vtt", films / "copy.vtt")
     again = planned(desk, "films")

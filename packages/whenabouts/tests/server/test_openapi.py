@@ -61,6 +61,7 @@ ROUTES = {
     "/api/access": {"get"},
     "/api/stats": {"get"},
     "/api/health": {"get"},
+    "/api/ready": {"get"},
     "/metrics": {"get"},
 }
 if plugins.entries("routes"):  # those of trained systems

@@ -23,8 +23,9 @@ from tests.server.conftest import TOKEN, Live, Serve, wait_until
 
 from whenabouts.server import run
 from whenabouts.server.run import greeting, listen
-from whenabouts.server.settings import Limits, Settings, default_cache
+from whenabouts.server.settings import Limits, Settings
 from whenabouts.types import UsageError
+from whenabouts.workplace.cached import default_cache
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 from tests.server.conftest import TOKEN, Client, Live, Open, error_of
 
-from whenabouts.server.security import COOKIE, HEADERS, Guard
+from whenabouts.server.security import COOKIE, HEADERS, HEALTH, READY, Guard
 from whenabouts.server.settings import Settings
 from whenabouts.types import UsageError
 from whenabouts.workplace.guests import READ, matching, owner_of, session_of
@@ -128,12 +128,13 @@ def test_pages_of_other_sites_may_link_here_but_not_ask(client: Client) -> None:
     assert client.get("/api/videos", headers=own).status_code == 200
 
 
-def test_nothing_but_health_is_told_without_the_token(guarded: Client) -> None:
+def test_nothing_but_health_and_readiness_is_told_without_the_token(guarded: Client) -> None:
     for path in ("/", "/static/page.css", "/openapi.json", "/metrics", "/api/videos", "/api/nothing"):
         answer = guarded.get(path)
         assert error_of(answer)[:2] == (401, "unauthorized"), path
         assert answer.headers["www-authenticate"] == "Bearer"
-    assert guarded.get("/api/health").json()["status"] == "ok"
+    for path in (HEALTH, READY):
+        assert guarded.get(path).json()["status"] == "ok"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from tests.server.conftest import HOSTILE, Client, Open, error_of, id_of
 from whenabouts.corpus import Corpus
 from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
 from whenabouts.index.store import Store
+from whenabouts.server import video_routes
 from whenabouts.server.decoding import Decoders
 from whenabouts.server.folders import ServedFolders
 from whenabouts.video.aside import write_error
@@ -189,6 +190,16 @@ def test_a_clip_has_the_frames_of_its_stretch(client: Client, friday: str) -> No
     made = re.findall("whenabouts_cache_total.*clip.*miss.*", client.get("/metrics").text)
     assert client.get(url).content == answer.content
     assert re.findall("whenabouts_cache_total.*clip.*miss.*", client.get("/metrics").text) == made != []
+
+
+def test_a_cached_clip_is_not_sent_after_a_change_of_how_clips_are_cut(
+    client: Client, friday: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"/api/videos/{friday}/clip?start=2&end=3"
+    tag = client.get(url).headers["etag"]
+    assert client.get(url).headers["etag"] == tag
+    monkeypatch.setattr(video_routes, "CUT_VERSION", "another")
+    assert client.get(url).headers["etag"] != tag
 
 
 def test_a_clip_ends_where_the_video_ends(client: Client, friday: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import re
 import shutil
@@ -71,6 +72,27 @@ def test_moments_are_added_ordered_trimmed_noted_and_taken_out(collections: Coll
     assert listed[0].seconds == pytest.approx(2.75)
 
 
+def test_a_moment_is_moved_or_copied_with_all_it_has(collections: Collections, tmp_path: Path) -> None:
+    hashed = Collections(Database(str(tmp_path)), content_of=lambda video_id: "first")
+    kept = hashed.add("film", moments(3), query="a flower", create=True).items[1]
+    other = hashed.add("other", [Moment("last", 0.0, 1.0)], create=True)
+    kept = hashed.change("film", kept.id, start=1.25, note="shorter", tags=["b"]).items[1]
+    assert collections.move("film", kept.id, None, to="other").name == "film"
+    assert videos(collections) == ["video-0", "video-2"]
+    assert collections.get("other").items[1] == kept
+    # Back to its place.
+    collections.move("other", kept.id, collections.get("film").items[1].id, to="film")
+    assert videos(collections) == ["video-0", "video-1", "video-2"]
+    collections.move("film", kept.id, other.items[0].id, to="other", keep=True)
+    copied = collections.get("other").items[0]
+    assert copied.id != kept.id
+    assert dataclasses.replace(copied, id=kept.id) == kept == collections.get("film").items[1]
+    collections.move("film", kept.id, kept.id, keep=True)
+    assert videos(collections) == ["video-0", "video-1", "video-1", "video-2"]
+    collections.add("film", [Moment("added", 0.0, 1.0)])
+    assert videos(collections)[-1] == "added"
+
+
 def test_a_collection_is_called_by_name_or_id_renamed_and_deleted(collections: Collections) -> None:
     film = collections.create(" film ", "for Monday")
     other = collections.create("other")
@@ -108,6 +130,7 @@ def test_no_name_hides_another_collection_behind_its_id(collections: Collections
 
 def test_a_change_that_fails_leaves_everything_as_it_was(collections: Collections) -> None:
     collections.add("film", moments(3), create=True)
+    collections.add("full", moments(MOST_ITEMS), create=True)
     item = collections.get("film").items[0]
     before = collections.get("film")
     changes: tuple[Callable[[], object], ...] = (
@@ -116,6 +139,9 @@ def test_a_change_that_fails_leaves_everything_as_it_was(collections: Collection
         lambda: collections.change("film", item.id, tags=["x"] * 1 + [str(at) for at in range(20)]),
         lambda: collections.remove("film", [item.id, "nobody"]),
         lambda: collections.move("film", item.id, "nobody"),
+        lambda: collections.move("film", item.id, None, to="nowhere"),
+        lambda: collections.move("film", item.id, None, to="full", keep=True),
+        lambda: collections.move("film", item.id, None, to="full"),
         lambda: collections.reorder("film", [1, 1]),
         lambda: collections.add("film", moments(MOST_ITEMS)),
     )

@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import getpass
 import os
-from pathlib import Path
 from typing import Any
 
-from whenabouts.cli.options import add_guests, add_host, add_proxy, add_verb, proxy_settings
+from whenabouts.cli.options import add_cache, add_guests, add_host, add_proxy, add_verb, proxy_settings
 from whenabouts.cli.terminal import for_terminal
 from whenabouts.intake.chat import Chat, Endpoint
 from whenabouts.lines import one_line
-from whenabouts.server.settings import TOKEN_VARIABLE, Settings, default_cache
+from whenabouts.server.settings import TOKEN_VARIABLE, Settings
 from whenabouts.types import UsageError
+from whenabouts.workplace.cached import default_cache
 from whenabouts_bench.judging.journal import Journal
 from whenabouts_bench.judging.model_judge import grade_with_model
 from whenabouts_bench.judging.model_study import model_studies
@@ -67,12 +67,7 @@ def add_parser(verbs: Any) -> None:
     add_host(parser)
     parser.add_argument("--port", type=int, default=8766, help="port (default 8766; 0: any that is free)")
     add_proxy(parser)
-    parser.add_argument(
-        "--cache",
-        metavar="DIR",
-        type=Path,
-        help="folder for moments cut to MP4 (default: ~/.cache/whenabouts/serve)",
-    )
+    add_cache(parser, "folder for moments cut to MP4")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -73,11 +73,7 @@ def add_parser(verbs: Any) -> None:
     add("folder", metavar="FOLDER", nargs="?", help="the task set")
     add("--raw", metavar="FILE.csv", help="or: a released table of grades (pair_id, worker, relevance)")
     add("--at", metavar="N|TIME", help="as it was after event N of the journal, or at a time (UTC)")
-    add(
-        "--out",
-        metavar="PATH",
-        help="write the final grades: FILE.jsonl, or a folder (with queries)",
-    )
+    add("--out", metavar="PATH", help="write the final grades: FILE.jsonl, or a folder (with queries)")
     add(
         "--with", dest="rounds", metavar="FILE", action="append", default=[],
         help="with --out: judgements of earlier rounds, written with these; may be given again",
@@ -89,7 +85,11 @@ def add_parser(verbs: Any) -> None:
     )  # fmt: skip
     add("--pool", action="store_true", help="with --run: what each run gave to the pool, and what it lacks")
     add("--metric", metavar="NAME", default=_METRIC, help=f"by which runs are ordered (default: {_METRIC})")
-    add("--publish", metavar="DIR", help="write a data set for others: Parquet, a card, Croissant, a page")
+    add(
+        "--publish", metavar="DIR",
+        help="write a data set for others: Parquet, JSON lines, a card, Croissant, a page; annotators' names "
+        "and folders are left out, ids of videos and names of runs come from file names",
+    )  # fmt: skip
     add("--licence", metavar="SPDX", help="with --publish: its licence, such as CC-BY-4.0")
     add("--agreement", metavar="DIR", help="write figure 5 of TVR-Ranking and the raw grades (grades.csv)")
     add("--exam", metavar="FILE.jsonl", help="write tasks that annotators agree on as an exam for others")
@@ -214,6 +214,8 @@ def _write(options: argparse.Namespace, judged: Judged) -> Iterator[Path]:
         graded = (judged_by(judged, options.truth_of) if options.truth_of else judged).annotations
         if options.rounds:
             graded = joined([*map(read_annotations, options.rounds), graded])
+        if not len(graded.query):
+            raise UsageError(f"{options.folder}: nothing is settled yet, so there is nothing to write")
         if not out.name.removesuffix(".gz").endswith(".jsonl"):
             make_folder(out)
         write_annotations(graded, out)

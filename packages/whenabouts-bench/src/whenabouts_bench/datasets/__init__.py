@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from whenabouts.plugins import modules_declaring
+from whenabouts import plugins
 from whenabouts.types import UsageError
 from whenabouts_bench.datasets.card import Card, make_card
 from whenabouts_bench.datasets.declaration import Declaration, Split
@@ -22,8 +22,8 @@ __all__ = ["Dataset", "dataset_names", "declaration_named", "declarations", "ope
 
 def declarations() -> tuple[Declaration, ...]:
     """All known data sets, sorted by name."""
-    datasets = (module.DATASET for module in modules_declaring(__name__, "DATASET", "datasets"))
-    return tuple(sorted(datasets, key=lambda dataset: str(dataset.name)))
+    included = (module.DATASET for module in plugins.modules_declaring(__name__, "DATASET"))
+    return tuple(sorted((*included, *plugins.loaded("datasets").values()), key=lambda each: str(each.name)))
 
 
 def dataset_names() -> tuple[str, ...]:
@@ -36,7 +36,8 @@ def declaration_named(name: str) -> Declaration:
     for dataset in declarations():
         if dataset.name.lower().replace("_", "-") == name.lower().replace("_", "-"):
             return dataset
-    raise UsageError(f"{name!r}: no such data set; known: {', '.join(dataset_names())}")
+    names = ", ".join(dataset_names())
+    raise UsageError(f"{name!r}: no such data set; known: {names}; perhaps in a package not installed here")
 
 
 def open_dataset(name: str, folder: str | Path) -> Dataset:
@@ -117,6 +118,5 @@ def read_split(declaration: Declaration, located: LocatedFile) -> Annotations:
         for query in annotations.queries
     )
     annotations = replace(annotations, name=f"{declaration.name} {located.split}", queries=queries)
-    if declaration.complete is None:
-        return annotations
-    return declaration.complete(annotations, located.path, located.split)
+    complete = declaration.complete
+    return complete(annotations, located.path, located.split) if complete else annotations

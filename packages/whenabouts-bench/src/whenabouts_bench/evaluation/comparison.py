@@ -23,12 +23,7 @@ from whenabouts_bench.evaluation.compared import (
     System,
     Verdict,
 )
-from whenabouts_bench.evaluation.evaluate import (
-    NO_MOMENT_OF_GRADE,
-    Evaluation,
-    annotations_of,
-    evaluate,
-)
+from whenabouts_bench.evaluation.evaluate import NO_MOMENT_OF_GRADE, Evaluation, annotations_of, evaluate
 from whenabouts_bench.evaluation.metrics import means_of
 from whenabouts_bench.evaluation.protocols import find_protocol, protocol_for
 from whenabouts_bench.evaluation.several_trainings import ENOUGH, Pooled, over_trainings, pooled_variance
@@ -330,22 +325,19 @@ def _refuse_copies(
     runs: Sequence[str | Path], evaluations: Sequence[Evaluation], trainings: int, run_format: str | None
 ) -> None:
     """Raise UsageError if two trainings of a system answer alike, in whatever format, order or scores."""
-    for first in range(0, len(runs), trainings):
-        group = range(first, first + trainings)
-        for earlier, later in itertools.combinations(group, 2):
-            # Runs are read again only if all their numbers are equal.
-            if _same_numbers(evaluations[earlier], evaluations[later]) and (
-                _answers(runs[earlier], run_format) == _answers(runs[later], run_format)
+    for start in range(0, len(runs), trainings):
+        for earlier, later in itertools.combinations(range(start, start + trainings), 2):
+            first, second = evaluations[earlier], evaluations[later]
+            if (
+                (first.metrics, first.query_ids) == (second.metrics, second.query_ids)
+                and np.array_equal(first.values, second.values, equal_nan=True)
+                # Runs are read again only if all their numbers are equal.
+                and _answers(runs[earlier], run_format) == _answers(runs[later], run_format)
             ):
                 raise UsageError(
                     f"{runs[later]}: is a copy of {runs[earlier]}: every query has the same moments; give "
                     "the answers of another training"
                 )
-
-
-def _same_numbers(earlier: Evaluation, later: Evaluation) -> bool:
-    is_same = (earlier.metrics, earlier.query_ids) == (later.metrics, later.query_ids)
-    return is_same and np.array_equal(earlier.values, later.values, equal_nan=True)
 
 
 def _answers(
@@ -580,17 +572,22 @@ def _differences(
             )
 
 
+def few_videos(videos: Mapping[str, int]) -> list[str]:
+    """The warning about metrics of few videos; `videos` maps each metric to the number with a value."""
+    few = {name: count for name, count in videos.items() if 0 < count < FEW_CLUSTERS}
+    which = "" if len(few) == len(videos) else f" ({', '.join(few)})"
+    least = number_of(min(few.values(), default=0), "video is", "videos are")
+    warning = (
+        f"{least} too few{which}: with fewer than {FEW_CLUSTERS} the intervals may be too short, and only "
+        "large differences can be shown. Do not base claims on them."
+    )
+    return [warning] if few else []
+
+
 def _warnings(
     differences: Sequence[Difference], measured: Mapping[str, _Measured], settings: Settings
 ) -> Iterator[str]:
-    few = {name: each.counts[1] for name, each in measured.items() if each.counts[1] < FEW_CLUSTERS}
-    if few:
-        which = "" if len(few) == len(measured) else f" ({', '.join(few)})"
-        yield (
-            f"{number_of(min(few.values()), 'video is', 'videos are')} too few{which}: with fewer than "
-            f"{FEW_CLUSTERS} the intervals may be too short, and only large differences can be shown. Do not "
-            "base claims on them."
-        )
+    yield from few_videos({name: each.counts[1] for name, each in measured.items()})
     systems = {name for d in differences for name in (d.system, d.baseline)}
     degrees = (settings.trainings - 1) * len(systems)
     if 0 < degrees < ENOUGH:

@@ -289,10 +289,8 @@ MEASURES = (
         first_only=True,
     ),
 )
-ACCEPTED = ", ".join(
-    f'"{example}"'
-    for example in ("SVMR R@1,IoU=0.7", "R@1,IoU=0.5,grade>=3", *(row.example for row in MEASURES))
-)
+_EXAMPLES = ("SVMR R@1,IoU=0.7", "R@1,IoU=0.5,grade>=3", *(row.example for row in MEASURES))
+ACCEPTED = ", ".join(f'"{example}"' for example in _EXAMPLES)
 
 
 def parse_metric(text: str) -> Metric:
@@ -307,7 +305,7 @@ def parse_metric(text: str) -> Metric:
     name, task = (match["measure"].lower(), (match["task"] or "VCMR").upper()) if match else ("", "")
     rows = [row for row in MEASURES if row.name.lower() == _SYNONYMS.get(name, name)]
     if match is None or not rows:
-        raise UsageError(f"{text!r} is not a metric; accepted: {ACCEPTED}")
+        raise UsageError(f"{text!r} is not a metric; accepted: {ACCEPTED}; compute others from --per-query")
     settings = _settings(text, match["settings"])
     metric = Metric(
         measure=rows[0].name,

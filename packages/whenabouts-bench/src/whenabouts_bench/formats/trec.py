@@ -17,14 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from whenabouts.intake.files import (
-    FormatError,
-    Losses,
-    Sign,
-    open_unpacked,
-    read_head,
-    write_atomically,
-)
+from whenabouts.intake.files import FormatError, Losses, Sign, open_unpacked, read_head, write_atomically
 from whenabouts.types import UsageError
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts_bench.formats.json_records import numbered_lines
@@ -195,4 +188,7 @@ def _document(video_id: str, start: float, end: float) -> str:
 def _refuse_white_space(ids: Iterable[str]) -> None:
     for name in ids:
         if _UNWRITABLE.search(name):
-            raise UsageError(f"id {name!r} contains white space, which a TREC file cannot have")
+            raise UsageError(
+                f"id {name!r} contains white space, which a TREC file cannot have; replace it in judgements "
+                "and runs alike, or write jsonl"
+            )

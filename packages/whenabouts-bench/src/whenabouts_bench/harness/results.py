@@ -76,6 +76,11 @@ class PerQuery(msgspec.Struct):
     clusters: list[_Count]
     values: dict[str, list[_Value]]
 
+    def videos(self) -> dict[str, int]:
+        """Metric -> the number of videos with a value."""
+        both = {name: zip(self.clusters, values, strict=True) for name, values in self.values.items()}
+        return {name: len({video for video, value in of if value is not None}) for name, of in both.items()}
+
 
 class Results(msgspec.Struct, kw_only=True):
     """One system on one task."""
@@ -121,7 +126,8 @@ def read_results(path: Path) -> Results:
     if len(set(results.per_query.query_ids)) < len(results.per_query.query_ids):
         raise origin.at("per_query", "query_ids").error("names a query twice")
     for name, values in results.per_query.values.items():
-        stated, mean = results.metrics.get(name), _mean(values)
+        applies = [value for value in values if value is not None]
+        stated, mean = results.metrics.get(name), math.fsum(applies) / len(applies) if applies else None
         if stated is None or (stated.mean is None) != (mean is None):
             raise origin.at("metrics", name).error("does not fit the values per query")
         if mean is not None and not math.isclose(mean, stated.mean or 0.0, abs_tol=1e-9):
@@ -146,11 +152,6 @@ def results_in(places: Iterable[str | Path]) -> list[Results]:
     return results
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
-    applies = [value for value in values if value is not None]
-    return math.fsum(applies) / len(applies) if applies else None
-
-
 def measured_metrics(evaluation: Evaluation, clusters: Mapping[str, int]) -> dict[str, Measured]:
     """Metric -> mean with its interval, from draws of whole videos; `clusters`: query id -> video number."""
     estimates = estimates_of(evaluation, clusters)
@@ -173,16 +174,14 @@ def per_query_of(evaluation: Evaluation, clusters: Mapping[str, int]) -> PerQuer
     return PerQuery(ids, [clusters[query_id] for query_id in ids], values)
 
 
-def evaluation_of(results: Results, metrics: Iterable[str]) -> Evaluation:
-    """The evaluation of the given metrics from a file of results."""
-    names = tuple(metrics)
-    columns = [results.per_query.values[name] for name in names]
+def evaluation_of(results: Results, metric: str) -> Evaluation:
+    """The evaluation of a metric from a file of results."""
     return Evaluation(
         protocol=results.task.protocol,
         run=f"{results.system.name} {results.system.revision}",
-        metrics=names,
+        metrics=(metric,),
         query_ids=tuple(results.per_query.query_ids),
-        values=np.array(columns, np.float64).T,
+        values=np.array([results.per_query.values[metric]], np.float64).T,
     )
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from whenabouts.types import UsageError
 from whenabouts.version import __version__
 from whenabouts_bench.datasets.card import fingerprint_of
-from whenabouts_bench.evaluation.comparison import clusters_of
+from whenabouts_bench.evaluation.comparison import clusters_of, few_videos
 from whenabouts_bench.evaluation.evaluate import Evaluation, evaluate
 from whenabouts_bench.evaluation.metrics import Metric, metrics_of
 from whenabouts_bench.evaluation.protocols import Protocol, find_protocol
@@ -78,6 +78,8 @@ def run_task(
         judged_iou=task.judged_iou,
     )
     clusters = _clusters(annotations)
+    per_query = per_query_of(evaluation, clusters)
+    few = few_videos(per_query.videos())
     size = getattr(system, "index_bytes", None)
     return Results(
         whenabouts_bench=FORM,
@@ -101,8 +103,8 @@ def run_task(
             int(size()) if callable(size) else None,
         ),
         unjudged=_unjudged(evaluation),
-        notes=[*task.notes, *task.counts_that_differ(annotations), *evaluation.notes],
-        per_query=per_query_of(evaluation, clusters),
+        notes=[*task.notes, *task.counts_that_differ(annotations), *evaluation.notes, *few],
+        per_query=per_query,
         answers={listed: _rows(block) for listed, block in answered.lists.items()},
         probability=dict(answered.probability),
         clip_scores={query: scores.tolist() for query, scores in answered.clip_scores.items()},
@@ -152,7 +154,7 @@ class _ListCollector:
         """The lists that the metrics need, as far as the system's methods allow."""
         lists: dict[RunList, RunBlock] = {}
         probability: dict[str, float] = {}
-        clips = {}
+        clips, depth = {}, self.task.depth
         for listed in cast(tuple[RunList, ...], ("VCMR", "SVMR", "VR")):
             if listed not in read and not (listed == "SVMR" and self.task.is_given):
                 continue
@@ -160,7 +162,7 @@ class _ListCollector:
                 continue
             queries, rows = self._rows(listed)
             if rows is not None:
-                block, of_list = self._block(queries, rows, listed)
+                block, of_list = block_of(queries, rows, depth, of_videos=listed == "VR", named=self.name)
                 probability = probability if lists else of_list
                 lists[listed] = block
         if "score_clips" in self.methods and (not lists or "HL" in read):
@@ -169,7 +171,8 @@ class _ListCollector:
             scores = scores_of_clips(queries, returned, self.name)
             clips = clips_of_given(queries, scores)
             if not lists:
-                lists["VR"], probability = self._block(queries, videos_of_clips(scores), "VR")
+                rows = videos_of_clips(scores)
+                lists["VR"], probability = block_of(queries, rows, depth, of_videos=True, named=self.name)
         if not lists:
             raise UsageError(f"{self.name}: {', '.join(self.methods)} cannot answer {self.task.name}")
         return Answered(self.name, lists, clips, probability)
@@ -194,11 +197,6 @@ class _ListCollector:
         each = [replace(query, videos=(video,)) for video in query.videos]
         answers = lists_of(each, self.system.ground(each, self.task.depth), self.name)
         return [row for rows in answers for row in rows]
-
-    def _block(
-        self, queries: list[BenchQuery], rows: Any, listed: RunList
-    ) -> tuple[RunBlock, dict[str, float]]:
-        return block_of(queries, rows, self.task.depth, of_videos=listed == "VR", named=self.name)
 
     def _timed(self, ask: Any, queries: int) -> Any:
         with measured() as spent:

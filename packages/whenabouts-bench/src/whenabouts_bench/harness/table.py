@@ -19,7 +19,8 @@ from typing import Any
 from whenabouts.intake.files import write_atomically
 from whenabouts.types import UsageError
 from whenabouts_bench.evaluation.compared import Estimate, Settings, booktabs, escaped
-from whenabouts_bench.evaluation.comparison import compare, estimates_of
+from whenabouts_bench.evaluation.comparison import compare, estimates_of, few_videos
+from whenabouts_bench.evaluation.significance import FEW_CLUSTERS
 from whenabouts_bench.harness.rejection import MEASURES
 from whenabouts_bench.harness.results import Results, clusters_in, evaluation_of
 
@@ -33,7 +34,7 @@ _COST = (
 
 @dataclass(frozen=True)
 class Cell:
-    """A number of the table; `is_best`: no other system is significantly better by this metric."""
+    """A number of the table; `is_best`: no other system is shown to be better, with enough videos."""
 
     value: Estimate
     is_best: bool
@@ -134,13 +135,14 @@ def _column(results: Sequence[Results], metric: str, resamples: int) -> list[Cel
         if metric in result.per_query.values and result.metrics[metric].mean is not None
     ]
     cells: list[Cell | None] = [None] * len(results)
+    is_enough = bool(having) and results[having[0]].per_query.videos()[metric] >= FEW_CLUSTERS
     if len(having) == 1:
         only = results[having[0]]
-        estimates = estimates_of(evaluation_of(only, [metric]), clusters_in(only))
-        cells[having[0]] = Cell(estimates[metric], True)
+        estimates = estimates_of(evaluation_of(only, metric), clusters_in(only))
+        cells[having[0]] = Cell(estimates[metric], is_enough)
     elif having:
         having.sort(key=lambda number: -(results[number].metrics[metric].mean or 0.0))
-        evaluations = [evaluation_of(results[number], [metric]) for number in having]
+        evaluations = [evaluation_of(results[number], metric) for number in having]
         compared = compare(
             evaluations,
             clusters_in(results[having[0]]),
@@ -149,7 +151,7 @@ def _column(results: Sequence[Results], metric: str, resamples: int) -> list[Cel
         )
         worse = {d.system for d in compared.differences if d.verdict == "worse"}
         for system in compared.systems:
-            cells[int(system.name)] = Cell(system.means[metric], system.name not in worse)
+            cells[int(system.name)] = Cell(system.means[metric], is_enough and system.name not in worse)
     return cells
 
 
@@ -163,12 +165,14 @@ def _rejection_cell(results: Results, name: str) -> Cell | None:
 def _notes(results: Sequence[Results]) -> Iterator[str]:
     yield (
         "Percent, with 95 % intervals from draws of whole videos. Bold: no other system is shown to be "
-        "better (paired randomisation of whole videos, Holm's correction over the systems, p at most 0.05). "
-        "A query that a system does not answer counts as 0. A dash: the system has no method for the metric."
+        f"better (paired randomisation of at least {FEW_CLUSTERS} whole videos, Holm's correction over the "
+        "systems, p at most 0.05). A query that a system does not answer counts as 0. A dash: the system has "
+        "no method for the metric."
     )
     if any(result.unjudged is not None for result in results):
         yield "Unjudged: the share of answers that nobody judged; they count as wrong."
-    yield from dict.fromkeys(note for result in results for note in result.notes)
+    notes = ((*few_videos(result.per_query.videos()), *result.notes) for result in results)
+    yield from dict.fromkeys(itertools.chain.from_iterable(notes))
 
 
 _HEAD = ("system", "missing", "unjudged", "s/h", "GPU s/h", "bytes/h", "ms/query")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whenabouts.plugins import modules_declaring
+from whenabouts import plugins
 from whenabouts.types import UsageError, did_you_mean
 from whenabouts_bench.datasets import declaration_named, open_dataset
 from whenabouts_bench.datasets.declaration import Statistics
@@ -111,9 +111,10 @@ class Task:
 
 
 def tasks() -> tuple[Task, ...]:
-    """All known tasks, sorted by name. Raises PluginError."""
-    modules = modules_declaring("whenabouts_bench.tasks", "TASKS", "tasks")
-    return tuple(sorted((task for module in modules for task in module.TASKS), key=lambda task: task.name))
+    """All known tasks, sorted by name."""
+    included = (module.TASKS for module in plugins.modules_declaring("whenabouts_bench.tasks", "TASKS"))
+    groups = (*included, *plugins.loaded("tasks").values())
+    return tuple(sorted((task for tasks in groups for task in tasks), key=lambda task: str(task.name)))
 
 
 def task_named(name: str) -> Task:

@@ -150,7 +150,7 @@ class Journal:
             return True
 
     def append_all(self, events: Sequence[Event]) -> list[Event]:
-        """Write events, all or none; nothing if the journal has all their ids. An undo must be alone."""
+        """Write events, all or none, but no event whose id the journal has. An undo must be alone."""
         return self.append_made(lambda _: events)
 
     def append_made(self, make: Callable[[State], Sequence[Event]]) -> list[Event]:
@@ -166,16 +166,15 @@ class Journal:
 
     def _append(self, events: Sequence[Event]) -> list[Event]:
         self._set_torn_aside(self._catch_up())
-        keys = [(event.annotator, event.id) for event in events]
         # Events without an id are not in `_by_id`, so they are always written.
-        written = [self._by_id[key] for key in keys if key in self._by_id]
-        if events and len(written) == len(events):
-            return written
-        guideline = self.task_set.guideline().text
-        is_new = guideline != self._state.guideline
-        before = [Event("guideline", text=guideline)] if is_new else []
-        self._write(b"".join(map(_line, self._numbered([*before, *events]))))
-        return self._events[-len(events) :] if events else []
+        stored = [self._by_id.get((event.annotator, event.id)) for event in events]
+        new = [event for event, old in zip(events, stored, strict=True) if old is None]
+        if new or not events:
+            guideline = self.task_set.guideline().text
+            before = [Event("guideline", text=guideline)] if guideline != self._state.guideline else []
+            self._write(b"".join(map(_line, self._numbered([*before, *new]))))
+        written = iter(self._events[len(self._events) - len(new) :])
+        return [old or next(written) for old in stored]
 
     def _check(self, event: Event) -> None:
         if event.kind in ("guideline", "import"):

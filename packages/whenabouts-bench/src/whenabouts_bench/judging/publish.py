@@ -3,12 +3,14 @@
 `publish(judged, folder, licence)` writes a new folder that Hugging Face's `datasets` loads as it is:
 
     data/*.parquet   judgements (final grades), queries, videos, grades (each annotator's), pool (ranks)
+    qrels.jsonl, …   the judgements once more, in the files that `whenabouts evaluate --truth FOLDER` reads
     README.md        the card: what was judged by which rule, agreement, licence; `datasets` reads its head
     croissant.json   files and columns described for programs (Croissant 1.0, mlcommons.org/croissant/1.0)
     index.html       the card as a page
 
 Annotators appear as numbers, which they keep when the set is published again. Their names, the videos and
-their paths are not published. Of a run's path, only what distinguishes it from other runs is.
+folders are not published, but ids of videos come from file names. Of a run's path, only what distinguishes it
+from other runs is published, such as the file's name.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import json
 import re
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +31,7 @@ from whenabouts.intake.own_files import own_file
 from whenabouts.types import UsageError, number_of
 from whenabouts_bench.evaluation.comparison import names_of
 from whenabouts_bench.formats.json_records import Origin
+from whenabouts_bench.formats.jsonl import write_annotations
 from whenabouts_bench.judging.agreement import between_annotators, in_words
 from whenabouts_bench.judging.model_study import Alpha
 from whenabouts_bench.judging.qrels import Judged
@@ -42,9 +45,9 @@ NUMBERS = "published_annotators.json"
 _LICENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}")
 _MEANINGS = {
     "judgements": "the final grade of each settled moment",
-    "queries": "the queries of the settled moments",
-    "videos": "the videos of the settled moments, with their lengths in seconds where known",
-    "grades": "the grade of each annotator for each settled moment",
+    "queries": "the queries of all moments",
+    "videos": "the videos of all moments, with their lengths in seconds where known",
+    "grades": "each annotator's grades, also of moments without a final one; the agreement rests on all",
     "pool": "the rank of each settled moment in each run that found it, where known",
 }
 _TYPES = {"string": "sc:Text", "double": "sc:Float", "int64": "sc:Integer"}
@@ -79,10 +82,9 @@ class Card:
     """Date of the last event of the journal (ISO 8601); "" if unknown."""
 
     @classmethod
-    def of(cls, judged: Judged, licence: str, rows: dict[str, int]) -> Card:
-        """The card of a judged set; annotators appear as numbers."""
+    def of(cls, judged: Judged, licence: str, rows: dict[str, int], numbers: dict[str, int]) -> Card:
+        """The card of a judged set; annotators appear as their `numbers`."""
         task_set, state = judged.task_set, judged.state
-        numbers = annotator_numbers(judged)
         alpha = Alpha.of([(task.query_id, state.grades(task.id)) for task, _ in judged.outcomes])
         kappas = [
             f"annotators {numbers[each.first]} and {numbers[each.second]}: {number_of(each.tasks, 'task')}, "
@@ -145,7 +147,8 @@ class Card:
             f"data/{table}.parquet: {number_of(count, 'row')}, {_MEANINGS[table]}"
             for table, count in self.rows.items()
         ]
-        yield "Files", files
+        truth = "the judgements once more, for whenabouts evaluate rvmr --truth FOLDER --run RUN"
+        yield "Files", [*files, f"qrels.jsonl, queries.jsonl, videos.jsonl, pooled.json: {truth}"]
         yield "How it was judged", self.rules
         yield "Agreement", self.agreement
         yield "Licence", [f"{self.licence}. Videos are not included; their owners' terms apply."]
@@ -167,12 +170,15 @@ def publish(judged: Judged, folder: Path, licence: str) -> list[Path]:
         raise UsageError(f"{judged.task_set.folder}: nothing is settled yet, so there is nothing to publish")
     from pyarrow import parquet
 
-    tables = tables_of(judged)
-    card = Card.of(judged, licence, {name: table.num_rows for name, table in tables.items()})
+    numbers = annotator_numbers(judged)
+    tables = tables_of(judged, numbers)
+    card = Card.of(judged, licence, {name: table.num_rows for name, table in tables.items()}, numbers)
     with folder_aside(folder) as aside:
         (aside / "data").mkdir()
         for name, table in tables.items():
             parquet.write_table(table, aside / "data" / f"{name}.parquet")
+        # Captions that tasks were made of belong to another data set.
+        write_annotations(replace(judged.annotations, captions=None, similarity=None), aside)
         texts = {
             "README.md": card.markdown(),
             "croissant.json": json.dumps(_croissant(card, tables, aside), indent=1, ensure_ascii=False),
@@ -181,54 +187,57 @@ def publish(judged: Judged, folder: Path, licence: str) -> list[Path]:
         for name, text in texts.items():
             with write_atomically(aside / name) as stream:
                 stream.write(text.encode())
-    return [*(folder / "data" / f"{name}.parquet" for name in tables), *(folder / name for name in texts)]
+        names, path = list(numbers), own_file(judged.task_set.folder, NUMBERS)
+        if not path.exists() or names != read_json(path):
+            with write_atomically(path) as stream:
+                stream.write(json.dumps(names).encode())
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def annotator_numbers(judged: Judged) -> dict[str, int]:
-    """Annotator -> number from 1. A new annotator gets a random one, at once written to `NUMBERS`."""
+    """Annotator -> number from 1, in their order. New annotators get random ones; `publish` stores them."""
     path = own_file(judged.task_set.folder, NUMBERS)
     numbered = Origin(path).convert(read_json(path), list[str]) if path.exists() else []
     new = sorted({name for _, name, _ in judged.state.rows()} - set(numbered))
-    if new:
-        secrets.SystemRandom().shuffle(new)  # nobody who knows the names can work out the numbers
-        with write_atomically(path) as stream:
-            stream.write(json.dumps([*numbered, *new]).encode())
+    secrets.SystemRandom().shuffle(new)  # nobody who knows the names can work out the numbers
     return {name: number for number, name in enumerate([*numbered, *new], 1)}
 
 
-def tables_of(judged: Judged) -> dict[str, pa.Table]:
+def tables_of(judged: Judged, numbers: dict[str, int]) -> dict[str, pa.Table]:
     """The tables by name, without empty ones; starts, ends and durations are seconds."""
     import pyarrow as pa
 
-    settled = [(t, final, judged.moment(t, final)) for t, final in judged.outcomes if final.grade is not None]
-    sources, numbers = judged.task_set.sources(), annotator_numbers(judged)
+    text, seconds, integer = pa.string(), pa.float64(), pa.int64()
+    moments = [(t, final, judged.moment(t, final)) for t, final in judged.outcomes]
+    settled = [(t, final, m) for t, final, m in moments if final.grade is not None]
+    sources = judged.task_set.sources()
     runs = list(dict.fromkeys(run for source in sources.values() for run in source.ranks))
     # A run whose file name is not unique is named by its path: publish only what makes it unique.
     shown = {run: short if "/" in run else run for run, short in zip(runs, names_of(runs), strict=True)}
-    spans = ("query_id", "video_id", "start", "end")
-    rows: dict[str, tuple[tuple[str, ...], list[tuple[Any, ...]]]] = {
+    spans = {"query_id": text, "video_id": text, "start": seconds, "end": seconds}
+    rows: dict[str, tuple[dict[str, Any], list[tuple[Any, ...]]]] = {
         "judgements": (
-            (*spans, "grade"),
+            spans | {"grade": integer},
             [(t.query_id, m.video_id, m.start, m.end, final.grade) for t, final, m in settled],
         ),
         "queries": (
-            ("query_id", "text"),
-            list(dict.fromkeys((task.query_id, task.text) for task, _, _ in settled)),
+            {"query_id": text, "text": text},
+            list(dict.fromkeys((t.query_id, t.text) for t, _, _ in moments)),
         ),
         "videos": (
-            ("video_id", "duration"),
-            list({t.moment.video_id: (t.moment.video_id, t.duration) for t, _, _ in settled}.values()),
+            {"video_id": text, "duration": seconds},
+            list({m.video_id: (m.video_id, t.duration) for t, _, m in moments}.values()),
         ),
         "grades": (
-            (*spans, "annotator", "grade"),
+            spans | {"annotator": integer, "grade": integer},
             [
                 (t.query_id, m.video_id, m.start, m.end, numbers[name], answer.grade)
-                for t, _, m in settled
+                for t, _, m in moments
                 for name, answer in judged.state.graded(t.id)
             ],
         ),
         "pool": (
-            (*spans, "run", "rank"),
+            spans | {"run": text, "rank": integer},
             [
                 (t.query_id, m.video_id, m.start, m.end, shown[run], rank)
                 for t, _, m in settled
@@ -237,16 +246,8 @@ def tables_of(judged: Judged) -> dict[str, pa.Table]:
             ],
         ),
     }
-    types = dict.fromkeys(("start", "end", "duration"), pa.float64()) | dict.fromkeys(
-        ("grade", "annotator", "rank"), pa.int64()
-    )
     return {
-        name: pa.table(
-            {
-                column: pa.array([row[at] for row in given], types.get(column, pa.string()))
-                for at, column in enumerate(columns)
-            }
-        )
+        name: pa.table([*zip(*given, strict=True)], pa.schema(columns))
         for name, (columns, given) in rows.items()
         if given
     }

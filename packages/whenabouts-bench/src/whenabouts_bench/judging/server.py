@@ -98,10 +98,9 @@ def _routes(service: Service) -> FastAPI:
         yield
         service.close()
 
-    api = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, lifespan=life, redirect_slashes=False)
+    api = FastAPI(openapi_url=None, lifespan=life, redirect_slashes=False, routes=router.routes)
     api.state.service = service
     handle_errors(api, Paths(are_shown=False, places=[str(service.tasks.folder)]))
-    api.include_router(router)
     return api
 
 

@@ -21,6 +21,7 @@ from whenabouts.server.service import RecentValues, left
 from whenabouts.server.settings import Settings
 from whenabouts.server.work import BoundedExecutor, ConnectionLimit
 from whenabouts.types import UsageError
+from whenabouts.video.cut import CUT_VERSION
 from whenabouts.video.probe import MediaError, Probe
 from whenabouts_bench.judging.tasks import Task, TaskSet
 
@@ -112,8 +113,9 @@ class Videos:
                 f"with its context the moment lasts {recording.end - recording.start:g} s; "
                 f"at most {MOST_CLIP_SECONDS:g} s are cut at once",
             )
-        span = f"{recording.start:.3f}", f"{recording.end:.3f}"
-        key = Cache.key("judged", str(path), str(status.st_size), str(status.st_mtime_ns), *span) + ".mp4"
+        cut = CUT_VERSION, f"{recording.start:.3f}", f"{recording.end:.3f}"
+        facts = "judged", str(path), str(status.st_size), str(status.st_mtime_ns), *cut
+        key = Cache.key("", *facts) + ".mp4"
         return key, partial(self._cut, path, recording)
 
     def _cut(self, path: Path, recording: Recording, out: Path) -> None:

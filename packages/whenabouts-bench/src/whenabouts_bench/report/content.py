@@ -22,13 +22,7 @@ from whenabouts_bench.report.diagnosis import CLASSES, GOOD, GOOD_FIRST, Diagnos
 from whenabouts_bench.report.examples import MOST_OF_A_SIDE, Example, examples_of, won_and_lost, worst
 from whenabouts_bench.report.groups import Grouping, groupings, properties_of
 from whenabouts_bench.report.runs import LETTERS, KeptRun, RunPart
-from whenabouts_bench.report.sentences import (
-    Verdict,
-    moved_by,
-    summarize,
-    verdict_of,
-    weak_places,
-)
+from whenabouts_bench.report.sentences import Verdict, moved_by, summarize, verdict_of, weak_places
 
 
 class MetricRow(NamedTuple):

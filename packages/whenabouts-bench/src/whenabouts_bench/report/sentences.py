@@ -169,12 +169,13 @@ def moved_by(before: Diagnosis, after: Diagnosis) -> str:
 def verdict_of(comparison: Comparison) -> Verdict:
     """Whether the second run is better by the first metric, and a count of the other metrics."""
     first = comparison.differences[0]
+    a, b = (system.name for system in comparison.systems)
     before, after = (system.means[first.metric].value for system in comparison.systems)
     difference = first.difference
     verdict = {
-        "better": f"By {first.metric}, B is better than A",
-        "worse": f"By {first.metric}, B is worse than A",
-        "no difference shown": f"By {first.metric}, no difference between A and B is shown",
+        "better": f"{b} is better than {a}",
+        "worse": f"{b} is worse than {a}",
+        "no difference shown": f"no difference between {a} and {b} is shown",
     }[first.verdict]
     real = (
         "The observed difference may be chance, which does not mean that the runs are equal."
@@ -183,17 +184,18 @@ def verdict_of(comparison: Comparison) -> Verdict:
     )
     level = f"{100 * (1 - comparison.settings.alpha):g} %"
     numbers = (
-        f"A has {100 * before:.1f} %, B {100 * after:.1f} %: {100 * difference.value:+.1f} points "
+        f"{a} has {100 * before:.1f} %, {b} {100 * after:.1f} %: {100 * difference.value:+.1f} points "
         f"({level} interval {100 * difference.low:+.1f} to {100 * difference.high:+.1f}, "
         f"{chance(first.p_corrected)})."
     )
     verdicts = [other.verdict for other in comparison.differences]
     better, worse = verdicts.count("better"), verdicts.count("worse")
     others = (
-        f"Of {len(verdicts)} metrics, B is better by {better} and worse by {worse}; "
+        f"Of {len(verdicts)} metrics, {b} is better by {better} and worse by {worse}; "
         f"{len(verdicts) - better - worse} show no difference."
     )
-    return Verdict(f"{verdict}.", (f"{numbers} {real}", *((others,) if len(verdicts) > 1 else ())))
+    details = (f"{numbers} {real}", *((others,) if len(verdicts) > 1 else ()))
+    return Verdict(f"By {first.metric}, {verdict}.", details)
 
 
 def chance(p: float) -> str:

@@ -31,7 +31,6 @@ class WeighsStreams(Protocol):
 
     def stream_shares(self, queries: QueryEncoding, videos: VideoEncoding) -> Named:
         """Stream -> (P, T) weights for query p and video p, which add up to 1 in each clip."""
-        ...
 
 
 def pieces_of(text: str, encoder: str | TextEncoder) -> list[str] | None:

@@ -69,15 +69,21 @@ def open_features(
     location = FeatureLocation(Path(path))
     if layout is not None:
         _ = location.is_folder  # raises if nothing exists there
-        return _layout_named(layout).open_source(location, options)
+        layouts = {module.NAME: module for module in all_layouts()}
+        current = "whenabouts" if layout == "cuepoint" else layout  # the project's former name
+        if current not in layouts:
+            raise UsageError(f"layout {layout!r} is not known; known: {', '.join(layouts)}")
+        return layouts[current].open_source(location, options)
     outline = outline_of(location)
     for module in all_layouts():
         if re.fullmatch(module.OUTLINE, outline):
             return module.open_source(location, options)
+    accepted = "; ".join(layout_summaries().values())
+    if outline.startswith("hdf5 group\n"):
+        way = "--layout activitynet --key NAME"
+        accepted += f"; one array of each group by {way}; for training: `whenabouts features convert … {way}`"
     raise FormatError(
-        location.path,
-        f"{_description(location, outline)} is in no known layout",
-        accepted="; ".join(layout_summaries().values()),
+        location.path, f"{_description(location, outline)} is in no known layout", accepted=accepted
     )
 
 
@@ -96,14 +102,6 @@ def layout_names() -> tuple[str, ...]:
 def layout_summaries() -> dict[str, str]:
     """Name -> summary of each layout."""
     return {module.NAME: module.SUMMARY for module in all_layouts()}
-
-
-def _layout_named(name: str) -> Layout:
-    current = "whenabouts" if name == "cuepoint" else name  # our own store, by the project's former name
-    for module in all_layouts():
-        if current == module.NAME:
-            return module
-    raise UsageError(f"layout {name!r} is not known; known: {', '.join(layout_names())}")
 
 
 def outline_of(location: FeatureLocation) -> str:

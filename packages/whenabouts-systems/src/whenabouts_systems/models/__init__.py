@@ -69,7 +69,8 @@ def _is_system(path: Path) -> bool:
 def module_of(name: str) -> Any:
     """The plugin's object of that name, else the module of the file. Raises UsageError if unknown."""
     if name not in model_names():
-        raise UsageError(f"{name!r}: no such system; known: {', '.join(model_names())}")
+        names = ", ".join(model_names())
+        raise UsageError(f"{name!r}: no such system; known: {names}; perhaps in a package not installed here")
     if name in plugins.entries("models"):
         return plugins.load("models", name)
     return importlib.import_module(f"{__name__}.{name}")

@@ -35,6 +35,10 @@ _PROGRAMS = _PAPERS.replace(".models.", ".released.")
 class _OfTensors:
     """A frozen record of tensors, mappings of tensors, and other such records."""
 
+    def __len__(self) -> int:
+        """The number of rows, of records that have a mask."""
+        return len(vars(self)["mask"])
+
     def to(self, device: torch.device | str) -> Self:
         """The record moved to a device."""
         moved: Self = type(self)(**{name: _moved(value, device) for name, value in vars(self).items()})
@@ -61,9 +65,6 @@ class QueryBatch(_OfTensors):
     tokens: Tensor
     mask: Tensor
 
-    def __len__(self) -> int:
-        return len(self.mask)
-
 
 @dataclass(frozen=True)
 class SentenceBatch(_Encoding):
@@ -77,9 +78,6 @@ class SentenceBatch(_Encoding):
     words: Tensor
     mask: Tensor
     of_clips: Tensor
-
-    def __len__(self) -> int:
-        return len(self.mask)
 
 
 @dataclass(frozen=True)
@@ -95,9 +93,6 @@ class ClipBatch(_OfTensors):
     mask: Tensor
     silent: Tensor | None = None
     sentences: SentenceBatch | None = None
-
-    def __len__(self) -> int:
-        return len(self.mask)
 
 
 @dataclass(frozen=True)
@@ -132,12 +127,9 @@ class VideoEncoding(_Encoding):
     key_masks: Named = field(default_factory=dict)
     parts: Named = field(default_factory=dict)
 
-    def __len__(self) -> int:
-        return len(self.mask)
-
 
 @dataclass(frozen=True)
-class SpanScores:
+class SpanScores(_OfTensors):
     """The scores of all spans of clips of P pairs; first and last clip are both inclusive. A span scores
 
     `start[p, first] + end[p, last] + spans[p, first, last]`.
@@ -161,9 +153,6 @@ class SpanScores:
         """The scores of windows (P, N, 3) in videos with `mask` (P, T)."""
         zeros = windows.new_zeros(mask.shape)
         return cls(zeros, zeros, mask, None, windows)
-
-    def __len__(self) -> int:
-        return len(self.mask)
 
 
 @dataclass(frozen=True)
@@ -213,22 +202,24 @@ class MomentModel(Protocol):
     """A trainable system; each is also a `torch.nn.Module`."""
 
     config: Any
-    """A frozen dataclass of plain values, which `config.json` stores."""
+    """A frozen dataclass of plain values, which `config.json` stores.
+
+    Training fills its fields of these names from the features: `streams` (name -> width), `query_width`,
+    `text_encoder` (the tokenizer's name, for models that read words), `max_clips`, `max_tokens`,
+    `clips_per_cell`. It needs `streams` and one of `query_width` and `text_encoder`.
+    """
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
         """Encode queries; an encoding depends on no other query and no padding."""
-        ...
 
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
         """Encode videos; an encoding depends on no query, no padding and no other video."""
-        ...
 
     def loss(self, batch: Batch) -> Losses:
         """The terms of the paper's loss.
 
         A model may keep other numbers of this batch in `watched`, name -> scalar: the curves record them.
         """
-        ...
 
 
 @runtime_checkable
@@ -237,7 +228,6 @@ class Retriever(Protocol):
 
     def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
         """(Q, V) scores of every video for every query; higher is better."""
-        ...
 
 
 @runtime_checkable
@@ -250,11 +240,9 @@ class Localizer(Protocol):
 
         XML's alpha or PREM's 1/t; 1 if the video's score is already a logarithm; 0 if it does not count.
         """
-        ...
 
     def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
         """Scores of all spans of P pairs: row p of `queries` with row p of `videos`."""
-        ...
 
 
 @runtime_checkable
@@ -263,7 +251,6 @@ class Salient(Protocol):
 
     def saliency(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
         """(P, T) saliency for P pairs: higher is better, the scale has no zero point; 0 in padding."""
-        ...
 
 
 @runtime_checkable
@@ -275,7 +262,6 @@ class Explainer(Protocol):
 
         A query's weights add up to 1; they are 0 in padding.
         """
-        ...
 
 
 def max_over_keys(queries: QueryEncoding, videos: VideoEncoding) -> Tensor:

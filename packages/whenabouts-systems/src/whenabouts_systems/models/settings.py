@@ -10,7 +10,7 @@ import math
 import re
 import types
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -130,6 +130,13 @@ def check_keys(record: Mapping[str, Any], kind: type, place: str, *, needed: Col
     for name in needed:
         if name not in record:
             raise UsageError(f"{place}: {name!r} is missing; expected {', '.join(needed)}")
+
+
+def defaults_of(kind: Any) -> dict[str, Any]:
+    """Field -> default, of the fields of a dataclass that have one."""
+    made = {field.name: field.default_factory for field in fields(kind) if callable(field.default_factory)}
+    plain = {field.name: field.default for field in fields(kind) if field.default is not MISSING}
+    return {**{name: make() for name, make in made.items()}, **plain}
 
 
 def read_record(path: Path, kind: type[_Kind], version: int, accepted: str) -> _Kind:

@@ -20,6 +20,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, field, fields
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,15 +32,15 @@ from torch import Tensor
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from whenabouts.intake import hub
-from whenabouts.intake.files import FormatError, write_atomically
+from whenabouts.intake.files import FormatError, read_json, write_atomically
 from whenabouts.intake.opening import regular_name
 from whenabouts.lines import first_line
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts.version import __version__
-from whenabouts_systems.models import config_of, new_model
+from whenabouts_systems.models import config_of, model_names, new_model
 from whenabouts_systems.models.decoding import Decoding
 from whenabouts_systems.models.inputs import Inputs
-from whenabouts_systems.models.settings import read_record
+from whenabouts_systems.models.settings import defaults_of, read_record
 
 if TYPE_CHECKING:
     from typing import Self
@@ -91,7 +92,7 @@ class Trained:
         config = _read_config(folder / CONFIG)
         path, weights = folder / CONFIG, folder / WEIGHTS
         with torch.random.fork_rng(devices=[]):
-            with _buildable(path):
+            with _buildable(path, "" if config.system in model_names() else _not_installed(folder)):
                 made = config_of(
                     config.system, {name: _frozen(value) for name, value in config.model.items()}
                 )
@@ -211,27 +212,20 @@ class _Config(msgspec.Struct):
 
 def _unusual(config: Any) -> dict[str, Any]:
     """The settings that differ from their defaults."""
-    defaults = {
-        field.name: field.default_factory() if field.default_factory is not MISSING else field.default
-        for field in fields(config)
-    }
-    return {name: value for name, value in asdict(config).items() if value != defaults[name]}
+    defaults = defaults_of(type(config))
+    return {name: value for name, value in asdict(config).items() if value != defaults.get(name, MISSING)}
 
 
 def _folder_of(name: str | Path, revision: str | None) -> Path:
     place = Path(name).expanduser()
     if place.is_dir():
         return place
+    what = "a trained system is a folder that `whenabouts train` made"
     if place.is_file():
-        raise UsageError(
-            f"{name}: is a file; a trained system is a folder that `whenabouts train` made (lists of videos "
-            "are taken by `whenabouts run --retriever FILE` alone)"
-        )
+        lists = "lists of videos are taken by `whenabouts run --retriever FILE` alone"
+        raise UsageError(f"{name}: is a file; {what} ({lists})")
     if isinstance(name, Path) or not _HUB_ID.fullmatch(name):
-        raise UsageError(
-            f"{name}: no such folder; a trained system is a folder that `whenabouts train` made, "
-            "or owner/name on a hub"
-        )
+        raise UsageError(f"{name}: no such folder; {what}, or owner/name on a hub")
     versioned = f"{name}@{revision}" if revision else name
     try:
         return hub.folder_of(
@@ -329,9 +323,27 @@ def _refuse_misfit(
             )
 
 
+def _not_installed(folder: Path) -> str:
+    """Error text: the missing packages that the training of a folder used, by its `run.json`."""
+    try:
+        used = msgspec.convert(read_json(folder / "run.json")["versions"], dict[str, str])
+    except (WhenaboutsError, OSError, LookupError, TypeError, msgspec.ValidationError):
+        return ""
+    missing = [f"{name} {used[name]}" for name in used if name != "python" and not version_of(name)]
+    return f"; its training used {', '.join(missing)}" if missing else ""
+
+
+def version_of(package: str) -> str:
+    """The version of an installed package; "" if it is not installed."""
+    try:
+        return version(package)
+    except (PackageNotFoundError, ValueError):  # the name is empty
+        return ""
+
+
 @contextmanager
-def _buildable(config: Path) -> Iterator[None]:
-    """Turn errors of building a system into a FormatError about its config."""
+def _buildable(config: Path, hint: str = "") -> Iterator[None]:
+    """Turn errors of building a system into a FormatError about its config, ending in `hint`."""
     try:
         yield
     except (
@@ -339,7 +351,8 @@ def _buildable(config: Path) -> Iterator[None]:
         *(ArithmeticError, RuntimeError, MemoryError, AssertionError),
     ) as error:
         reason = first_line(error)[:300]
-        raise FormatError(config, f"this program cannot build the system it describes: {reason}") from error
+        problem = f"this program cannot build the system it describes: {reason}{hint}"
+        raise FormatError(config, problem) from error
 
 
 def _shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
@@ -350,8 +363,7 @@ def _shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
 
 def _weights_in(path: Path) -> dict[str, Tensor]:
     with _opened(path) as opened:
-        weights: dict[str, Tensor] = load_file(opened)
-        return weights
+        return dict(load_file(opened))
 
 
 @contextmanager
@@ -403,8 +415,7 @@ def _model_card(trained: Trained) -> str:
     parts = [_HEAD.format(system=trained.system, title=title, does=does)]
     if facts.pop("simulated", False):
         parts.append("**Trained on simulated features: no number below is a benchmark result.**\n")
-    numbers = facts.pop("metrics", {})
-    if numbers:
+    if numbers := facts.pop("metrics", {}):
         values = {name: "-" if value is None else f"{100 * value:.2f}" for name, value in numbers.items()}
         rows = [f"| {name} | {value} |" for name, value in values.items()]
         parts.append("\n".join([*_MEASURED, *rows, ""]))

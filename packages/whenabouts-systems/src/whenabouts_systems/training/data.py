@@ -250,10 +250,7 @@ def _ids(stream: str, annotations: Annotations) -> list[str]:
 
 
 def _transcripts(features: FeatureSettings, folder: Path, splits: Iterable[str]) -> dict[str, Transcripts]:
-    """The sentences of the videos of each split, if the experiment names their file.
-
-    Raises UsageError if the file is missing.
-    """
+    """The sentences of the videos of each split, if the experiment names their file, which must exist."""
     if not features.sentences:
         return {}
     paths = {split: folder / features.sentences.replace("{split}", split) for split in splits}
@@ -283,7 +280,7 @@ def _annotations(data: DataSettings, folder: Path, splits: Sequence[str]) -> dic
         paths = {split: data.beside(folder, name) for split, name in named.items()}
         read = {path: read_annotations(path) for path in dict.fromkeys(paths.values())}
         by_split = {split: read[path] for split, path in paths.items()}
-    if by_split.keys() >= {"train", "validation"} and not _is_judged(by_split["validation"]):
+    if by_split.keys() >= {"train", "validation"} and not (by_split["validation"].relevance > 0).any():
         raise UsageError(
             f"data.validation = {data.validation!r}: none of its queries has a relevant moment, so it cannot "
             f"choose the best weights{_without_labels(data, data.validation)}. Name a split "
@@ -298,8 +295,12 @@ def _annotations(data: DataSettings, folder: Path, splits: Sequence[str]) -> dic
     return by_split
 
 
-def _is_judged(annotations: Annotations) -> bool:
-    return bool((annotations.relevance > 0).any())
+def file_of_split(data: DataSettings, folder: Path, split: str) -> Path:
+    """The file of a split's judgements; if `dataset` is given, the one found in its folder."""
+    name = getattr(data, split)
+    if data.dataset:
+        return open_dataset(data.dataset, data.beside(folder, "")).file(name).path
+    return data.beside(folder, name)
 
 
 def _without_labels(data: DataSettings, split: str) -> str:
@@ -415,7 +416,7 @@ def _examples(
 def _nothing_to_learn(data: DataSettings, examples: Examples) -> UsageError:
     """The error for a training split without examples, with the cause."""
     why = ""
-    if not _is_judged(examples.annotations):
+    if not (examples.annotations.relevance > 0).any():
         why = _without_labels(data, data.train) or ": none of its moments are judged"
     counts = "; ".join(f"{n:,} {rule}" for rule, n in examples.summary.counts.items())
     return UsageError(f"{data.train}: has no example to train on{why} ({counts})")

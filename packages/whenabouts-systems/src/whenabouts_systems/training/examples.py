@@ -73,7 +73,6 @@ class Negatives(Protocol):
 
     def drawn(self, query: Indices, own: Indices, videos: Indices, epoch: int) -> DrawnNegatives:
         """An epoch's negatives for queries (Q,), with their own videos (Q,), and these videos once (W,)."""
-        ...
 
 
 @dataclass(frozen=True)

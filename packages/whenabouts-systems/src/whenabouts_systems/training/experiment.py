@@ -33,7 +33,7 @@ from whenabouts_systems.models import model_names, module_of
 from whenabouts_systems.models.decoding import Decoding
 from whenabouts_systems.models.inputs import Inputs, LongVideos
 from whenabouts_systems.models.parts.cross_directional import MeanOf
-from whenabouts_systems.models.settings import NotNegative, Positive, Share, Size
+from whenabouts_systems.models.settings import NotNegative, Positive, Share, Size, defaults_of
 from whenabouts_systems.training.tables import (
     converted,
     merged,
@@ -404,23 +404,16 @@ class Experiment:
 
     def tables(self) -> dict[str, Any]:
         """All settings, defaults included, as `load_experiment` reads them."""
+        of_system = defaults_of(_config_class(self.system, self.name))
+        defaults = {name: value for name, value in of_system.items() if name not in _OF_FEATURES}
         return {
             **{key: getattr(self, key) for key in _TOP},
             "data": dataclasses.asdict(self.data),
             "features": dataclasses.asdict(self.features),
-            "model": {"system": self.system, **self._defaults(), **self.model},
+            "model": {"system": self.system, **defaults, **self.model},
             "training": dataclasses.asdict(self.training),
             "decoding": self.decoding.to_json(),
         }
-
-    def _defaults(self) -> dict[str, Any]:
-        """The defaults of the system's `Config`, without the fields that come from the features."""
-        defaults = {
-            option.name: option.default_factory() if callable(option.default_factory) else option.default
-            for option in dataclasses.fields(_config_class(self.system, self.name))
-            if option.name not in _OF_FEATURES
-        }
-        return {name: value for name, value in defaults.items() if value is not dataclasses.MISSING}
 
     def to_toml(self) -> str:
         """All settings, defaults included, as a file that `load_experiment` reads."""
@@ -527,4 +520,11 @@ def _table(tables: Mapping[str, Any], key: str, file: Path) -> Mapping[str, Any]
 
 def _config_class(system: str, where: str) -> Any:
     refuse_unknown([system], model_names(), f"{where} [model] system")
-    return module_of(system).Config
+    kind = module_of(system).Config
+    names = set(getattr(kind, "__dataclass_fields__", ()))
+    if "streams" not in names or names.isdisjoint(("query_width", "text_encoder")):
+        raise UsageError(
+            f"{where}: the Config of {system} has the fields {', '.join(sorted(names)) or '(none)'}; it "
+            "needs streams and query_width (or text_encoder), which training fills from the features"
+        )
+    return kind

@@ -7,17 +7,18 @@ import platform
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import whenabouts
+from whenabouts import plugins
 from whenabouts.types import UsageError
 from whenabouts_bench.evaluation.metrics import parse_metric
 from whenabouts_systems.models import new_model
 from whenabouts_systems.models.inputs import Inputs
+from whenabouts_systems.models.trained import version_of
 from whenabouts_systems.ranking.candidates import RankedVideos, can_retrieve
 from whenabouts_systems.ranking.localize import can_localize
 from whenabouts_systems.training.data import ExperimentData
@@ -171,17 +172,11 @@ def _about(
         "versions": {
             "whenabouts": whenabouts.__version__,
             "python": platform.python_version(),
-            **{name: installed for name in _PACKAGES if (installed := _version(name))},
+            **{name: installed for name in _PACKAGES if (installed := version_of(name))},
+            **plugins.packages("datasets", "encoders", "formats", "layouts", "models"),
         },
         "material": data.to_json(),
     }
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
 
 
 @dataclass(frozen=True)

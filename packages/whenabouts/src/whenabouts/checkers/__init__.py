@@ -1,7 +1,7 @@
 """Opens optional models that help a search: checkers, rerankers and rewriters.
 
 Checkers say whether a moment matches, rerankers put moments in order, rewriters write other queries. A kind
-is a module of this folder that has an `ORDER`, or a plugin (`protocol.Kind`).
+is a module of this folder with `recognises`, or a plugin (`protocol.Kind`).
 """
 
 from __future__ import annotations
@@ -88,9 +88,8 @@ def check_models() -> list[ModelCard]:
     return [model for kind in _kinds() for model in getattr(kind, "MODELS", ())]
 
 
-def _kinds(way: str = "ORDER") -> list[Any]:
+def _kinds(way: str = "recognises") -> list[Any]:
     """The kinds that declare `way`, in order of precedence."""
-    kinds = plugins.modules_declaring(__name__, "ORDER", "checkers")
-    return sorted(
-        (kind for kind in kinds if hasattr(kind, way)), key=lambda kind: (kind.ORDER, kind.__name__)
-    )
+    kinds = plugins.modules_declaring(__name__, "recognises", "checkers")
+    able = (kind for kind in kinds if hasattr(kind, way))
+    return sorted(able, key=lambda kind: (getattr(kind, "ORDER", 0), kind.__name__))

@@ -131,9 +131,9 @@ class CheckChoice:
 class Kind(Protocol):
     """The names that a module defines to offer one kind of checker; `MODELS` (`ModelCard`s) is optional.
 
-    Kinds are asked in the order of `ORDER`. In place of `open` or beside it, a module of rerankers has
-    `open_reranker(name)`, which returns a `reranker.Reranker`, and a module of rewriters has
-    `open_rewriter(name, send_query=...)`, which returns a `rewriter.Rewriter`.
+    Kinds are asked in the order of `ORDER` (0 if a plugin has none). Beside `open` or in its place, a module
+    has `open_reranker(name)`, which returns a `reranker.Reranker`, or `open_rewriter(name, send_query=...)`,
+    which returns a `rewriter.Rewriter`.
     """
 
     ORDER: int

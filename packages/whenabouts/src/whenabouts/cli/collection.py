@@ -163,11 +163,8 @@ def _lines(corpus: Corpus, collection: Collection) -> Iterator[str]:
     yield f"{collection.name}: {count}, {format_time(collection.seconds)}"
     for place, item in enumerate(collection.items, 1):
         record = corpus.record(item.video_id)
-        words = (
-            " ".join(line.text for line in corpus.words(record, item.moment))
-            if record
-            else "(removed from the corpus)"
-        )
+        lines = corpus.words(record, item.moment) if record else ()
+        words = " ".join(line.text for line in lines) if record else "(removed from the corpus)"
         span = f"{format_time(item.start)} - {format_time(item.end)}"
         tags = "".join(f" #{tag}" for tag in item.tags)
         tags += " (its file has changed since)" if corpus.is_replaced(item) else ""

@@ -2,7 +2,7 @@
 
 Our own errors name cause and remedy; a missing package names the extra that brings it. Any other error is a
 bug of the program, which is said in one line. All give exit code 2, because 1 means "no match"; Ctrl-C gives
-130, a pipe whose reader left gives 0. `--debug` or WHENABOUTS_DEBUG=1 show the traceback.
+130, a pipe whose reader left 0. `--debug` or WHENABOUTS_DEBUG=1 show the traceback.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from whenabouts.intake.lacks import lack_of
 from whenabouts.types import WhenaboutsError
 
 MATCH, WRONG = 0, 2
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143
 DEBUG_VARIABLE = "WHENABOUTS_DEBUG"
 _MOST_LETTERS = 500
 

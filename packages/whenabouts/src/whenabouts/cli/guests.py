@@ -42,9 +42,7 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="the guest's name")
     parser.add_argument("scopes", nargs="*", metavar="SCOPE", help="what the guest may do (default: read)")
-    parser.add_argument(
-        "--address", metavar="URL", help="with add: the server's address, the first part of the link"
-    )
+    parser.add_argument("--address", metavar="URL", help="with add: the server's address, for the link")
     add_format(parser)
 
 
@@ -53,6 +51,8 @@ def run(options: argparse.Namespace) -> int:
     guests = Guests(options.file)
     if options.action and (not options.name or (options.action == "remove" and options.scopes)):
         raise UsageError(f"whenabouts guests FILE {options.action} NAME: give one name; spaces need quotes")
+    if options.action != "add" and options.address and "address" not in options.from_files:
+        raise UsageError("--address needs `add`, because only `add` shows a link")
     if options.action == "add":
         address = page_address("--address", options.address)
         token = guests.add(options.name, options.scopes)

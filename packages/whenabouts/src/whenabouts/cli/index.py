@@ -27,7 +27,7 @@ from whenabouts.cli.options import (
     corpus_name,
     open_corpus,
 )
-from whenabouts.cli.terminal import console, for_terminal, print_json, print_lines, wants_json
+from whenabouts.cli.terminal import console, for_terminal, print_either, print_lines, wants_json
 from whenabouts.index.lance import folder_of
 from whenabouts.index.records import NotACorpus
 from whenabouts.intake.lacks import check_room
@@ -208,12 +208,10 @@ def _encode(corpus: Corpus, options: argparse.Namespace) -> int:
         raise UsageError("--dry-run needs PATH; without it --model only encodes indexed videos")
     segments = options.segments
     videos = encoded_with(corpus, options.model, options.retriever, segments, wait=options.wait)
-    if wants_json(options):
-        by = {} if segments is None else {"segments": segments}
-        print_json({"model": options.model, "videos": videos, **by})
-    else:
-        how = "" if segments is None else f", by segments of {segments:g} s"
-        print_lines([f"{number_of(videos, 'video')} can be searched with {options.model}{how}"])
+    facts = {"model": options.model, "videos": videos}
+    how = "" if segments is None else f", by segments of {segments:g} s"
+    line = f"{number_of(videos, 'video')} can be searched with {options.model}{how}"
+    print_either(options, lambda: facts | ({"segments": segments} if how else {}), lambda: [line])
     return 0
 
 
@@ -252,32 +250,20 @@ def _plan(corpus: Corpus, options: argparse.Namespace) -> Plan:
     from whenabouts.index.plan import parse_metadata
     from whenabouts.indexing import plan_index
 
+    names = "shots transcribe retry language sound_track exclude follow again prune or_without without"
+    given = [*names.split(), *(option.keyword for option in index_options())]
     return plan_index(
         corpus,
         options.paths,
-        shots=options.shots,
-        transcribe=options.transcribe,
         metadata=parse_metadata(options.meta),
         metadata_file=options.meta_file,
-        retry=options.retry,
-        language=options.language,
-        sound_track=options.sound_track,
-        exclude=options.exclude,
-        follow=options.follow,
-        again=options.again,
-        prune=options.prune,
-        or_without=options.or_without,
-        without=options.without,
-        **{option.keyword: getattr(options, option.keyword) for option in index_options()},
+        **{name: getattr(options, name) for name in given},
     )
 
 
 def _dry_run(corpus: Corpus, options: argparse.Namespace) -> int:
     plan = _plan(corpus, options)
-    if wants_json(options):
-        print_json(plan.to_json())
-    else:
-        print_lines(plan.lines())
+    print_either(options, plan.to_json, plan.lines)
     return _nothing(plan, options) or _unruled(plan)
 
 
@@ -295,11 +281,8 @@ def _run(corpus: Corpus, options: argparse.Namespace) -> int:
         return code
     with _Display() as display:
         summary = run_index(corpus, plan, processes=options.processes, ray=options.ray, progress=display.show)
-    if is_quiet:
-        print_json(summary.to_json())
-    else:
-        shown = set(plan.lines())
-        print_lines(line for line in summary.lines() if line not in shown)
+    shown = set(plan.lines())
+    print_either(options, summary.to_json, lambda: (line for line in summary.lines() if line not in shown))
     if summary.interrupted:
         return 130
     if summary.lack:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Iterable, Sequence
 
 from whenabouts import plugins
 from whenabouts.cli.configuration import parse_with_files
-from whenabouts.cli.failures import exit_code_of
+from whenabouts.cli.failures import TERMINATED, exit_code_of
 from whenabouts.cli.terminal import encode_anything, open_outputs
 from whenabouts.cli.verbs import BRINGS, OPTIONS, Missing, Verb, refuse_missing
 from whenabouts.version import __version__
@@ -130,17 +131,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     verb = next((word for word in given if not word.startswith("-")), None)
     if "_ARGCOMPLETE" in os.environ:
         _complete()
+    terminated: list[int] = []
+
+    def interrupt(number: int, _frame: object) -> None:
+        terminated.append(number)
+        signal.raise_signal(signal.SIGINT)  # `uninterrupted` may delay it
+
     try:
         if verb is not None and verb not in all_verbs():
             refuse_missing(verb)
+        if verb in ("index", "watch") and callable(signal.getsignal(signal.SIGINT)):
+            signal.signal(signal.SIGTERM, interrupt)
         options = parse_with_files(build_parser([verb] if verb else []), given, verb)
         code = options.run(options)
         sys.stdout.flush()
     except SystemExit:
         raise  # help, version, and errors that argparse reports itself
     except BaseException as error:  # panics of Rust libraries do not derive from Exception
-        return exit_code_of(error, given)
-    return int(code)
+        code = exit_code_of(error, given)
+    return TERMINATED if terminated else int(code)
 
 
 def _complete() -> None:

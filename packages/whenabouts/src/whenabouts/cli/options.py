@@ -135,6 +135,12 @@ def add_host(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def add_cache(parser: argparse._ActionsContainer, what: str) -> None:
+    """Add `--cache`; `what` describes the folder."""
+    what += " (default: ~/.cache/whenabouts/serve)"
+    parser.add_argument("--cache", metavar="DIR", type=Path, help=what)
+
+
 def add_guests(parser: argparse._ActionsContainer) -> None:
     """Add --guests, the file of users with their own tokens."""
     parser.add_argument(

@@ -1,13 +1,14 @@
-"""`whenabouts remove`: remove videos from a corpus; the files stay. Loaded by `cli.main`."""
+"""`whenabouts remove`: erase videos from a corpus; the files stay. Loaded by `cli.main`."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from whenabouts.cli.options import add_corpus, add_format, add_verb, add_wait, open_corpus
+from whenabouts.cli.options import add_cache, add_corpus, add_format, add_verb, add_wait, open_corpus
 from whenabouts.cli.terminal import print_either
-from whenabouts.types import UsageError
+from whenabouts.index.lance import is_remote
+from whenabouts.types import UsageError, number_of
 
 
 def add_parser(verbs: Any) -> None:
@@ -16,8 +17,8 @@ def add_parser(verbs: Any) -> None:
         verbs,
         "remove",
         run,
-        description="Remove videos, or a stream of all videos, from a corpus. The files stay; `index` takes "
-        "them again only with --again.",
+        description="Erase videos, or a stream of all videos, from a corpus. The files stay; their paths are "
+        "kept, so that `index` takes them again only with --again.",
     )
     parser.add_argument(
         "videos", nargs="*", metavar="VIDEO", help="id, file name or path of a video in the corpus"
@@ -25,6 +26,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--stream", metavar="NAME", help="remove a whole stream from all videos for good, such as all faces"
     )
+    add_cache(parser, "a server's folder, from which their thumbnails and clips are erased as well")
     add_corpus(parser)
     add_wait(parser)
     add_format(parser)
@@ -37,16 +39,14 @@ def run(options: argparse.Namespace) -> int:
     corpus = open_corpus(options)
     if options.stream:
         corpus.remove_stream(options.stream, wait=options.wait)
-        print_either(
-            options,
-            lambda: {"removed_stream": options.stream},
-            lambda: [f"removed stream {options.stream} from all videos"],
-        )
+        line = f"removed stream {options.stream} from all videos"
+        print_either(options, lambda: {"removed_stream": options.stream}, lambda: [line])
         return 0
+    corpus.cache = options.cache
     removed = corpus.remove(*options.videos, wait=options.wait)
-    print_either(
-        options,
-        lambda: {"removed": [video.id for video in removed]},
-        lambda: (f"removed {video.id} ({video.path})" for video in removed),
-    )
+    ids = [video.id for video in removed]
+    lines = [f"removed {video.id} ({video.path})" for video in removed]
+    if collected := 0 if is_remote(corpus.places[0]) else corpus.collections.count_of(ids):
+        lines.append(f"{number_of(collected, 'moment')} of collections still name what was removed")
+    print_either(options, lambda: {"removed": ids, "collected": collected}, lambda: lines)
     return 0

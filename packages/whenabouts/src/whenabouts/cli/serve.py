@@ -11,6 +11,7 @@ from whenabouts.cli.opened import encoded_with
 from whenabouts.cli.options import (
     add_access,
     add_allow,
+    add_cache,
     add_check,
     add_corpus,
     add_guests,
@@ -27,9 +28,10 @@ from whenabouts.cli.options import (
 from whenabouts.cli.terminal import for_terminal
 from whenabouts.intake.lacks import check_files, check_room
 from whenabouts.intake.opening import read_regular
-from whenabouts.server.settings import Limits, Settings, default_cache, named_models
+from whenabouts.server.settings import Limits, Settings, named_models
 from whenabouts.types import UsageError
 from whenabouts.video.files import with_home
+from whenabouts.workplace.cached import default_cache
 
 _MOST_TOKEN_BYTES = 4096
 _ROOM_BYTES, _FILES = 2 << 30, 64
@@ -55,12 +57,7 @@ def add_parser(verbs: Any) -> None:
     )
     add_corpus(parser, several=True)
     _add_access(parser)
-    parser.add_argument(
-        "--cache",
-        metavar="DIR",
-        type=Path,
-        help="folder for thumbnails and clips (default: ~/.cache/whenabouts/serve)",
-    )
+    add_cache(parser, "folder for thumbnails and clips")
     parser.add_argument(
         "--cache-size",
         metavar="MB",
@@ -144,24 +141,19 @@ def run(options: argparse.Namespace) -> int:
     from whenabouts.server.run import serve
 
     memory = {} if options.memory is None else {"memory_bytes": options.memory << 20}
+    same = ["host", "port", "show_paths", "change_people", "send_frames", "send_query", "guests"]
     settings = Settings(
-        host=options.host,
-        port=options.port,
+        **{name: getattr(options, name) for name in same},
         token=_token(options),
         cache=options.cache or default_cache(),
         cache_bytes=options.cache_size << 20,
         models=named_models(options.model),
         files=tuple(options.files),
         allow=tuple(options.allow),
-        show_paths=options.show_paths,
-        change_people=options.change_people,
-        limits=Limits(job_seconds=options.time_limit, **memory),
         check=options.check or "",
-        send_frames=options.send_frames,
         rerank=options.rerank or "",
         rewrite=options.rewrite or "",
-        send_query=options.send_query,
-        guests=options.guests,
+        limits=Limits(job_seconds=options.time_limit, **memory),
         **proxy_settings(options),
     )
     corpus = open_or_new_corpus(options)

@@ -48,4 +48,5 @@ def run(options: argparse.Namespace) -> int:
         for summary in watch(corpus, options.paths):
             print_either(options, summary.to_json, summary.lines)
             sys.stdout.flush()
+    print("stopped; run the same command to go on watching", file=sys.stderr)
     return 0

@@ -1,14 +1,11 @@
 """Opens encoders of sentences, pictures, sounds and voices by name; one module per family of models.
 
-A family is a module of this folder or a plugin (`protocol.Family`); `_NO_FAMILY` and names with an underscore
-are helpers. A new family needs only a new file.
+A family is a module of this folder with an `ORDER`, or a plugin (`protocol.Family`). A new one is a new file.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -58,7 +55,6 @@ __all__ = [
 ]
 
 DEFAULT_TEXT_ENCODER = "minilm"
-_NO_FAMILY = {"on_torch", "plain_text", "protocol", "weight_files"}
 
 
 def open_text_encoder(name: str | None = None, settings: EncoderSettings | None = None) -> TextEncoder:
@@ -128,12 +124,10 @@ def known_models() -> list[ModelCard]:
     return [model for family in _families() for model in getattr(family, "MODELS", ())]
 
 
-def _families() -> Iterator[Any]:
+def _families() -> list[Any]:
     """The families of this folder and of plugins, in order of precedence."""
-    names = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
-    modules = [importlib.import_module(f"{__name__}.{name}") for name in names if name not in _NO_FAMILY]
-    modules += plugins.loaded("encoders").values()
-    yield from sorted(modules, key=lambda module: (module.ORDER, module.__name__))
+    modules = plugins.modules_declaring(__name__, "ORDER", "encoders")
+    return sorted(modules, key=lambda module: (getattr(module, "ORDER", 0), module.__name__))
 
 
 def _open(way: str, name: str, settings: EncoderSettings | None) -> Any:

@@ -196,8 +196,9 @@ class Family(Protocol):
     and sentences in one space, possibly a `ClipEncoder`), `open_pictures(name, settings)` (pictures alone),
     `open_sound(name, settings)` and `open_voices(name, settings)` (`video.voices.VoiceEncoder | Diarizer`).
 
-    Of the families that recognise a name, that with the lowest `ORDER` opens it. A name after `PREFIX:` goes
-    to that family. `MODELS` (optional) are `ModelCard`s for `whenabouts models list`.
+    Of the families that recognise a name, that with the lowest `ORDER` opens it; a plugin without one has 0.
+    sentence-transformers (50) takes every hub name. A name after `PREFIX:` goes to that family. `MODELS`
+    (optional) are `ModelCard`s for `whenabouts models list`.
     """
 
     PREFIX: str

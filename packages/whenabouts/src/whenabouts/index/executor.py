@@ -69,18 +69,15 @@ class Executor(Protocol):
         `CueTrack` that `speech` sends, it may call `clips`, which sends `Clips`. An exception from `take`
         ends the run.
         """
-        ...
 
     def speech(self, work: Work, task: SpeechTask) -> None:
         """Have the speech of a file recognised; to be called while its `FileRead` is handled.
 
         Sends `Recognised` and `PartialTranscript` now and then, and one `CueTrack` at the end.
         """
-        ...
 
     def clips(self, work: Work, video: ReadVideo) -> None:
         """Have the clips of a file made; to be called while its `FileRead` or `CueTrack` is handled."""
-        ...
 
 
 class FileEncoder:

@@ -210,7 +210,9 @@ def make_plan(
     planner = _Planner(records, settings, streams, AbsentFiles(findings, records, removed, again=again))
     planner.place_all(findings.files, retry=retry)
     gone = [] if retry else planner.mark_gone()
-    pruned, prune_notes = planner.remove(gone, findings) if prune else ([], [])
+    pruned, prune_notes = safely_pruned(gone, findings) if prune else ([], [])
+    for record in pruned:  # its row is not updated
+        planner.records.pop(record.video_id, None)
     work = planner.numbered(findings)
     return Plan(
         work=tuple(work),
@@ -392,7 +394,8 @@ class _Planner:
             f"the subtitles of {printable(job.file.path)} are no longer beside it, so it loses their words; "
             "to keep them, move them there and index again"
             for job in self.work
-            if job.record is not None and job.record.words.startswith("sidecar:") and not job.file.sidecars
+            if job.record is not None and job.record.words.startswith("sidecar:")
+            if job.file.kind == "media" and not job.file.sidecars
         ]
         unread = [
             f"the subtitles beside {printable(file.path)} are not read, because the same recording is "
@@ -426,13 +429,6 @@ class _Planner:
             if record.state == "done":
                 self.records[record.video_id] = replace(record, state="gone")
         return gone
-
-    def remove(self, gone: list[VideoRecord], findings: Findings) -> tuple[list[VideoRecord], list[str]]:
-        """The rows of lost files to remove, and notes on those that stay; the former are not updated."""
-        pruned, notes = safely_pruned(gone, findings)
-        for record in pruned:
-            self.records.pop(record.video_id, None)
-        return pruned, notes
 
     def numbered(self, findings: Findings) -> list[Work]:
         """The work, numbered in the order in which its files were found."""

@@ -127,7 +127,7 @@ class VideoRecord:
     def beyond(self, seconds: float) -> str:
         """What is wrong with a time after the video's end."""
         lasts = f"which lasts {self.duration or 0:.3f} s; times count from the start of the file"
-        return f"{seconds:g} s is after the end of {self.video_id}, {lasts}"
+        return f"{seconds:g} s is after the end of {self.file_name}, {lasts}"
 
     def moved_to(self, path: Path) -> VideoRecord:
         """The row with another path, and with the new name as its title if the old one was the title."""

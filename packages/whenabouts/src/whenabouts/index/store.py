@@ -123,7 +123,11 @@ class Store(Reads):
 
     def _create_table(self, name: str, schema: Any) -> None:
         self._db.drop_table(name, ignore_missing=True)  # a crash may have left it undeclared
-        table = self._tables[name] = self._db.create_table(name, schema=schema)
+        self._tables[name] = self._db.create_table(name, schema=schema)
+        self._index_columns(name)
+
+    def _index_columns(self, name: str) -> None:
+        table = self._table(name)
         index_ids(table)
         if "kind" in table.schema.names:
             index_kinds(table)
@@ -159,16 +163,13 @@ class Store(Reads):
             if present is not None and present.dimension:
                 self.check_stream(info.name, info.fingerprint, info.encoder)
             elif present is not None and info.dimension:
-                self._add_vectors(info)
+                table = self._clips(info.name)
+                if "vector" in table.schema.names:  # left by a crash before the encoder was declared
+                    table.drop_columns(["vector"])
+                table.add_columns(vector_field(info.dimension))
             elif present is None:
                 self._create_table(f"clips_{info.name}", clips_schema(info.dimension))
             self._describe({f"stream:{info.name}": asdict(replace(info, settings=dict(info.settings)))})
-
-    def _add_vectors(self, info: StreamInfo) -> None:
-        table = self._clips(info.name)
-        if "vector" in table.schema.names:  # left by a crash before the encoder was declared
-            table.drop_columns(["vector"])
-        table.add_columns(vector_field(info.dimension))
 
     def erase(
         self,
@@ -182,9 +183,9 @@ class Store(Reads):
     ) -> int:
         """Erase the clips with the texts in `labels` (by stream), and return their number; store `facts`.
 
-        `videos` (by id) and the streams `dropped` are erased too, but not counted. Each stream in `labels` is
-        rewritten, and older versions of its table, its index and the facts are deleted at once: a deletion
-        alone leaves vectors in the files while most rows of a file stay.
+        `videos` (by id) and the streams `dropped` are erased too, but not counted. The streams in `labels`,
+        and for `videos` the ledger and the tables beside the clips, are rewritten, and older versions of them
+        and of the facts are deleted at once: a deletion alone leaves rows in a file while most of it stays.
 
         After a crash the next writer finishes the work first; then `finished_erasing(command)` returns
         `answer`, or the number of clips if `answer` is None.
@@ -216,6 +217,7 @@ class Store(Reads):
     def _finish_erasing(self) -> Erasing | None:
         """Erase all that is marked, then the marks; returns the mark of `erase`. Any step may be repeated."""
         mark, rewriting = self.erasing, self.facts(_REWRITING)
+        rewritten = {key.removeprefix(_REWRITING) for key in rewriting}
         if mark is not None:
             for stream in mark.dropped:
                 self._drop_stream(stream)
@@ -223,13 +225,17 @@ class Store(Reads):
             for stream, texts in mark.labels.items():
                 if stream in self._streams:
                     self._clips(stream).delete(among("text", texts))
-        for stream in (key.removeprefix(_REWRITING) for key in rewriting):
-            if stream in self._streams:
-                rewrite(self._clips(stream), self.place)
-                self._index_text(stream)
-                self._forget([f"index:{stream}"])
-                vectors: Distance | None = "cosine" if self.stream(stream).dimension else None
-                self._optimize_table(f"clips_{stream}", stream, vectors, ALWAYS)
+            if mark.videos:
+                rewrite(self._table("videos"), self.place)
+                rewritten |= self._sides.keys()
+        for name, key, vectors in self._searched_tables():
+            if key in rewritten:
+                rewrite(self._table(name), self.place)
+                self._index_columns(name)
+                if key in self._streams:
+                    self._index_text(key)
+                self._forget([f"index:{key}"])
+                self._optimize_table(name, key, vectors, ALWAYS)
         if rewriting:
             self._forget(f"fact:{key}" for key in rewriting)
         if mark is not None:
@@ -427,15 +433,20 @@ class Store(Reads):
             self._describe({f"index:{stream}": asdict(index)})
 
     def _optimize_if_due(self, due: Schedule) -> None:
-        for stream, info in self._streams.items():
-            self._optimize_table(f"clips_{stream}", stream, "cosine" if info.dimension else None, due)
-        for side in self._sides.values():
-            self._optimize_table(side.name, side.name, side.vectors, due)
+        for name, key, vectors in self._searched_tables():
+            self._optimize_table(name, key, vectors, due)
         ledger = self._table("videos")
         if (LEDGER_WHILE_WRITING if due is WHILE_WRITING else due).is_due(state_of(ledger)):
             index_ids(ledger)
             tidy(ledger, self.place)
             tidy(self._description, self.place)
+
+    def _searched_tables(self) -> Iterator[tuple[str, str, Distance | None]]:
+        """The tables of clips and those beside them: name, key of the vector index, distance of vectors."""
+        for stream, info in self._streams.items():
+            yield f"clips_{stream}", stream, "cosine" if info.dimension else None
+        for side in self._sides.values():
+            yield side.name, side.name, side.vectors
 
     def _optimize_table(self, name: str, index: str, vectors: Distance | None, due: Schedule) -> None:
         """Merge and index one table if that is due; `index` is the key of its vector index."""

@@ -80,7 +80,6 @@ class QueryEncoder(Protocol):
 
     def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """(N, D) unit vectors."""
-        ...
 
 
 class Encoders(Protocol):
@@ -88,11 +87,9 @@ class Encoders(Protocol):
 
     def encoder_of(self, info: StreamInfo) -> TextEncoder:
         """The encoder that made a stream. Raises EncoderUnavailable, EncoderMismatch."""
-        ...
 
     def adopt(self, encoder: Any, info: StreamInfo | None) -> Any:
         """Register an encoder. Raises EncoderMismatch if another one made the corpus's stream."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

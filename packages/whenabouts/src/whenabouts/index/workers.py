@@ -61,7 +61,6 @@ class Task(Protocol):
     @property
     def quiet_seconds(self) -> float:
         """Seconds that the task's reader may be silent before it is killed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,21 +115,6 @@ def _routes(service: Service) -> FastAPI:
         yield
         service.close()
 
-    api = FastAPI(
-        title="whenabouts",
-        version=__version__,
-        description=_ABOUT,
-        docs_url=None,
-        redoc_url=None,
-        lifespan=life,
-        redirect_slashes=False,
-    )
-    # Compresses lists, answers and the page. Pictures and videos are compressed already; unknown bytes may be
-    # large.
-    uncompressed = (*DEFAULT_EXCLUDED_CONTENT_TYPES, "application/octet-stream")
-    api.add_middleware(GZipMiddleware, exclude_content_types=uncompressed)
-    api.state.service = service
-    handle_errors(api, service.paths)
     modules = (
         search_routes,
         export_routes,
@@ -140,8 +125,24 @@ def _routes(service: Service) -> FastAPI:
         job_routes,
         service_routes,
     )
-    for router in (*plugins.loaded("routes").values(), *(routes.router for routes in modules)):
-        api.include_router(router)
+    routers = (*plugins.loaded("routes").values(), *(routes.router for routes in modules))
+    api = FastAPI(
+        title="whenabouts",
+        version=__version__,
+        description=_ABOUT,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=life,
+        redirect_slashes=False,
+        # Not by `include_router`, which makes each route anew for every application, at its first request.
+        routes=[route for router in routers for route in router.routes],
+    )
+    # Compresses lists, answers and the page. Pictures and videos are compressed already; unknown bytes may be
+    # large.
+    uncompressed = (*DEFAULT_EXCLUDED_CONTENT_TYPES, "application/octet-stream")
+    api.add_middleware(GZipMiddleware, exclude_content_types=uncompressed)
+    api.state.service = service
+    handle_errors(api, service.paths)
     described = api.openapi
 
     def openapi() -> dict[str, Any]:

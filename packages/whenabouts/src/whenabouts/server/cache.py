@@ -10,21 +10,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import tempfile
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from hashlib import blake2b
 from pathlib import Path
 
 from whenabouts.server.files import OpenFile, open_regular
 from whenabouts.types import UsageError
 from whenabouts.video.files import with_home
+from whenabouts.workplace.cached import cached_files, cached_name
 
 _UNFINISHED = ".part"
-_NAME = re.compile(r"[0-9a-f]{40}(-[0-9]+-[0-9]+\.part)?(?:\.[a-z0-9]+)?")
 _ABANDONED_SECONDS = 3600
 Make = Callable[[Path], None]
 """Writes a file to the given path."""
@@ -37,6 +35,8 @@ class Cache:
     which then grows to the sum of their bounds; a file that another server deleted is made again. A file
     appears under its name only when complete. Raises UsageError if the folder is not writable.
     """
+
+    key = staticmethod(cached_name)
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self.folder = folder = with_home(folder)
@@ -54,11 +54,6 @@ class Cache:
                 f"{folder}: cannot be used as a cache ({error.strerror}); name another folder with --cache"
             ) from None
         self._read_folder()
-
-    @staticmethod
-    def key(*parts: str) -> str:
-        """A file name unique to this sequence of texts."""
-        return blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=20).hexdigest()
 
     def find(self, name: str) -> OpenFile | None:
         """The open file of a name, or None. Marks it as most recently used."""
@@ -123,17 +118,15 @@ class Cache:
                     self._path(oldest).unlink()
 
     def _read_folder(self) -> None:
-        """Count the files of earlier servers, in order of use; delete unfinished ones of killed servers."""
+        """Count the files of earlier servers, in order of use; delete those with old names or abandoned."""
         files = []
-        for path in self.folder.glob("??/*"):
+        for path, video, is_unfinished in cached_files(self.folder):
             with contextlib.suppress(OSError):
                 status = path.stat()
-                kept = _NAME.fullmatch(path.name)  # ignore files that are not the cache's
-                if kept is None or path.parent.name != path.name[:2]:
-                    continue
-                if kept[1] is None:
-                    files.append((status.st_mtime_ns, path.name, status.st_size))
-                elif time.time() - status.st_mtime > _ABANDONED_SECONDS:
+                is_abandoned = time.time() - status.st_mtime > _ABANDONED_SECONDS
+                if is_abandoned if is_unfinished else video is None:
                     path.unlink()
+                elif not is_unfinished:
+                    files.append((status.st_mtime_ns, path.name, status.st_size))
         for _, name, size in sorted(files):
             self._note(name, size)

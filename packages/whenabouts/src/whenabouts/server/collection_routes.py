@@ -22,12 +22,13 @@ from whenabouts.server.errors import ServerError, printable, problems, safe_erro
 from whenabouts.server.export_routes import DOWNLOAD, check_format, sent_list
 from whenabouts.server.files import respond
 from whenabouts.server.proxied import Address
-from whenabouts.server.schemas import MOST_MOMENTS, MomentName, NoQuery, Seconds, Strict
+from whenabouts.server.schemas import MOST_MOMENTS, ListOptions, MomentName, NoQuery, Seconds, Strict
 from whenabouts.server.search_routes import moment_of
 from whenabouts.server.service import Service, read_corpus, record_of, service_of
 from whenabouts.server.video_routes import binary, content_of, title_of, urls_of
 from whenabouts.streams import stream as stream_named
 from whenabouts.types import Moment
+from whenabouts.video.cut import CUT_VERSION
 from whenabouts.workplace.collections import (
     LONGEST_NAME,
     LONGEST_NOTE,
@@ -51,6 +52,7 @@ CollectionId = Annotated[str, Path(max_length=LONGEST_NAME)]
 ItemId = Annotated[str, Path(max_length=40)]
 # A blank name is refused where collections and searches are stored, in words for users.
 _Name = Annotated[str, Field(max_length=LONGEST_NAME)]
+_Tag = Annotated[str, Field(max_length=LONGEST_TAG)]
 _Note = Annotated[str, Field(max_length=LONGEST_NOTE)]
 # The bound lets pydantic read the text, and so refuse half of a character, which no answer can hold.
 _Text = Annotated[str, Field(max_length=LONGEST_QUESTION)]
@@ -89,9 +91,7 @@ class ItemFields(Strict):
     start: Seconds | None = None
     end: Seconds | None = None
     note: _Note | None = None
-    tags: list[Annotated[str, Field(max_length=LONGEST_TAG)]] | None = Field(
-        default=None, max_length=MOST_TAGS
-    )
+    tags: list[_Tag] | None = Field(default=None, max_length=MOST_TAGS)
 
 
 class ItemChange(ItemFields):
@@ -101,9 +101,11 @@ class ItemChange(ItemFields):
 
 
 class ItemMove(Strict):
-    """The id of the moment before which the moved one goes; null: it goes to the end."""
+    """Where a moment goes: before an id, or to the end (null), of `to` if given. `keep`: as a copy."""
 
     before: str | None = Field(default=None, max_length=40)
+    to: str | None = Field(default=None, max_length=LONGEST_NAME)
+    keep: bool = False
 
 
 class ItemBody(BaseModel):
@@ -111,6 +113,7 @@ class ItemBody(BaseModel):
 
     id: str
     video_id: str
+    name: str
     title: str
     start: float
     end: float
@@ -152,8 +155,8 @@ class CollectionBody(CollectionLine):
     items: list[ItemBody]
 
 
-class ListParameters(Strict):
-    """The format of a list."""
+class ListParameters(ListOptions):
+    """Those of other lists, and an edit list by default."""
 
     format: str = Field(default="edl", min_length=1, max_length=20, pattern=r"^[a-z0-9]+$")
 
@@ -215,10 +218,23 @@ async def _after(
 def _shown(corpus: Corpus, collection: Collection) -> CollectionBody:
     records = _records(corpus, collection.items)
     words = _words(corpus, collection.items, records)
-    items = [
-        _item(item, records.get(item.video_id), words[item.id], replaced=corpus.is_replaced(item))
-        for item in collection.items
-    ]
+    items = []
+    for item in collection.items:
+        record = records.get(item.video_id)
+        video_url, thumbnail_url = urls_of(record, item.moment.middle) if record else (None, None)
+        base = f"/api/videos/{quote(item.video_id, safe='')}"
+        shown = ItemBody(
+            **item.to_json(),
+            name=record.file_name if record else "",
+            title=title_of(record) if record else printable(item.video_id),
+            text=printable(" ".join(words[item.id]))[:_WORDS],
+            gone=record is None,
+            replaced=corpus.is_replaced(item),
+            thumbnail_url=thumbnail_url,
+            video_url=video_url,
+            clip_url=f"{base}/clip?start={item.start:.3f}&end={item.end:.3f}" if video_url else None,
+        )
+        items.append(shown)
     return CollectionBody(**collection.to_json() | {"count": len(items), "items": items})
 
 
@@ -243,21 +259,6 @@ def _words(
                     inside = (block.start[rows] < item.end) & (block.end[rows] > item.start)
                     words[item.id] += compress(block.text[rows], inside)
     return words
-
-
-def _item(item: Item, record: VideoRecord | None, words: Sequence[str], *, replaced: bool) -> ItemBody:
-    video_url, thumbnail_url = urls_of(record, item.moment.middle) if record else (None, None)
-    base = f"/api/videos/{quote(item.video_id, safe='')}"
-    return ItemBody(
-        **item.to_json(),
-        title=title_of(record) if record else printable(item.video_id),
-        text=printable(" ".join(words))[:_WORDS],
-        gone=record is None,
-        replaced=replaced,
-        thumbnail_url=thumbnail_url,
-        video_url=video_url,
-        clip_url=f"{base}/clip?start={item.start:.3f}&end={item.end:.3f}" if video_url else None,
-    )
 
 
 @router.get("/collections", responses=problems(), summary="All collections")
@@ -327,9 +328,9 @@ async def change(
 async def move(
     request: Request, collection: CollectionId, item: ItemId, body: ItemMove, _: NoQuery
 ) -> CollectionBody:
-    """Moves a moment before another one, or to the end."""
-    before = body.before
-    return await _after(request, lambda corpus: corpus.collections.move(collection, item, before), _shown)
+    """Moves or copies a moment before another one, or to the end. Returns the collection in the path."""
+    place = body.model_dump()
+    return await _after(request, lambda corpus: corpus.collections.move(collection, item, **place), _shown)
 
 
 @router.delete(
@@ -356,8 +357,7 @@ async def export_collection(
     def read(corpus: Corpus) -> Response:
         kept, _ = _filled(corpus, collection)
         moments, notes = corpus.moments_of(kept.items)
-        name = kept.name
-        return sent_list(service, corpus, moments, parameters.format, name=name, title=name, notes=notes)
+        return sent_list(service, corpus, moments, parameters, name=kept.name, title=kept.name, notes=notes)
 
     return await service.read(service.searches, request, read)
 
@@ -383,10 +383,8 @@ async def film(request: Request, collection: CollectionId, _: NoQuery) -> Respon
     if sum(part[1].duration for part in parts) > MOST_FILM_SECONDS:
         most = f"a film may last at most {MOST_FILM_SECONDS:g} s here"
         raise ServerError(400, "film_too_long", f"{most}; use `whenabouts cut --collection` for more")
-    facts = [
-        f"{'/'.join(content_of(record))} {moment.start:.3f} {moment.end:.3f}" for record, moment in parts
-    ]
-    key = Cache.key("film", *facts) + ".mp4"
+    facts = [f"{'/'.join(content_of(record))} {at.start:.3f} {at.end:.3f}" for record, at in parts]
+    key = Cache.key("", "film", CUT_VERSION, *facts) + ".mp4"
     opened = await service.encoded_once("film", key, partial(_join, service, parts))
     return respond(request, opened, media_type="video/mp4", name=f"{name}.mp4", tag=key[:32])
 
@@ -410,10 +408,7 @@ def _filled(
 def _join(service: Service, parts: Sequence[tuple[VideoRecord, Moment]], out: FilePath) -> None:
     """Write a film."""
     with contextlib.ExitStack() as stack:
-        cuts = [
-            (stack.enter_context(service.folders.held(record)), moment.start, moment.end)
-            for record, moment in parts
-        ]
+        cuts = [(stack.enter_context(service.folders.held(record)), at.start, at.end) for record, at in parts]
         with safe_errors(cuts[0][0], out, *(path for path, _, _ in cuts[1:])):
             service.decoders.join(cuts, out)
 

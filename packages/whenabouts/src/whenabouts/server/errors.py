@@ -64,27 +64,22 @@ class ServerError(Exception):
     ) -> None:
         super().__init__(message)
         self.status, self.code, self.message, self.field = status, code, message, field
-        self.headers = dict(headers or {})
+        self.headers = {"Cache-Control": "no-store", **(headers or {})}
 
     def response(self) -> Response:
         """The answer as JSON."""
         problem = Problem(code=self.code, message=printable(self.message), field=self.field)
-        return JSONResponse(
-            ErrorBody(error=problem).model_dump(),
-            self.status,
-            headers={"Cache-Control": "no-store", **self.headers},
-        )
+        return JSONResponse(ErrorBody(error=problem).model_dump(), self.status, self.headers)
 
     def page(self) -> Response:
         """The answer for a browser: the message as plain text."""
-        headers = {"Cache-Control": "no-store", **self.headers}
-        return PlainTextResponse(f"whenabouts: {printable(self.message)}\n", self.status, headers)
+        return PlainTextResponse(f"whenabouts: {printable(self.message)}\n", self.status, self.headers)
 
 
-def busy(kind: str, seconds: int) -> ServerError:
-    """The error 429 for too many requests of one kind; `seconds` until a retry may succeed."""
+def busy(kind: str, seconds: int, status: int = 429) -> ServerError:
+    """The error for too many requests of one kind; `seconds` until a retry may succeed."""
     return ServerError(
-        429,
+        status,
         "busy",
         f"too many requests for {kind} at once; try again in {seconds} s",
         headers={"Retry-After": str(seconds)},
@@ -194,8 +189,7 @@ def of_whenabouts(error: WhenaboutsError, paths: Paths) -> ServerError:
         narrower = f"{message}; search fewer videos, or start the server with a higher --time-limit"
         return ServerError(503, "took_too_long", narrower)
     if isinstance(error, DiskFull):
-        full = paths.unless_hidden(str(error), "the server's disk is full")
-        return ServerError(507, "disk_full", full)
+        return ServerError(507, "disk_full", paths.unless_hidden(str(error), "the server's disk is full"))
     if isinstance(error, CorpusBusy):
         busy = "this corpus is being indexed or changed; try again afterwards"
         return ServerError(409, "corpus_busy", paths.unless_hidden(str(error), busy))

@@ -18,7 +18,7 @@ from whenabouts.export.options import DEFAULT_TITLE, Options
 from whenabouts.export.source import Source, Sources
 from whenabouts.lines import one_line
 from whenabouts.server.errors import ServerError, problems
-from whenabouts.server.schemas import MOST_MOMENTS, ExportParameters, SearchRequest
+from whenabouts.server.schemas import MOST_MOMENTS, ExportParameters, ListOptions, SearchRequest
 from whenabouts.server.search_routes import moment_of
 from whenabouts.server.service import Service, record_of, service_of
 from whenabouts.types import UsageError, WhenaboutsError
@@ -67,7 +67,7 @@ def _list(service: Service, parameters: ExportParameters, corpus: Corpus) -> Res
         )
     name = f"whenabouts-{len(moments)}-moment{'s' if len(moments) != 1 else ''}"
     title = parameters.query or DEFAULT_TITLE
-    return sent_list(service, corpus, moments, parameters.format, name=name, title=title)
+    return sent_list(service, corpus, moments, parameters, name=name, title=title)
 
 
 class _NoRecording(ServerError, WhenaboutsError):
@@ -78,7 +78,7 @@ def sent_list(
     service: Service,
     corpus: Corpus,
     moments: Sequence[FileMoment],
-    format_name: str,
+    parameters: ListOptions,
     *,
     name: str,
     title: str,
@@ -99,12 +99,14 @@ def sent_list(
         except ServerError as error:
             refused[name] = listed[name].file_name
             raise _NoRecording(error.status, error.code, error.message, headers=error.headers) from None
-        return service.decoders.source(listed[name].path)
+        source = service.decoders.source(listed[name].path)
+        return replace(source, start_timecode="") if parameters.from_zero else source
 
-    shown = [replace(moment, path=names[moment.video_id]) for moment in moments]
+    kept: dict[str, Any] = {} if parameters.notes else {"note": "", "tags": ()}
+    shown = [replace(moment, path=names[moment.video_id], **kept) for moment in moments]
     try:
         options = Options(title=title, sources=Sources(read))
-        data, format_notes = export.render(shown, format_name, options)
+        data, format_notes = export.render(shown, parameters.format, options)
     except _NoRecording as error:
         if len(refused) > 1:
             files = ", ".join([*refused.values()][:_MOST_NAMES])
@@ -114,7 +116,7 @@ def sent_list(
     shown_notes = [service.paths.without_folders(note) for note in (*notes, *format_notes, *hidden)]
     if len(shown_notes) > _MOST_NOTES:
         shown_notes[_MOST_NOTES:] = [f"{len(shown_notes) - _MOST_NOTES} more notes are left out"]
-    format = export.format_of(format_name)
+    format = export.format_of(parameters.format)
     headers = {
         "Content-Disposition": f"attachment; filename*=utf-8''{quote(name + format.SUFFIXES[0], safe='')}",
         "Content-Type": format.MEDIA_TYPE,

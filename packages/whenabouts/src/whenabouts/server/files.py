@@ -17,7 +17,8 @@ from starlette.staticfiles import NotModifiedResponse
 from starlette.types import Receive, Scope, Send
 
 from whenabouts.intake import opening
-from whenabouts.server.errors import ServerError, printable
+from whenabouts.intake.lacks import lack_of
+from whenabouts.server.errors import ServerError, busy, printable
 
 # By the name's suffix and never by content, so that no browser runs a file.
 _TYPES = {
@@ -39,6 +40,7 @@ _TYPES = {
     "mka": "audio/x-matroska",
     "jpg": "image/jpeg",
 }
+_RETRY_SECONDS = 5
 _RANGE = re.compile(r"bytes=(\d{0,99})-(\d{0,99})")
 
 
@@ -63,8 +65,13 @@ class OpenFile:
 
 
 def open_regular(path: Path | str) -> OpenFile:
-    """Open a file if it is a regular one. Raises OSError."""
-    file = opening.open_regular(path)
+    """Open a file if it is a regular one. Raises OSError, or ServerError 503 if too many files are open."""
+    try:
+        file = opening.open_regular(path)
+    except OSError as error:
+        if lack_of(error):
+            raise busy("files", _RETRY_SECONDS, 503) from error
+        raise
     return OpenFile(file, os.fstat(file.fileno()))
 
 

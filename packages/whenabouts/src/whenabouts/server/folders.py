@@ -71,10 +71,10 @@ class ServedFolders:
         while it is being indexed.
         """
         if record.kind != "media":
-            raise ServerError(404, "no_recording", f"{record.video_id} is a transcript without a recording")
+            raise ServerError(404, "no_recording", f"{record.file_name} is a transcript without a recording")
         if record.size < 0:
             raise ServerError(
-                503, "being_indexed", f"{record.video_id} is being indexed", headers={"Retry-After": "2"}
+                503, "being_indexed", f"{record.file_name} is being indexed", headers={"Retry-After": "2"}
             )
         try:
             place = source_path(record.path)
@@ -83,7 +83,7 @@ class ServedFolders:
             raise ServerError(
                 410,
                 "video_gone",
-                f"the file of {record.video_id} is gone or unreadable; restore it, or index it again",
+                f"the file of {record.file_name} is gone or unreadable; restore it, or index it again",
             ) from None
         try:
             self._check(record, opened)
@@ -118,7 +118,7 @@ class ServedFolders:
             raise ServerError(
                 403,
                 "not_served",
-                f"the file of {record.video_id} is outside the folders served here; "
+                f"the file of {record.file_name} is outside the folders served here; "
                 "name every folder with `whenabouts serve --files`",
             )
 
@@ -127,7 +127,7 @@ def _changed(record: VideoRecord) -> ServerError:
     return ServerError(
         409,
         "video_changed",
-        f"the file of {record.video_id} has changed since it was indexed; `whenabouts index` it again",
+        f"the file of {record.file_name} has changed since it was indexed; `whenabouts index` it again",
     )
 
 

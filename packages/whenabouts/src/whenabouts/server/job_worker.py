@@ -49,6 +49,7 @@ class _Job:
 
     def __init__(self, spec: Mapping[str, Any], say: Say, over: threading.Event) -> None:
         self._corpus = Corpus(str(spec["corpus"]))
+        self._corpus.cache = Path(spec["cache"]) if spec["cache"] else None
         self._allowed = Allowed(Path(folder) for folder in spec["allowed"])
         self._task: Mapping[str, Any] = spec["task"]
         self._say, self._over = say, over
@@ -82,8 +83,8 @@ class _Job:
         with self._corpus.writing(wait=True, on_wait=self._wait):
             # A video that someone else removed meanwhile is no error.
             present = [name for name in names if self._corpus.record(name) is not None]
-            removed = self._corpus.remove(*present) if present else []
-        return {"removed": [video.id for video in removed]}
+            removed = [video.id for video in self._corpus.remove(*present)] if present else []
+        return {"removed": removed, "collected": self._corpus.collections.count_of(removed)}
 
     def watch(self) -> dict[str, Any]:
         """Follow folders until the input ends."""

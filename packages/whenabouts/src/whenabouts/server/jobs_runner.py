@@ -100,24 +100,22 @@ class Worker:
         assert self._process.stdout is not None
         with io.BufferedReader(self._process.stdout) as lines:  # type: ignore[type-var]
             while line := lines.readline(_LONGEST_LINE):
-                self._take(json.loads(line))
+                report: Mapping[str, Any] = json.loads(line)
+                self.progress = report.get("progress", self.progress)
+                self.plan = report.get("plan", self.plan)
+                self.changes += [report["change"]] if "change" in report else []
+                self._end = report if "end" in report else self._end
         self._process.wait()
         self._close_input()
 
-    def _take(self, line: Mapping[str, Any]) -> None:
-        self.progress = line.get("progress", self.progress)
-        self.plan = line.get("plan", self.plan)
-        self.changes += [line["change"]] if "change" in line else []
-        self._end = line if "end" in line else self._end
-
 
 class Runner:
-    """The thread that runs the queue of a corpus. `folders` are those of `--allow`.
+    """The thread that runs the queue of a corpus; `folders` and `cache` are those of `serve`.
 
     Raises UsageError for a missing folder, for a corpus on an object store, and for several corpora.
     """
 
-    def __init__(self, corpus: Corpus, folders: Iterable[Path]) -> None:
+    def __init__(self, corpus: Corpus, folders: Iterable[Path], cache: Path | None = None) -> None:
         place = corpus.places[0]
         if len(corpus.places) > 1 or is_remote(place):
             raise UsageError(
@@ -128,7 +126,7 @@ class Runner:
         self.allowed = Allowed(folders)
         self.trouble = ""
         """Why the queue cannot be written at the moment, such as a full disk; "" if it can."""
-        self._place = folder_of(place)
+        self._place, self._cache = folder_of(place), cache
         self._work: tuple[Job, Worker] | None = None
         self._plan: tuple[Job, Worker] | None = None
         self._watch: tuple[list[str], Worker] | None = None
@@ -248,8 +246,9 @@ class Runner:
         self._follow()
 
     def _worker(self, do: str, task: Mapping[str, Any]) -> Worker:
+        places = {"corpus": str(self._place), "cache": str(self._cache or "")}
         allowed = list(self.allowed.roots.values())
-        return Worker({"do": do, "corpus": str(self._place), "allowed": allowed, "task": dict(task)})
+        return Worker({"do": do, **places, "allowed": allowed, "task": dict(task)})
 
     def _is_ended(self, job: Job, worker: Worker) -> bool:
         """Record a job's progress and act on requests; returns whether it is over and recorded."""

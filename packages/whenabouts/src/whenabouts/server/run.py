@@ -35,6 +35,7 @@ _MOST_PROCESSES = 32
 # A search creates some thousand objects and no cycles. With Python's default of 700 the collector would run
 # twice per search, for nothing, at a twentieth of the processor time.
 _OBJECTS_A_COLLECTION = (20_000, 20, 20)
+_log = logging.getLogger(__name__)
 
 
 def serve(corpus: Corpus, settings: Settings, say: Callable[[str], None], processes: int = 1) -> None:
@@ -51,6 +52,8 @@ def serve(corpus: Corpus, settings: Settings, say: Callable[[str], None], proces
         application = Application(corpus, settings)
         parts = application.service.measured_parts(processes)
         application.service.divide(parts)
+        for problem in corpus.encoders.usable()[1].values():
+            _log.warning("%s", problem)
         settings = replace(settings, files=application.service.folders.there)
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         server = Server(application, settings, lambda: say(greeting(settings, bound)), share)

@@ -61,6 +61,7 @@ Query = Annotated[
 Date = Annotated[str, Field(min_length=4, max_length=40), _read_by(parse_date)]
 Where = Annotated[str, Field(min_length=3, max_length=500), _read_by(Condition.parse)]
 Name = Annotated[str, Field(min_length=1, max_length=300)]
+Best = Annotated[int, Field(ge=1, le=MOST_K)]
 Seconds = Annotated[float, Field(ge=0, le=LONGEST_SECONDS, allow_inf_nan=False)]
 MomentName = Annotated[
     str,
@@ -86,9 +87,6 @@ PictureBytes = Annotated[
         max_length=MOST_PICTURE_BYTES,
         description="moments like this picture: a JPEG, PNG, WebP, GIF, BMP or TIFF file in base64",
     ),
-]
-PageToken = Annotated[
-    str, Field(min_length=1, max_length=200, description="`next_page_token` of the previous page")
 ]
 PageLimit = Annotated[int, Field(ge=1, le=MOST_PAGE, description="results on a page")]
 VideoId = Annotated[str, fastapi.Path(max_length=300)]
@@ -161,12 +159,7 @@ class SearchRequest(Narrowing):
 
     query: Query | None = None
     like: ExampleName | None = None
-    k: int | None = Field(
-        default=None,
-        ge=1,
-        le=MOST_K,
-        description="number of moments (default 10; with `all`: all places)",
-    )
+    k: Best | None = Field(default=None, description="number of moments (default 10; with `all`: all places)")
     check: bool = Field(
         default=False,
         description="let the server's checker look at the best moments (`checker` in /api/stats)",
@@ -236,7 +229,9 @@ class PageParameters(Strict):
     """Which page of a list."""
 
     page_limit: PageLimit = MOST_PAGE
-    page_token: PageToken | None = None
+    page_token: str | None = Field(
+        default=None, min_length=1, max_length=200, description="`next_page_token` of the previous page"
+    )
 
     @property
     def subject(self) -> str:
@@ -263,17 +258,22 @@ class SearchBodyParameters(SearchParameters):
     picture: PictureBytes | None = None
 
 
-class ExportParameters(Narrowing):
+class ListOptions(Strict):
+    """The format of a list, and what it says of its moments."""
+
+    format: str = Field(default="json", min_length=1, max_length=20, pattern=r"^[a-z0-9]+$")
+    notes: bool = Field(default=True, description="with notes and tags of a collection")
+    from_zero: bool = Field(default=False, description="times count from 0, not from the camera's time code")
+
+
+class ExportParameters(Narrowing, ListOptions):
     """Either a query with its filters, or moments by name."""
 
     query: Query | None = None
     moments: str | None = Field(
         default=None, min_length=5, max_length=20_000, description="VIDEO_ID@START-END, separated by commas"
     )
-    format: str = Field(default="json", min_length=1, max_length=20, pattern=r"^[a-z0-9]+$")
-    k: int | None = Field(
-        default=None, ge=1, le=MOST_K, description="number of moments (default 5; with `all`: all places)"
-    )
+    k: Best | None = Field(default=None, description="number of moments (default 5; with `all`: all places)")
     all_moments: bool = Field(
         default=False, description="all `k` moments of a query, including those that do not match"
     )
@@ -318,7 +318,7 @@ class HighlightsParameters(Strict):
 
     model: Name
     query: Query | None = None
-    k: int = Field(default=5, ge=1, le=MOST_K)
+    k: Best = 5
 
 
 class WhyParameters(Strict):
@@ -326,7 +326,7 @@ class WhyParameters(Strict):
 
     query: Query
     moment: MomentName
-    k: int = Field(default=10, ge=1, le=MOST_K)
+    k: Best = 10
 
 
 class ExplainParameters(WhyParameters):
@@ -335,7 +335,14 @@ class ExplainParameters(WhyParameters):
     model: Name
 
 
-class EvidenceBody(BaseModel):
+class SpanBody(BaseModel):
+    """A range of time, [start, end) in seconds."""
+
+    start: float
+    end: float
+
+
+class EvidenceBody(SpanBody):
     """The best match of one stream.
 
     `box`: its place in the picture: left, top, right, bottom as shares of width and height. `recognised`: the
@@ -343,8 +350,6 @@ class EvidenceBody(BaseModel):
     """
 
     score: float
-    start: float
-    end: float
     text: str
     box: list[float] | None = None
     recognised: float | None = None
@@ -355,13 +360,6 @@ class RuleBody(BaseModel):
 
     name: RuleName
     label: str
-
-
-class SpanBody(BaseModel):
-    """A range of time, [start, end) in seconds."""
-
-    start: float
-    end: float
 
 
 class PartnerBody(SpanBody):
@@ -689,12 +687,10 @@ class CurveBody(HighlightCurve):
     chance_percentile: list[float]
 
 
-class CurveMoment(BaseModel):
+class CurveMoment(SpanBody):
     """A moment found on a stream's curve."""
 
     stream: str
-    start: float
-    end: float
     score: float
     chance_percentile: float | None
 
@@ -736,12 +732,10 @@ class TokenWeightsBody(BaseModel):
     weights: dict[str, list[float]]
 
 
-class MomentBody(BaseModel):
+class MomentBody(SpanBody):
     """A moment of a video, and its words."""
 
     video_id: str
-    start: float
-    end: float
     text: str
 
 

@@ -32,7 +32,7 @@ from whenabouts.server.schemas import (
     WhyParameters,
 )
 from whenabouts.server.service import Service, check_streams, record_of, service_of, stream_titles
-from whenabouts.server.video_routes import name_of, title_of, urls_of
+from whenabouts.server.video_routes import title_of, urls_of
 from whenabouts.streams import stream as stream_named
 from whenabouts.times import parse_moment
 from whenabouts.types import Moment, ScoredMoment, UsageError
@@ -118,7 +118,7 @@ def _result(service: Service, result: SearchResult, rank: int, scored: ScoredMom
         "percent": percent_beside(shown["word"], scored.confidence),
         "text": printable(scored.text),
         "labels": {name: stream_named(name).evidence_label for name in scored.evidence},
-        "name": name_of(record),
+        "name": record.file_name,
         "folder": service.paths.folder_of(record),
         "thumbnail_url": thumbnail_url,
         "clip_url": clip_url,

@@ -34,7 +34,7 @@ _COOKIE_SECONDS = 30 * 86_400
 _MOST_COOKIES = 10
 # Different wrong tokens per minute that are answered 401; more get 429. A right token never gets 429.
 _WRONG_A_MINUTE = 30
-HEALTH = "/api/health"
+HEALTH, READY = "/api/health", "/api/ready"
 SEARCH = "/api/search"
 _LENGTH = re.compile(r"[0-9]{1,18}")
 _log = logging.getLogger(__name__)
@@ -164,9 +164,9 @@ class Guard:
         """The answer to a request that is not passed on; None for one to pass on. Raises ServerError."""
         self._check_host(scope)
         _check_site(scope)
-        self._check_length(scope)
+        self._length(scope)
         scope["guest"] = _OWNER
-        if not self._settings.token or scope["path"] == HEALTH:
+        if not self._settings.token or scope["path"] in (HEALTH, READY):
             return None
         given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         tokens = [value for name, value in given if name == "token"]
@@ -190,17 +190,15 @@ class Guard:
                 403, "wrong_host", f"this server is localhost, not {hosts[0][:100]!r}", field="Host"
             )
 
-    def _check_length(self, scope: Scope) -> None:
+    def _length(self, scope: Scope) -> int:
+        """The body's length by its header; without one, the most it may have. Raises ServerError."""
         lengths = _values(scope, b"content-length")
         if any(not _LENGTH.fullmatch(length) for length in lengths) or len(lengths) > 1:
             raise ServerError(400, "bad_length", "Content-Length is not a number", field="Content-Length")
-        if lengths and int(lengths[0]) > self._most_bytes(scope):
+        most = self._most_bytes(scope)
+        if (length := int(lengths[0]) if lengths else most) > most:
             raise self._too_large(scope)
-
-    def _length(self, scope: Scope) -> int:
-        """The body's length by its header; without one, the most it may have."""
-        lengths = _values(scope, b"content-length")
-        return int(lengths[0]) if lengths else self._most_bytes(scope)
+        return length
 
     def _most_bytes(self, scope: Scope) -> int:
         """The most bytes a body may have; a search may hold a picture."""
@@ -237,14 +235,13 @@ class Guard:
             return self._guest_of([token.strip() if scheme.lower() == "bearer" else "", *given[1:]])
         cookies = _cookies(_values(scope, b"cookie"), self._cookie)
         people = [guest for cookie in cookies if (guest := matching(cookie, self._all))]
-        if cookies and not people:
+        if people:
+            return people[0]
+        if cookies:
             raise self._unauthorized(_NOT_VALID, cookies[0])
-        if not people:
-            message = (
-                "a token is needed: open the link that you were given, or add ?token= and the server's token"
-            )
-            raise self._unauthorized(message)
-        return people[0]
+        raise self._unauthorized(
+            "a token is needed: open the link that you were given, or add ?token= and the server's token"
+        )
 
     @property
     def _all(self) -> Sequence[Guest]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -49,6 +50,7 @@ Result = TypeVar("Result")
 More = TypeVarTuple("More")
 _KEPT_ANSWERS = 64
 _KEPT_PROBES = 1000
+_READY_SECONDS = 2.0
 _QUESTION = "what is seen and said here"
 
 
@@ -130,7 +132,7 @@ class Service:
     def __init__(self, corpus: Corpus, settings: Settings) -> None:
         limits = settings.limits
         self.settings, self.limits = settings, limits
-        self.runner = Runner(corpus, settings.allow) if settings.allow else None
+        self.runner = Runner(corpus, settings.allow, settings.cache) if settings.allow else None
         added = self.runner.allowed.folders.places if self.runner is not None else frozenset()
         self.folders = ServedFolders.of(corpus, settings.files, added)
         self.paths = Paths(are_shown=settings.shows_paths, places=_places(corpus, settings), folders=added)
@@ -154,6 +156,7 @@ class Service:
         self.metrics = Metrics()
         self._corpus = corpus
         self._most_kept: int | None = None
+        self._ready_until = 0.0
         self._drops = (lambda: self._corpus.drop_kept()), self._drop_answers
         self.memory = MemoryBound(limits.memory_bytes, self._drops)
         place = corpus.location if "://" in corpus.location else str(Path(corpus.location).resolve())
@@ -191,9 +194,11 @@ class Service:
 
         needs = Needs.measured(warm, lambda: self._ask_oneself(MOST_K, LONGEST_BLOCK))
         if self.checker is not None and self.checker.runs_here:  # it looks at one moment at a time
-            needs = replace(needs, held=needs.held + taken_by(partial(self._check_oneself, self.checker)))
+            options = SearchOptions(k=1, check=self.checker, check_best=1, check_seconds=limits.check_seconds)
+            needs = replace(needs, held=needs.held + taken_by(partial(self._ask_models, options)))
         if self.models.reranker is not None:
-            needs = replace(needs, held=needs.held + taken_by(self._rerank_oneself))
+            options = SearchOptions(rerank=self.models.reranker)
+            needs = replace(needs, held=needs.held + taken_by(partial(self._ask_models, options)))
         return Parts.of(limits.memory_bytes, needs, requests, self._decoding, usual_bytes(), count)
 
     def _ask_oneself(self, k: int, together: int = 1) -> None:
@@ -204,14 +209,7 @@ class Service:
                 with contextlib.suppress(WhenaboutsError):  # a client that asks gets this error itself
                     corpus.search(_QUESTION, k, model=model)
 
-    def _check_oneself(self, checker: Checker) -> None:
-        with self._readers.lent() as corpus, contextlib.suppress(WhenaboutsError):
-            result = corpus.search(_QUESTION, 1)
-            seconds = self.limits.check_seconds
-            checked(corpus, result, checker, best=1, seconds=seconds, picture=self._picture)
-
-    def _rerank_oneself(self) -> None:
-        options = SearchOptions(rerank=self.models.reranker)
+    def _ask_models(self, options: SearchOptions) -> None:
         with self._readers.lent() as corpus, contextlib.suppress(WhenaboutsError):
             corpus.search_with_models(_QUESTION, options, picture=self._picture)
 
@@ -235,6 +233,12 @@ class Service:
         """The result of `read` on the corpus, run in an executor; cancelled if the client leaves."""
         self.memory.check()
         return await executor.run(partial(self._with_corpus, read), partial(left, request))
+
+    async def check_ready(self, request: Request) -> None:
+        """Raise the error of every search by words, if there is one. A good result counts for two seconds."""
+        if time.monotonic() >= self._ready_until:
+            await self.read(self.reads, request, _check_searchable)
+            self._ready_until = time.monotonic() + _READY_SECONDS
 
     async def answer(
         self, request: Request, query: str, read: Callable[[Corpus, EncodedTexts | None], Result]
@@ -301,13 +305,13 @@ class Service:
         seconds = min(self.limits.check_seconds, self.limits.job_seconds / 2)
 
         def answer() -> SearchResult:
+            query = search.query or ""
             options = SearchOptions(within=within, streams=search.stream, model=model, like=like, **narrowing)
             if search.rerank or search.rewrite:
                 options = replace(options, **models, rerank_seconds=seconds, rewrite_seconds=seconds)
-                query = search.query or ""
                 result = corpus.search_with_models(query, options, encoded, picture=self._picture)
             else:
-                result = corpus.search(search.query or "", options=options, encoded=encoded)
+                result = corpus.search(query, options=options, encoded=encoded)
             return result if checker is None else self._checked(corpus, search, result, checker)
 
         # Equal for all pages of a search; hashed, because a picture may be large.
@@ -429,6 +433,13 @@ def _places(corpus: Corpus, settings: Settings) -> list[str]:
     """Paths of the corpus, its encoders and the models; messages may contain them."""
     encoders = [info.encoder for info in corpus.store.streams.values() if info.encoder.count("/") > 1]
     return [*corpus.places, *encoders, *(place for place in settings.models.values() if "/" in place)]
+
+
+def _check_searchable(corpus: Corpus) -> None:
+    """Raise the error of a broken stream if words can search no other. An empty corpus waits for videos."""
+    understanding = corpus.searcher().understanding if corpus.streams else None
+    if understanding is not None and understanding.broken and not understanding.text_streams:
+        raise next(iter(understanding.broken.values()))
 
 
 def record_of(corpus: Corpus, video_id: str) -> VideoRecord:

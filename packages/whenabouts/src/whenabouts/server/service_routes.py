@@ -26,6 +26,13 @@ async def health(_: NoQuery) -> HealthBody:
     return HealthBody(status="ok", version=__version__)
 
 
+@router.get("/api/ready", responses=problems(), summary="Whether the server can answer searches")
+async def ready(request: Request, _: NoQuery) -> HealthBody:
+    """Needs no token. 503 if the corpus cannot be read, or none of its streams can be searched by words."""
+    await service_of(request).check_ready(request)
+    return await health(_)
+
+
 @router.get("/api/access", responses=problems(), summary="What the token may do")
 async def access(request: Request, _: NoQuery) -> AccessBody:
     """Returns the client's name and scopes. Without guests everybody has all scopes."""

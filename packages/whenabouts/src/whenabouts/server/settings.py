@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from whenabouts.resident import machine_bytes
 from whenabouts.types import UsageError
-from whenabouts.video.files import with_home
+from whenabouts.workplace.cached import default_cache
 
 DEFAULT_PORT = 8765
 DEFAULT_CACHE_BYTES = 2 << 30
@@ -88,7 +88,7 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     token: str = field(default="", repr=False)
-    cache: Path = field(default_factory=lambda: default_cache())
+    cache: Path = field(default_factory=default_cache)
     cache_bytes: int = DEFAULT_CACHE_BYTES
     models: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     files: tuple[Path, ...] = ()
@@ -168,18 +168,6 @@ class Settings:
             return ipaddress.ip_address(self.host.strip("[]")).is_loopback
         except ValueError:
             return False
-
-
-def default_cache() -> Path:
-    """The folder for thumbnails and clips, by the XDG base directory specification.
-
-    Raises UsageError for a user without a home folder.
-    """
-    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    base = named if named.is_absolute() else with_home("~/.cache")
-    if not base.is_absolute():
-        raise UsageError("this user has no home folder to cache files in; set XDG_CACHE_HOME to a folder")
-    return base / "whenabouts" / "serve"
 
 
 def named_models(places: Sequence[str]) -> dict[str, str]:

@@ -44,6 +44,7 @@ from whenabouts.server.service import Service, left, read_corpus, record_of, ser
 from whenabouts.shown import indexed_at, lines_of
 from whenabouts.streams import stream as stream_named
 from whenabouts.types import LONGEST_SECONDS, Moment
+from whenabouts.video.cut import CUT_VERSION
 
 router = APIRouter(prefix="/api/videos")
 MOST_CLIP_SECONDS = 600.0
@@ -52,14 +53,9 @@ _FIRST_WORDS = 200
 _SLACK_SECONDS = 1.0
 
 
-def name_of(record: VideoRecord) -> str:
-    """The file name of a video."""
-    return printable(FilePath(record.path).name) or record.video_id
-
-
 def title_of(record: VideoRecord) -> str:
     """The title to show: the video's own, else its file name."""
-    return printable(record.title) or name_of(record)
+    return printable(record.title) or record.file_name
 
 
 def urls_of(record: VideoRecord, at: float) -> tuple[str | None, str | None]:
@@ -130,7 +126,7 @@ def facts_of(
     return {
         "video_id": record.video_id,
         "title": title_of(record),
-        "name": name_of(record),
+        "name": record.file_name,
         "kind": record.kind,
         "duration": record.duration,
         "language": printable(record.language),
@@ -271,11 +267,11 @@ async def video_transcript(
         record = record_of(corpus, video_id)
         lines = corpus.words(record, None)
         if not lines:
-            raise ServerError(404, "no_words", f"no words of {video_id} are indexed")
+            raise ServerError(404, "no_words", f"no words of {record.file_name} are indexed")
         return record, transcript(lines, parameters.format)
 
     record, content = await read_corpus(request, read)
-    name = quote(f"{FilePath(name_of(record)).stem}.{parameters.format}", safe="")
+    name = quote(f"{FilePath(record.file_name).stem}.{parameters.format}", safe="")
     headers = {"Content-Disposition": f"attachment; filename*=utf-8''{name}"}
     return Response(content, media_type=MEDIA_TYPES[parameters.format], headers=headers)
 
@@ -317,7 +313,7 @@ async def file(request: Request, video_id: VideoId, _: NoQuery) -> Response:
     except BaseException:
         service.downloads.release()
         raise
-    kind, name, done = content_type(record.path), name_of(record), service.downloads.release
+    kind, name, done = content_type(record.path), record.file_name, service.downloads.release
     if isinstance(opened, OpenObject):
         return respond_object(request, opened, media_type=kind, name=name, done=done)
     return respond(request, opened, media_type=kind, name=name, done=done)
@@ -337,11 +333,11 @@ async def video_thumbnail(
     service = service_of(request)
     record = await _readable(service, request, video_id)
     if not record.has_picture:
-        raise ServerError(404, "no_picture", f"{video_id} has no pictures, only sound")
+        raise ServerError(404, "no_picture", f"{record.file_name} has no pictures, only sound")
     if parameters.at > _length(record) + _SLACK_SECONDS:
         raise ServerError(400, "beyond_the_end", record.beyond(parameters.at), field="at")
     at, width = round(parameters.at, 2), -(-parameters.width // 16) * 16
-    key = Cache.key("thumbnail", *content_of(record), f"{at:.2f}", str(width)) + ".jpg"
+    key = Cache.key(record.video_id, "thumbnail", *content_of(record), f"{at:.2f}", str(width)) + ".jpg"
     make = partial(_write, service, record, lambda path, out: service.decoders.draw(path, at, width, out))
     opened = await service.made(service.thumbnails, "thumbnail", key, make)
     name = f"{record.video_id}-{at:.2f}.jpg"
@@ -363,10 +359,11 @@ async def clip(
     record = await _readable(service, request, video_id)
     start, end = _clip_span(record, parameters.start, parameters.end)
     suffix = ".mp4" if record.has_picture else ".m4a"
-    key = Cache.key("clip", *content_of(record), f"{start:.3f}", f"{end:.3f}") + suffix
+    facts = "clip", CUT_VERSION, *content_of(record), f"{start:.3f}", f"{end:.3f}"
+    key = Cache.key(record.video_id, *facts) + suffix
     make = partial(_write, service, record, lambda path, out: service.decoders.cut(path, start, end, out))
     opened = await service.encoded_once("clip", key, make)
-    name = f"{FilePath(name_of(record)).stem}_{start:.3f}-{end:.3f}{suffix}"
+    name = f"{FilePath(record.file_name).stem}_{start:.3f}-{end:.3f}{suffix}"
     return respond(request, opened, media_type=content_type(suffix), name=name, tag=key[:32])
 
 

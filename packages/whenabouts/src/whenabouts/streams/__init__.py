@@ -8,8 +8,6 @@ libraries when they are opened.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Iterable
 from functools import cache
 
@@ -35,8 +33,7 @@ _registered: dict[str, Stream] = {}
 @cache
 def _built_in() -> dict[str, Stream]:
     """The streams of this folder and of plugins by name, in their `order`."""
-    names = [module.name for module in pkgutil.iter_modules(__path__)]
-    modules = [importlib.import_module(f"{__name__}.{name}") for name in names if not name.startswith("_")]
+    modules = plugins.modules_declaring(__name__, "STREAM")
     streams: list[Stream] = [*(module.STREAM for module in modules), *plugins.loaded("streams").values()]
     return {stream.name: stream for stream in sorted(streams, key=lambda stream: (stream.order, stream.name))}
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
 
 Progress = Callable[[float], None]
+CUT_VERSION = "1"  # part of the keys of cached cuts; raise it when the same cut becomes another file
 # Smaller offsets of a copy get no note.
 _NOTABLE_SECONDS = 0.001
 _LONGEST_NAME = 120  # bytes, so that times and numbers still fit into a name of 255

@@ -138,6 +138,13 @@ class Collections:
                 raise _unknown(name, [])
             return _read(connection, name)
 
+    def count_of(self, video_ids: Sequence[str]) -> int:
+        """How many collected moments are of these videos."""
+        with self._database.reading() as connection:
+            query = "SELECT COUNT(*) FROM items WHERE video_id IN (SELECT value FROM json_each(?))"
+            counted = connection and connection.execute(query, (json.dumps(video_ids),))
+            return int(counted.fetchone()[0]) if counted else 0
+
     def create(self, name: str, note: str = "") -> Collection:
         """Create an empty collection. Raises NameTaken, and UsageError for an invalid name."""
         with self._database.changing() as connection:
@@ -152,11 +159,8 @@ class Collections:
             _check_seen(seen, dict(row))
             if new_name is not None and checked_name(new_name) != row["name"]:
                 _check_free(connection, new_name)
-                connection.execute(
-                    "UPDATE collections SET name = ? WHERE id = ?", (new_name.strip(), row["id"])
-                )
-            if note is not None:
-                connection.execute("UPDATE collections SET note = ? WHERE id = ?", (_note(note), row["id"]))
+            change = "UPDATE collections SET name = coalesce(?, name), note = coalesce(?, note) WHERE id = ?"
+            connection.execute(change, (new_name and new_name.strip(), note and _note(note), row["id"]))
             return _changed(connection, row["id"])
 
     def delete(self, name: str) -> None:
@@ -173,21 +177,14 @@ class Collections:
             if create and _find(connection, name) is None:
                 _create(connection, name, "")
             row = _row(connection, name)
-            place = _count(connection, row["id"])
             new = [each.moment if isinstance(each, ScoredMoment) else each for each in moments]
             if other := next((each for each in new if not isinstance(each, Moment)), None):
                 raise UsageError(f"{other!r} is not a moment; Corpus.moment reads names of moments")
-            if place + len(new) > MOST_ITEMS:
-                raise UsageError(
-                    f"{row['name']!r} would have {place + len(new)} moments, but at most {MOST_ITEMS} fit"
-                )
-            kept = [
-                (each.video_id, each.start, each.end, query[:LONGEST_NOTE]) for each in map(self._new, new)
-            ]
-            rows = [(secrets.token_hex(6), row["id"], at, *facts) for at, facts in enumerate(kept, place)]
-            connection.executemany("INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, '', '[]', ?)", rows)
-            contents = [(item, self._content_of(video_id)) for item, _, _, video_id, *_ in rows]
-            connection.executemany("INSERT INTO contents VALUES (?, ?)", contents)
+            _check_room(row, _count(connection, row["id"]) + len(new))
+            for moment in map(self._new, new):
+                video, content = moment.video_id, self._content_of(moment.video_id)
+                item = Item("", video, moment.start, moment.end, query=query[:LONGEST_NOTE], content=content)
+                _append(connection, row["id"], item)
             return _changed(connection, row["id"])
 
     def change(
@@ -220,15 +217,25 @@ class Collections:
             connection.execute("UPDATE items SET start = ?, end = ?, note = ?, tags = ? WHERE id = ?", facts)
             return _changed(connection, row["id"])
 
-    def move(self, name: str, item: str, before: str | None) -> Collection:
-        """Move an item before another one, or to the end (None). Raises NoSuchCollection."""
+    def move(
+        self, name: str, item: str, before: str | None, *, to: str | None = None, keep: bool = False
+    ) -> Collection:
+        """Move an item, or a copy (`keep`), before another one or to the end (None), of `to` or `name`.
+
+        Returns the collection `name`. Raises NoSuchCollection, and UsageError if `to` is full.
+        """
         with self._database.changing() as connection:
             row = _row(connection, name)
-            moved = _item(connection, row, item).id
-            order = [each.id for each in _items(connection, row) if each.id != moved]
-            if before != item:
-                at = len(order) if before is None else order.index(_item(connection, row, before).id)
+            target = row if to is None else _row(connection, to)
+            kept = _item(connection, row, item)
+            moved = _append(connection, target["id"], kept) if keep else kept.id
+            order = [each.id for each in _items(connection, target) if each.id != moved]
+            _check_room(target, len(order) + 1)
+            if before != moved:
+                at = len(order) if before is None else order.index(_item(connection, target, before).id)
+                connection.execute("UPDATE items SET collection = ? WHERE id = ?", (target["id"], moved))
                 _order(connection, [*order[:at], moved, *order[at:]])
+                _changed(connection, target["id"])
             return _changed(connection, row["id"])
 
     def reorder(self, name: str, order: Sequence[int]) -> Collection:
@@ -250,7 +257,6 @@ class Collections:
             row = _row(connection, name)
             gone = {_item(connection, row, item).id for item in items}
             connection.executemany("DELETE FROM items WHERE id = ?", [(item,) for item in gone])
-            _order(connection, [item.id for item in _items(connection, row)])
             return _changed(connection, row["id"])
 
     def _new(self, moment: Moment) -> Moment:
@@ -389,9 +395,23 @@ def _listed(connection: sqlite3.Connection, row: sqlite3.Row) -> Listed:
     return Listed(**facts, count=len(items), seconds=sum(item.moment.duration for item in items))
 
 
+def _check_room(collection: sqlite3.Row, count: int) -> None:
+    if count > MOST_ITEMS:
+        raise UsageError(f"{collection['name']!r} would have {count} moments, but at most {MOST_ITEMS} fit")
+
+
+def _append(connection: sqlite3.Connection, collection: str, item: Item) -> str:
+    """Append an item, or a copy of one, to a collection; returns its id."""
+    id, tags = secrets.token_hex(6), json.dumps(item.tags)
+    place = "(SELECT coalesce(max(place), -1) + 1 FROM items WHERE collection = ?2)"
+    facts = (id, collection, item.video_id, item.start, item.end, item.note, tags, item.query)
+    connection.execute(f"INSERT INTO items VALUES (?1, ?2, {place}, ?3, ?4, ?5, ?6, ?7, ?8)", facts)
+    connection.execute("INSERT INTO contents VALUES (?, ?)", (id, item.content))
+    return id
+
+
 def _order(connection: sqlite3.Connection, items: Sequence[str]) -> None:
-    places = [(place, item) for place, item in enumerate(items)]
-    connection.executemany("UPDATE items SET place = ? WHERE id = ?", places)
+    connection.executemany("UPDATE items SET place = ? WHERE id = ?", enumerate(items))
 
 
 def _read(connection: sqlite3.Connection, name: str) -> Collection:

@@ -31,7 +31,7 @@ READ, INDEX, COLLECT, JUDGE = "read", "index", "collect", "judge"
 SCOPES = {
     READ: "search, watch, read, export",
     COLLECT: "also change collections and saved searches",
-    INDEX: "also change the corpus: add videos, name and forget people",
+    INDEX: "also add videos (serve --allow), name and forget people (serve --change-people)",
     JUDGE: "judge moments at `whenabouts judge`, under the guest's name",
 }
 MOST_GUESTS = 1_000

@@ -352,6 +352,80 @@ def test_a_double_press_takes_one_moment_out_and_it_can_be_put_back(collected: A
     expect(undo).to_have_text("")
 
 
+def test_chosen_moments_are_moved_to_another_collection_and_put_back(
+    collected: Any, address: str, name: str, ids: dict[str, str]
+) -> None:
+    collected.watched.expected += ["409", "Failed to load resource"]
+    at, before = items_of(collected, address)
+    noted = {"note": "she asks", "tags": ["dialogue"], "start": 1.125}
+    collected.request.patch(f"{at}/items/{before[1]['id']}", data=noted)
+    there = collected.request.post(f"{address}api/collections", data={"name": f"{name} there"}).json()["id"]
+    target = f"{address}api/collections/{there}"
+    last = f"{ids['nasa_13013.mp4']}@1.000-2.000"
+    collected.request.post(f"{target}/items", data={"moments": [last]})
+    collected.reload()
+    collected.get_by_label("Choose moment 2").click()
+    collected.get_by_label("Choose moment 4").click(modifiers=["Shift"])
+    bar = collected.get_by_role("form", name="Chosen moments")
+    expect(bar).to_contain_text("3 chosen")
+    bar.get_by_label("Into the collection").select_option(there)
+    # The second request fails: nothing is lost, and a second try moves the rest.
+    asked: list[Any] = []
+
+    def fail_once(route: Any) -> None:
+        asked.append(route)
+        if len(asked) == 2:
+            route.abort()
+        else:
+            route.fallback()
+
+    collected.route("**/move", fail_once)
+    bar.get_by_role("button", name="Move").click()
+    message, undo = collected.locator("#collection-message"), collected.locator("#collection-undo")
+    expect(message).to_contain_text("The server does not answer")
+    assert len(items_of(collected, address)[1]) == 3
+    assert len(collected.request.get(target).json()["items"]) == 2
+    message.get_by_role("button", name="Try again").click()
+    expect(collected.locator(".clip")).to_have_count(1)
+    expect(undo).to_contain_text(f"Moved 3 moments to “{name} there”. 1 of them was there already.")
+    moved = collected.request.get(target).json()["items"]
+    assert [item["id"] for item in moved[1:]] == [item["id"] for item in before[1:]]
+    assert {key: moved[1][key] for key in noted} == noted
+    expect(bar).to_be_hidden()
+    undo.get_by_role("button", name="Put back").click()
+    expect(collected.locator(".clip")).to_have_count(4)
+    assert [item["id"] for item in items_of(collected, address)[1]] == [item["id"] for item in before]
+    assert len(collected.request.get(target).json()["items"]) == 1
+    expect(undo).to_have_text("")
+    collected.request.delete(target)
+
+
+def test_a_moment_is_copied_to_a_new_collection_unless_its_name_is_taken(
+    collected: Any, address: str, name: str
+) -> None:
+    collected.watched.expected.append("409")
+    at, before = items_of(collected, address)
+    collected.request.patch(f"{at}/items/{before[0]['id']}", data={"note": "she asks"})
+    collected.reload()
+    collected.get_by_label("Choose moment 1").click()
+    bar, message = (
+        collected.get_by_role("form", name="Chosen moments"),
+        collected.locator("#collection-message"),
+    )
+    bar.get_by_label("Into the collection").select_option(label="A new collection")
+    bar.get_by_label("Name of a new collection").fill(name)
+    bar.get_by_role("button", name="Copy").click()
+    expect(message).to_contain_text(f"another collection has the name or id '{name}'")
+    bar.get_by_label("Name of a new collection").fill(f"{name} new")
+    bar.get_by_role("button", name="Copy").click()
+    expect(message).to_have_text(f"Copied 1 moment to “{name} new”.")
+    made = f"{address}api/collections/{quote(f'{name} new')}"
+    [copied] = collected.request.get(made).json()["items"]
+    assert (copied["note"], copied["video_id"]) == ("she asks", before[0]["video_id"])
+    assert [item["id"] for item in items_of(collected, address)[1]] == [item["id"] for item in before]
+    collected.request.delete(made)
+
+
 def items_of(page: Any, address: str) -> tuple[str, list[dict[str, Any]]]:
     """The address of the collection on the page, and its moments as the server has them."""
     at = f"{address}api/collections/{page.url.partition('?c=')[2]}"

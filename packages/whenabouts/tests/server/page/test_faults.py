@@ -204,18 +204,18 @@ def test_what_keeps_a_collection_from_being_taken_away_is_named(
         expect(page.locator(".clip").nth(1)).to_contain_text("The file of this video is not there.")
         message = page.locator("#collection-message")
         way(page, "Export").click()
-        expect(message).to_contain_text("Moment 2, “rabbits”: the file of rabbits-")
+        expect(message).to_contain_text("Moment 2, “rabbits”: the file of rabbits.avi is gone")
         expect(message).to_contain_text("is gone or unreadable")
         way(page, "One film (mp4)").click()
         expect(message).to_contain_text("Moment 3, “nasa audio only”, has only sound.")
         way(page, "Take moment 2 out").click()
         expect(page.locator(".clip")).to_have_count(3)
         way(page, "Export").click()
-        expect(message).to_contain_text("Moment 3, “notes”: notes-")
+        expect(message).to_contain_text("Moment 3, “notes”: notes.vtt is")
         expect(message).to_contain_text("is a transcript without a recording")
         page.get_by_label("Format", exact=True).select_option("csv")
         way(page, "Export").click()
-        expect(message).to_contain_text("Saved film.csv. Note: no frame numbers: notes-")
+        expect(message).to_contain_text("Saved film.csv. Note: no frame numbers: notes.vtt")
 
 
 def test_a_missing_model_is_told_and_what_is_left_can_be_searched(

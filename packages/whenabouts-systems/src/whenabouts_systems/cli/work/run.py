@@ -35,6 +35,7 @@ from whenabouts_systems.ranking.split_run import (
     who_answered,
     with_confidence,
 )
+from whenabouts_systems.training.data import file_of_split
 from whenabouts_systems.training.devices import open_device
 from whenabouts_systems.training.experiment import Experiment
 from whenabouts_systems.training.run_folder import EXPERIMENT
@@ -60,8 +61,7 @@ def run(options: argparse.Namespace) -> int:
             system = how.opened(files, chooser)
         else:
             system = how.opened(files, localizer, options.experiment)
-        data = system.experiment.data
-        truth = data.beside(Path(how.features).expanduser(), getattr(data, system.split.name))
+        truth = file_of_split(system.experiment.data, Path(how.features).expanduser(), system.split.name)
         _keep_what_is_read(options, system.experiment, truth, (chooser, localizer))
         split: Split = system.split
         if options.pools is not None:  # only the queries with a pool
@@ -73,8 +73,8 @@ def run(options: argparse.Namespace) -> int:
             source = with_confidence(answers, options.checkpoint, of_pair=options.retriever is None)
         formats.write_run(source, options.out, name, split.annotations)
         report = _report(options, system.experiment, answers, name, truth)
-        odd = dict(system.split.summary.counts)
-        report |= {"system": who_answered(answers, retriever), "retriever": chooser, "odd_data": odd}
+        report |= {"system": who_answered(answers, retriever), "retriever": chooser}
+        report["odd_data"] = dict(system.split.summary.counts)
     _show(options, report)
     return 0
 
@@ -180,10 +180,9 @@ def _report(
 ) -> dict[str, Any]:
     """A summary of the run, to be printed or written as JSON."""
     split, ranker = answers.split, answers.ranker
-    protocol = experiment.training.protocol or protocol_for(split.annotations).name
-    if options.pools:
-        truth, protocol = Path(options.pools), protocol_for(split.annotations).name
-    protocol = _measuring(protocol, answers)
+    of_training = "" if options.pools else experiment.training.protocol
+    protocol = _measuring(of_training or protocol_for(split.annotations).name, answers)
+    truth = options.pools or truth
     evaluate = ["whenabouts", "evaluate", protocol, "--truth", str(truth), "--run", options.out]
     if answers.tasks == ("SVMR",):  # nothing else is to be read from moments of given videos
         within = [name for name in find_protocol(protocol).metrics if name.startswith("SVMR R@1,")]
@@ -201,7 +200,7 @@ def _report(
         "simulated": experiment.simulated,
         "pools": options.pools,
         "segments": ranker.segments.settings.seconds if ranker.segments is not None else None,
-        "evaluate": shlex.join(evaluate) if truth.exists() else None,
+        "evaluate": shlex.join(evaluate),
     }
 
 
@@ -228,8 +227,7 @@ def _show(options: argparse.Namespace, report: dict[str, Any]) -> None:
     notes += [f"{what}: {times:,}" for what, times in report["odd_data"].items()]
     if report["segments"] not in (None, options.segments):
         notes.insert(0, f"segments are of whole clips: {report['segments']:g} s")
-    if report["videos_not_found"]:
-        silent = report["videos_not_found"]
+    if silent := report["videos_not_found"]:
         notes.insert(0, f"videos without features, which are never found: {silent:,}")
     if report["tasks"] == ["SVMR"] and options.task is None:
         notes.insert(
@@ -237,5 +235,4 @@ def _show(options: argparse.Namespace, report: dict[str, Any]) -> None:
         )
     for note in notes:
         out.print(for_terminal(note), soft_wrap=True)
-    if report["evaluate"]:
-        out.print(for_terminal(report["evaluate"]), style="dim", soft_wrap=True)
+    out.print(for_terminal(report["evaluate"]), style="dim", soft_wrap=True)

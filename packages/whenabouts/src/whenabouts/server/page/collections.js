@@ -6,6 +6,7 @@ import { faultText, t } from "./language.js";
 import { readBorder } from "./player.js";
 import { keyOf } from "./results.js";
 import { address, ask, download, ofVideo, own, sent } from "./server.js";
+import { codeOf, countsCodes, list, onCodes } from "./timecode.js";
 import { clock, counted, length, make, noTime, readClock } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
@@ -16,6 +17,8 @@ const FORMATS = {
   premiere: t("Markers (Premiere, TSV)"), csv: t("Table (CSV)"),
   vtt: t("Subtitle cues (WebVTT)"), m3u: t("Playlist (M3U)"), json: "JSON",
 };
+/** Formats with a place for notes and tags. */
+const NOTED = ["edl", "otio", "fcpxml", "premiere", "csv", "json"];
 // Most saved searches that are repeated to count new moments.
 const MOST_ASKED = 20;
 // Most moments that a saved search keeps; counting new ones looks at the first page only.
@@ -30,6 +33,7 @@ function valueOf(collection, key) {
   return (id === collection.id ? collection : collection.items.find((item) => item.id === id))?.[name];
 }
 
+const timeOf = (item, side) => codeOf(item.video_id, item[side]) ?? clock(item[side], 3);
 const tagsIn = (text) => text.split(",").map((tag) => tag.trim()).filter(Boolean);
 const of = (id, part = "") => `collections/${encodeURIComponent(id)}${part}`;
 
@@ -81,9 +85,19 @@ export class Collections {
     window.addEventListener("beforeunload", (event) => { if (this.failed.size) event.preventDefault(); });
     /** By field: the value that its text is a change of. The server refuses the change of another one. */
     this.seen = new Map();
-    /** Moments that were taken out, the last one last: { id (of the collection), item, place, before }. */
+    /** Moments that were taken out, the last one last: { id (of the collection), item, place, before }, or { id, moved, to, text }. */
     this.taken = [];
+    /** Ids of the chosen moments. */
+    this.chosen = new Set();
+    this.bar = this.#chosenBar();
+    this.format = make("select", { "aria-label": t("Format"), change: () => this.#showOptions() }, ...Object.entries(FORMATS).map(([value, text]) => make("option", { value }, text)));
+    const [notes, codes] = [t("Notes and tags"), t("Time code of the camera")].map((text) => {
+      const box = make("input", { type: "checkbox", checked: true });
+      return { box, label: make("label", { class: "choice" }, box, ` ${text}`) };
+    });
+    Object.assign(this, { notes, codes });
     window.addEventListener("focus", () => void this.#refresh());
+    onCodes(() => { this.#retime(); this.#showOptions(); });
     this.missing = new Set();
     this.root.addEventListener("change", (event) => {
       // Browsers report a change as well if a field is removed while it is typed in.
@@ -312,6 +326,8 @@ export class Collections {
     const drafts = this.#fields();
     const before = this.open;
     const typing = document.activeElement;
+    const isInBar = this.bar.contains(typing);
+    if (before?.id !== collection.id) this.chosen.clear();
     this.isRendering = true;
     try {
       this.#render(collection);
@@ -335,7 +351,11 @@ export class Collections {
     if (this.#failedHere().length) this.#tell(this.error);
     for (const [key, { value, defaultValue }] of drafts) if (value !== defaultValue && !this.#fields().has(key)) this.#lost(before, key, value);
     this.#offerBack();
+    this.#showChosen();
+    this.#showOptions();
+    if (isInBar && !this.bar.hidden) typing.focus({ preventScroll: true });
     this.#mark();
+    list(collection.items.filter((item) => item.thumbnail_url).map((item) => item.video_id));
     this.hooks.drawn();
   }
 
@@ -353,7 +373,6 @@ export class Collections {
     this.open = collection;
     const { items } = collection;
     document.title = `${collection.name} – whenabouts`;
-    const format = make("select", { "aria-label": t("Format") }, ...Object.entries(FORMATS).map(([value, text]) => make("option", { value }, text)));
     const name = make("input", { class: "name", "data-field": "name", value: collection.name, maxlength: 200, "aria-label": t("Name of the collection"),
       change: () => { const { value } = name; const key = this.#keyOf(name); void this.#do(() => sent("PATCH", of(collection.id), { name: value, seen: { name: this.seen.get(key) } }), key); } });
     const has = items.some((item) => !item.gone);
@@ -364,7 +383,11 @@ export class Collections {
         make("p", { class: "status" }, `${counted(items.length, "moment")} · ${length(items.reduce((sum, item) => sum + item.end - item.start, 0)) || "0 s"}`)),
       make("div", { class: "actions" },
         button(`▶ ${t("Play through")}`, () => void this.#play(), { class: "strong" }),
-        format, button(t("Export"), (event) => void this.#take(event, address(of(collection.id, "/export"), { format: format.value }), `${collection.name}.${format.value}`)),
+        this.format, this.notes.label, this.codes.label, button(t("Export"), (event) => {
+          const format = this.format.value;
+          const parameters = { format, notes: this.notes.box.checked, from_zero: !this.codes.box.checked && countsCodes(format) };
+          void this.#take(event, address(of(collection.id, "/export"), parameters), `${collection.name}.${format}`);
+        }),
         button(t("One film (mp4)"), (event) => void this.#film(event)),
         button(t("Copy link"), (event) => void this.hooks.copy(this.hooks.linkTo({ c: collection.id }), event.target), { disabled: false, "aria-keyshortcuts": "c" }),
         button(t("Delete…"), () => void this.#delete(), { disabled: false, "data-needs": "collect" })),
@@ -372,17 +395,36 @@ export class Collections {
       make("p", { class: "message", role: "status", id: "collection-undo" }),
       items.length ? make("ol", { class: "clips", "aria-label": t("Moments in order") }, ...items.map((item, place) => this.#item(item, place)))
         : make("p", { class: "quiet" }, t("Empty. Search, open a moment, and “Collect” it.")),
+      this.bar,
     );
     if (may("collect")) return;
     for (const field of this.root.querySelectorAll("input")) Object.assign(field, { readOnly: true, placeholder: "" });
     for (const line of this.root.querySelectorAll(".clip")) line.draggable = false;
   }
 
+  /** Time codes were switched on or off; what is being typed stays. */
+  #retime() {
+    for (const [key, field] of this.#fields()) {
+      const item = this.open.items.find(({ id }) => id === key.split(" ")[0]);
+      if (!item || !field.classList.contains("time-field")) continue;
+      const { value, defaultValue } = field;
+      field.defaultValue = field.stored = timeOf(item, field.dataset.field);
+      field.value = value === defaultValue ? field.stored : value;
+    }
+  }
+
+  /** What an export may leave out, where that makes a difference. */
+  #showOptions() {
+    const { value } = this.format;
+    this.notes.label.hidden = !NOTED.includes(value) || !this.open?.items.some(({ note, tags }) => note || tags.length);
+    this.codes.label.hidden = !countsCodes(value);
+  }
+
   #item(item, place) {
     const { id } = this.open;
     const change = (field, value) => void this.#do(() => this.#patch(id, item, field, value), this.#keyOf(field));
     const time = (side) => {
-      const field = make("input", { class: "time-field", "data-field": side, value: clock(item[side], 3), "aria-label": side === "start" ? t("start of moment {n}", { n: place + 1 }) : t("end of moment {n}", { n: place + 1 }), spellcheck: "false",
+      const field = make("input", { class: "time-field", "data-field": side, value: timeOf(item, side), "aria-label": side === "start" ? t("start of moment {n}", { n: place + 1 }) : t("end of moment {n}", { n: place + 1 }), spellcheck: "false",
         change: () => this.#typed(item, side, field) });
       return field;
     };
@@ -400,7 +442,8 @@ export class Collections {
     const link = item.gone ? title : this.#link({ v: item.video_id, s: item.start, e: item.end, i: item.id }, "clip-link", title);
     link.dataset.key = item.id;
     const line = make("li", { class: item.gone ? "clip gone" : "clip", "data-id": item.id, draggable: "true" },
-      handle,
+      make("span", { class: "clip-ends", "data-needs": "collect" }, handle,
+        make("label", { class: "choose" }, make("input", { type: "checkbox", "aria-label": t("Choose moment {n}", { n: place + 1 }), click: (event) => this.#choose(event, place) }))),
       make("span", { class: "thumb" }, picture ?? make("span", { class: "quote" }, item.text || "♪")),
       make("div", { class: "clip-body" },
         link,
@@ -454,14 +497,116 @@ export class Collections {
     this.#offerBack();
   }
 
+  // Choosing, moving and copying
+
+  #chosenBar() {
+    this.count = make("span", { role: "status" });
+    this.target = make("select", { "aria-label": t("Into the collection"), change: () => this.#showTarget() });
+    this.newName = make("input", { maxlength: 200, placeholder: t("Name"), "aria-label": t("Name of a new collection") });
+    return make("form", { class: "chosen-bar", "aria-label": t("Chosen moments"), hidden: true, submit: (event) => {
+      event.preventDefault();
+      void this.#transfer(event.submitter?.value === "copy");
+    } }, this.count, this.target, this.newName,
+    make("button", { type: "submit", class: "strong" }, t("Move")), make("button", { type: "submit", value: "copy" }, t("Copy")),
+    make("button", { type: "button", click: () => { this.chosen.clear(); this.#showChosen(); } }, t("Clear")));
+  }
+
+  /** Choose a moment or not; with Shift, all from the last one that was clicked. */
+  #choose({ target, shiftKey }, place) {
+    const { items } = this.open;
+    const from = shiftKey ? items.findIndex(({ id }) => id === this.anchor) : -1;
+    const [first, last] = from < 0 ? [place, place] : [Math.min(from, place), Math.max(from, place)];
+    for (const { id } of items.slice(first, last + 1)) this.chosen[target.checked ? "add" : "delete"](id);
+    this.anchor = items[place].id;
+    this.#showChosen();
+  }
+
+  #showChosen() {
+    const { items } = this.open;
+    for (const id of this.chosen) if (!items.some((item) => item.id === id)) this.chosen.delete(id);
+    for (const line of this.root.querySelectorAll(".clip")) line.querySelector(".choose input").checked = this.chosen.has(line.dataset.id);
+    this.count.textContent = t("{n} chosen", { n: this.chosen.size });
+    if (this.bar.hidden && this.chosen.size) void this.#offerTargets();
+    this.bar.hidden = this.chosen.size === 0;
+  }
+
+  async #offerTargets() {
+    const { value } = this.target;
+    // Without an answer there is a new collection, and the server says what is wrong.
+    const all = (await listed().catch(() => [])).filter(({ id, problem }) => id !== this.open.id && !problem);
+    this.target.replaceChildren(...all.map(({ id, name }) => make("option", { value: id }, name)), make("option", { value: "" }, t("A new collection")));
+    this.target.value = all.some(({ id }) => id === value) ? value : all[0]?.id ?? "";
+    this.#showTarget();
+  }
+
+  #showTarget() {
+    this.newName.hidden = this.target.value !== "";
+    this.newName.required = !this.newName.hidden;
+  }
+
+  /** Move or copy the chosen moments to the end of another collection, as they are. A second try goes on where the first failed. */
+  async #transfer(copies) {
+    const { id, items } = this.open;
+    const left = items.filter((item) => this.chosen.has(item.id));
+    if (this.isMoving || !left.length) return;
+    this.isMoving = true;
+    const name = this.newName.value.trim();
+    const done = { id, to: this.target.value, moved: [], text: "" };
+    let [there, count, twice] = [null, 0, 0];
+    await this.#do(async () => {
+      if (!done.to) {
+        done.to = (await sent("POST", "collections", { name })).id;
+        this.newName.value = "";
+      }
+      there ??= await ask(of(done.to));
+      let now;
+      for (; left.length; left.shift()) {
+        const [item] = left;
+        now = await sent("POST", of(id, `/items/${item.id}/move`), { to: done.to, keep: copies });
+        this.chosen.delete(item.id);
+        count += 1;
+        twice += there.items.some((each) => keyOf(each) === keyOf(item)) ? 1 : 0;
+        done.text = [
+          copies ? t("Copied {n} moment to “{name}”.|Copied {n} moments to “{name}”.", { n: count, name: there.name })
+            : t("Moved {n} moment to “{name}”.|Moved {n} moments to “{name}”.", { n: count, name: there.name }),
+          twice && t("{n} of them was there already.|{n} of them were there already.", { n: twice }),
+        ].filter(Boolean).join(" ");
+        if (copies) continue;
+        if (!done.moved.length) this.taken.push(done);
+        done.moved.push({ item: item.id, after: items.slice(items.indexOf(item) + 1).map((each) => each.id) });
+      }
+      return now;
+    });
+    this.isMoving = false;
+    if (!this.shown || this.open.id !== id) return;
+    if (copies && !left.length) byId("collection-message").textContent = done.text;
+    this.#offerBack();
+    if (document.activeElement === document.body) byId("collection-undo").querySelector("button")?.focus();
+  }
+
+  #moveBack(done) {
+    void this.#do(async () => {
+      const { id, to, moved } = done;
+      for (; moved.length; moved.pop()) {
+        const { item, after } = moved.at(-1);
+        const { items } = await ask(of(id));
+        const before = after.find((next) => items.some((each) => each.id === next)) ?? null;
+        await sent("POST", of(to, `/items/${item}/move`), { to: id, before });
+      }
+      this.taken = this.taken.filter((each) => each !== done);
+      return ask(of(id));
+    });
+  }
+
   /** A line of its own, so that no message replaces it. */
   #offerBack() {
     const last = this.taken.findLast(({ id }) => id === this.open.id);
     const back = last && make("button", { type: "button", "data-needs": "collect", click: () => { back.disabled = true; this.#putBack(last); } }, t("Put back"));
-    byId("collection-undo").replaceChildren(...(last ? [t("Moment {n} is taken out.", { n: last.place + 1 }), back] : []));
+    byId("collection-undo").replaceChildren(...(last ? [last.text ?? t("Moment {n} is taken out.", { n: last.place + 1 }), back] : []));
   }
 
   #putBack(taken) {
+    if (taken.moved) { this.#moveBack(taken); return; }
     const { id, item, before } = taken;
     void this.#do(async () => {
       taken.made ??= (await sent("POST", of(id, "/items"), { moments: [keyOf(item)], query: item.query })).items.at(-1).id;
@@ -520,7 +665,9 @@ export class Collections {
     try {
       message.textContent = [await download(url, name), more].filter(Boolean).join(" ");
     } catch (error) {
-      const place = items.findIndex((item) => error.message.includes(item.video_id));
+      const first = ` ${error.message.split("; ")[0]} `;
+      const named = items.filter((item) => item.name && first.includes(` ${item.name} `));
+      const place = new Set(named.map((item) => item.video_id)).size === 1 ? items.indexOf(named[0]) : -1;
       message.textContent = (place < 0 ? "" : t("Moment {n}, “{title}”: ", { n: place + 1, title: items[place].title })) + toldOf(error);
     } finally {
       button.disabled = false;

@@ -11,6 +11,7 @@ import { ask, Fault, loaded } from "./server.js";
 import { Player } from "./player.js";
 import { previewOn, toggleLook } from "./preview.js";
 import { folded, keyOf, momentCard, waiting } from "./results.js";
+import { list, toggleCodes } from "./timecode.js";
 import { counted, length, make, noTime, readClock, sentence, streamName } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
@@ -592,6 +593,7 @@ function showCards() {
   byId("tail").hidden = behind === 0;
   const total = shown.page_info.total_results - data.length + behind;
   byId("tail-label").textContent = t("{n} more that are hardly ever right", { n: total });
+  list(data.filter((result) => result.thumbnail_url).map((result) => result.video_id));
   showMore();
 }
 
@@ -819,6 +821,7 @@ const KEYS = {
   j: () => step(1),
   k: () => step(-1),
   g: () => byId("by-video").hidden ? false : groupByVideo(),
+  t: toggleCodes,
   Escape: closeTop,
 };
 const PLAYER_KEYS = {

@@ -7,6 +7,7 @@ import { Lanes } from "./lanes.js";
 import { Overview } from "./overview.js";
 import { Beat, Timeline, curvesOf } from "./timeline.js";
 import { keyOf, pathOf } from "./results.js";
+import { cameraSeconds, codeOf, countsCodes, learn, onCodes, rateOf, showsCodes } from "./timecode.js";
 import { Transcript } from "./transcript.js";
 import { clock, day, length, make, noTime, readClock, span } from "./words.js";
 
@@ -41,6 +42,8 @@ export class Player {
       viewed: (from, to) => this.#viewed(from, to),
       changed: (start, end, isFinal, side) => this.#moved(start, end, isFinal, side),
     });
+    this.timeline.codeOf = (seconds, isBorder) => this.opened && codeOf(this.opened.id, seconds, isBorder);
+    onCodes(() => this.#retime());
     this.loops = true;
     this.speed = 1;
     this.opened = null;
@@ -166,6 +169,7 @@ export class Player {
 
   #describe() {
     const { info } = this;
+    learn(info);
     this.rate = rateOf(info);
     this.length = Number.isFinite(info.duration) ? info.duration : null;
     if (this.length !== null && this.start >= this.length) {
@@ -461,11 +465,11 @@ export class Player {
   }
 
   #showBorders() {
-    const { result } = this.opened;
-    byId("start").value = clock(this.start, 3);
-    byId("end").value = clock(this.end, 3);
-    byId("start").removeAttribute("aria-invalid");
-    byId("end").removeAttribute("aria-invalid");
+    const { id, result } = this.opened;
+    for (const side of ["start", "end"]) {
+      byId(side).value = codeOf(id, this[side]) ?? clock(this[side], 3);
+      byId(side).removeAttribute("aria-invalid");
+    }
     byId("length").textContent = t("{seconds} s long", { seconds: number(this.end - this.start, 2) });
     const differs = (moment) => Math.abs(moment.start - this.start) > 5e-4 || Math.abs(moment.end - this.end) > 5e-4;
     const own = !result || differs(result);
@@ -476,6 +480,14 @@ export class Player {
     byId("why").disabled = !this.opened.query;
     this.transcript.mark(this.start, this.end);
     this.overview.setMoment(this.start, this.end);
+  }
+
+  /** Time codes were switched on or off, or are known now; a time that is being typed stays. */
+  #retime() {
+    if (!this.opened || !this.info || document.activeElement.matches("#start, #end")) return;
+    this.#showBorders();
+    this.timeline.setMoment(this.start, this.end);
+    this.#tick();
   }
 
   /** A moment chosen in the words. */
@@ -631,7 +643,7 @@ export class Player {
     this.#tell(t("Writing…"));
     try {
       const parameters = all ? this.hooks.question() : { moments: named };
-      const url = address("export", { ...parameters, format });
+      const url = address("export", { ...parameters, format, from_zero: countsCodes(format) && !byId("from-camera").checked });
       this.#tell(await download(url, `moments.${format}`));
     } catch (error) {
       this.#tell(t("Not exported: {why}", { why: toldOf(error) }), true);
@@ -713,7 +725,7 @@ export class Player {
     on("frame-less", "click", () => this.frame(-1));
     on("frame-more", "click", () => this.frame(1));
     on("speed", "change", () => this.setSpeed(Number(byId("speed").value)));
-    on("export", "toggle", () => this.#scopes());
+    for (const name of ["toggle", "change"]) on("export", name, () => this.#scopes());
     on("export-form", "submit", (event) => {
       event.preventDefault();
       void this.export();
@@ -722,23 +734,20 @@ export class Player {
 
   #scopes() {
     byId("scope-results").disabled = this.hooks.results().length === 0;
+    byId("from-camera").parentElement.hidden = !countsCodes(byId("format").value);
   }
 }
 
 /**
- * A border typed for a moment of a video: seconds from the start of the file. A time code after its end is read as the
- * camera's if that lies in the file. Throws Error.
+ * A border typed for a moment of a video: seconds from the start of the file. A time code is read as the camera's if
+ * those are shown, or if it is after the end of the file; and if that lies in the file. Throws Error.
  */
 export function readBorder(text, side, { start, end }, info) {
-  const [rate, most, first] = [rateOf(info), info.duration ?? Infinity, info.start_timecode ?? ""];
-  let seconds = readClock(text, rate);
+  const most = info.duration ?? Infinity;
+  let seconds = readClock(text, rateOf(info));
   if (seconds === null) throw new Error(noTime(text));
-  if (seconds > most + 0.05) {
-    // With the separator of the file, because both are typed for either.
-    const code = /^\s*\d+:\d\d:\d\d[:;]\d{2,3}\s*$/.test(text) ? text.replace(/[:;](?=\d+\s*$)/, /[:;](?=\d+$)/.exec(first)?.[0] ?? ":") : "";
-    seconds = readClock(code, rate) - (readClock(first, rate) ?? Infinity);
-    if (!(seconds >= 0 && seconds <= most)) throw new Error(afterEnd(text, most, first));
-  }
+  if (showsCodes() || seconds > most + 0.05) seconds = cameraSeconds(text, info) ?? seconds;
+  if (seconds > most + 0.05) throw new Error(afterEnd(text, most, info.start_timecode));
   if (side === "start" ? seconds >= end : seconds <= start) throw new Error(t("A moment ends after it starts; nothing is changed."));
   return seconds;
 }
@@ -747,6 +756,3 @@ const afterEnd = (text, most, first) => [
   t("“{text}” is after the end of this video ({time}); times count from the start of the file.", { text, time: clock(most, 3) }),
   first && t("Its time code begins at {code}.", { code: first }),
 ].filter(Boolean).join(" ");
-
-/** Frames per second; sound moves in steps of 1/25 s. */
-export const rateOf = ({ frame_rate: rate }) => (rate >= 1 && rate <= 1000 ? rate : 25);

@@ -2,12 +2,13 @@
 
 import { t, term } from "./language.js";
 import { own } from "./server.js";
+import { timed } from "./timecode.js";
 import { badge, clock, day, make, marker, span, streamName } from "./words.js";
 
 /** A card's link is real: it can be copied, or opened elsewhere. */
 function card({ href, key, thumb, places = [], caption, children, dim, preview, beside = [] }) {
   const link = make("a", { class: "card-link", href, "data-key": key, "data-preview": preview },
-    make("span", { class: "thumb" }, thumb, ...places, make("span", { class: "time" }, caption)),
+    make("span", { class: "thumb" }, thumb, ...places, caption),
     make("span", { class: "card-body" }, ...children));
   const foot = beside.length ? make("div", { class: "card-foot" }, ...beside) : null;
   return make("li", { class: dim ? "card dim" : "card" }, link, foot);
@@ -66,20 +67,20 @@ export function momentCard(result, { query, relation, href, likeHref, dim, isPla
     href, dim,
     beside: [
       doubles.length ? make("p", { class: "beside" }, `${t("also in")} `, ...doubles.map((link) => chip(link, link.title, "double"))) : null,
-      others.length ? make("p", { class: "beside" }, ...others.map((link) => chip(link, clock(link.start)))) : null,
+      others.length ? make("p", { class: "beside" }, ...others.map((link) => chip(link, timed("span", {}, link.video_id, link.start)))) : null,
       likeHref ? make("a", { class: "like-link", href: likeHref, "aria-label": `${t("More like this")}: ${title}, ${span(result.start, result.end)}` }, t("More like this")) : null,
     ].filter(Boolean),
     key: keyOf(result),
     thumb: image,
     preview: result.thumbnail_url ? `${own(result.video_url)}#t=${result.start},${result.end}` : null,
     places: placed(image, Object.fromEntries(evidence)),
-    caption: span(result.start, result.end),
+    caption: timed("span", { class: "time" }, result.video_id, result.start, result.end),
     children: [
       make("span", { class: "card-head" },
         make("span", { class: "rank" }, `${place ?? result.rank}.`), make("span", { class: "card-title", title }, title)),
       isPlace ? null : badge(result.word, result.percent),
       ...pieces,
-      result.partner ? make("span", { class: "evidence partner" }, `${term(relation)} ${span(result.partner.start, result.partner.end)}`) : null,
+      result.partner ? make("span", { class: "evidence partner" }, `${term(relation)} `, timed("span", {}, result.video_id, result.partner.start, result.partner.end)) : null,
       ...verdictOf(result.verdict),
       pathLine(result),
     ],
@@ -134,7 +135,7 @@ export function videoCard(video, href) {
     href,
     key: video.video_id,
     thumb: picture(video.gone ? null : video.thumbnail_url, video.words || video.has_picture ? [video.words] : null),
-    caption: Number.isFinite(video.duration) ? clock(video.duration, 0) : "?",
+    caption: make("span", { class: "time" }, Number.isFinite(video.duration) ? clock(video.duration, 0) : "?"),
     children: [
       make("span", { class: "card-head" }, make("span", { class: "card-title", title: pathOf(video) || video.title }, video.title || video.video_id)),
       line(video.recorded_from === "modified" ? "" : day(video.recorded), video.streams.map(streamName).join(", ") || t("not searchable")),

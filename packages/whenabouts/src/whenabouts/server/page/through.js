@@ -4,8 +4,9 @@
 import { t } from "./language.js";
 import { own } from "./server.js";
 import { styled } from "./styles.js";
+import { textOf } from "./timecode.js";
 import { Beat } from "./timeline.js";
-import { clock, make, span } from "./words.js";
+import { clock, make } from "./words.js";
 
 // A moment may end this much early, because positions are checked every 16 ms.
 const EARLY_SECONDS = 0.01;
@@ -119,7 +120,7 @@ class Through {
     if (!next) back.empty();
     else if (back.place !== place + 1) back.load(place + 1, next);
     this.words.textContent = item.thumbnail_url ? "" : item.text || "♪";
-    this.title.textContent = `${t("{n} of {all}", { n: place + 1, all: this.items.length })}: ${item.title}, ${span(item.start, item.end)}`;
+    this.title.textContent = `${t("{n} of {all}", { n: place + 1, all: this.items.length })}: ${item.title}, ${textOf(item.video_id, [item.start, item.end])}`;
     if (front.isBroken) this.#broken(front);
     else this.#ready();
     this.#tick();

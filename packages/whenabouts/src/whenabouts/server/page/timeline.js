@@ -31,6 +31,8 @@ export class Timeline {
   constructor(root, hooks) {
     this.root = root;
     this.hooks = hooks;
+    /** A time as a time code, or null; set by the player. */
+    this.codeOf = () => null;
     this.curveArea = draw("svg", { preserveAspectRatio: "none", "aria-hidden": "true", class: "curves" });
     this.names = make("div", { class: "curve-names", "aria-hidden": "true" });
     this.span = make("div", { class: "span" });
@@ -103,7 +105,7 @@ export class Timeline {
     });
     const measured = Object.values(this.curves).some((curve) => !curve.isShare && isMeasured(curve));
     const meaning = measured ? ` (${t("share of unrelated queries that score lower")})` : "";
-    return clock(seconds, 2) + (parts.length ? `: ${parts.join(", ")}${meaning}` : "");
+    return (this.codeOf(seconds, false) ?? clock(seconds, 2)) + (parts.length ? `: ${parts.join(", ")}${meaning}` : "");
   }
 
   // What is in view
@@ -223,7 +225,7 @@ export class Timeline {
       grip.setAttribute("aria-valuemin", low.toFixed(3));
       grip.setAttribute("aria-valuemax", high.toFixed(3));
       grip.setAttribute("aria-valuenow", at.toFixed(3));
-      grip.setAttribute("aria-valuetext", clock(at, 3));
+      grip.setAttribute("aria-valuetext", this.codeOf(at, true) ?? clock(at, 3));
     }
   }
 

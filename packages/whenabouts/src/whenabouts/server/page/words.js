@@ -37,20 +37,45 @@ export function clock(seconds, digits = 1) {
 
 export const span = (start, end) => `${clock(start)} – ${clock(end)}`;
 
-/** "1:02.5", "62.5" or "0:01:02,5" -> 62.5; at `rate` frames per second also "00:01:02:12", and drop-frame "00:01:02;12"; null for anything else. */
+const CODE = /^\s*(\d+):([0-5]\d):([0-5]\d)([:;])(\d{2,3})\s*$/;
+
+export const isCode = (text) => CODE.test(text);
+
+/** The frame of a time code at `rate` frames per second, from 0: "00:01:02:12", or drop-frame "00:01:02;12"; null if there is none. */
+export function frameOf(text, rate) {
+  const [, hour, minute, second, mark, frame] = (CODE.exec(text) ?? []).map((part) => (/\d/.test(part) ? Number(part) : part));
+  const base = Math.round(rate);
+  if (!(frame < base)) return null;
+  const number = (3600 * hour + 60 * minute + second) * base + frame;
+  if (mark === ":") return number;
+  // To keep 29.97 on the clock, drop-frame skips the first two numbers of each minute except every tenth.
+  if (base % 30 || Math.abs(rate - base * 1000 / 1001) > 1e-3) return null;
+  const [dropped, minutes] = [base / 15, 60 * hour + minute];
+  if (minute % 10 && second === 0 && frame < dropped) return null;
+  return number - dropped * (minutes - Math.floor(minutes / 10));
+}
+
+/** The time code of a frame, which begins anew after a day: the inverse of `frameOf`. */
+export function codeAt(frame, rate, drops) {
+  const base = Math.round(rate);
+  let number = frame;
+  if (drops) {
+    const dropped = base / 15;
+    const [short, tens] = [60 * base - dropped, 600 * base - 9 * dropped];
+    // The first minute of ten has all its numbers.
+    number += dropped * (9 * Math.floor(frame / tens) + Math.floor(Math.max(0, frame % tens - dropped) / short));
+  }
+  const seconds = Math.floor(number / base);
+  const parts = [Math.floor(seconds / 3600) % 24, Math.floor(seconds / 60) % 60, seconds % 60];
+  const digits = Math.max(2, String(base - 1).length);
+  return `${parts.map((part) => String(part).padStart(2, "0")).join(":")}${drops ? ";" : ":"}${String(number % base).padStart(digits, "0")}`;
+}
+
+/** "1:02.5", "62.5" or "0:01:02,5" -> 62.5; at `rate` frames per second also a time code; null for anything else. */
 export function readClock(text, rate = 0) {
-  const code = /^\s*(\d+):([0-5]\d):([0-5]\d)([:;])(\d{2,3})\s*$/.exec(text);
-  if (code) {
-    const [hour, minute, second, frame] = [code[1], code[2], code[3], code[5]].map(Number);
-    const base = Math.round(rate);
-    if (frame >= base) return null;
-    const number = (3600 * hour + 60 * minute + second) * base + frame;
-    if (code[4] === ":") return number / rate;
-    // To keep 29.97 on the clock, drop-frame skips the first two numbers of each minute except every tenth.
-    if (base % 30 || Math.abs(rate - base * 1000 / 1001) > 1e-3) return null;
-    const [dropped, minutes] = [base / 15, 60 * hour + minute];
-    if (minute % 10 && second === 0 && frame < dropped) return null;
-    return (number - dropped * (minutes - Math.floor(minutes / 10))) / rate;
+  if (isCode(text)) {
+    const frame = frameOf(text, rate);
+    return frame === null ? null : frame / rate;
   }
   const match = /^\s*(?:(?:(\d+):)?(\d+):)?(\d+(?:[.,]\d*)?)\s*s?\s*$/.exec(text);
   if (!match) return null;

@@ -25,11 +25,9 @@ class ShotFinder(Protocol):
 
     def add(self, frame: Frame) -> None:
         """Take the next frame, in order of time."""
-        ...
 
     def borders(self) -> list[float]:
         """Seconds at which each shot after the first starts, rising; called once, at the end."""
-        ...
 
 
 def finder_named(name: str) -> Any:
