@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import shutil
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from whenabouts.cli import index
+from whenabouts.cli.main import main
 
 Whenabouts = Callable[..., Any]
 
@@ -75,6 +77,16 @@ def test_speakers_of_subtitles_are_people(bare: Whenabouts, tmp_path: Path) -> N
     place = str(tmp_path / "a.corpus")
     assert bare("index", str(tmp_path / "talk.vtt"), "--corpus", place, "--speakers").code == 0
     assert [person["name"] for person in bare("people", "--corpus", place).json] == ["Ada"]
+
+
+def test_a_thread_may_index_though_only_the_main_one_may_handle_signals(tmp_path: Path) -> None:
+    (tmp_path / "a.vtt").write_text("WEBVTT\n\n00:01.000 --> 00:03.000\nThe harbour\n")
+    codes: list[int] = []
+    command = ["index", str(tmp_path), "--corpus", str(tmp_path / "a.corpus"), "--dry-run"]
+    thread = threading.Thread(target=lambda: codes.append(main(command)))
+    thread.start()
+    thread.join()
+    assert codes == [0]
 
 
 def test_a_run_its_repetition_a_failure_and_a_removal(

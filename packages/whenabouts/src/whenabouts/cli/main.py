@@ -7,6 +7,7 @@ import importlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterable, Sequence
 
 from whenabouts import plugins
@@ -140,7 +141,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if verb is not None and verb not in all_verbs():
             refuse_missing(verb)
-        if verb in ("index", "watch") and callable(signal.getsignal(signal.SIGINT)):
+        is_main = threading.current_thread() is threading.main_thread()  # others may set no handler
+        if is_main and verb in ("index", "watch") and callable(signal.getsignal(signal.SIGINT)):
             signal.signal(signal.SIGTERM, interrupt)
         options = parse_with_files(build_parser([verb] if verb else []), given, verb)
         code = options.run(options)
