@@ -68,6 +68,7 @@ def test_a_corpus_that_is_taken_away_and_brought_back_is_noticed(
     assert client.get(READY).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_stream_that_cannot_be_searched_is_told_at_the_start(
     one_video: Path,
     broken: set[str],
