@@ -98,11 +98,9 @@ def plan_index(
     excluded = [exclude] if isinstance(exclude, str) else exclude
     notes: list[str] = []
     streams = _set_up(corpus, options, notes, or_without=or_without, without=without)
-    ledger, searched = _ledger(corpus, notes), _places(paths)
-    if retry and not searched:
-        searched = [source_path(record.path) for record in ledger if record.state == "failed"]
+    ledger = _ledger(corpus, notes)
     plan = make_plan(
-        find_files(searched, exclude=excluded, follow=follow),
+        find_files(_files(paths, ledger, retry=retry), exclude=excluded, follow=follow),
         ledger,
         settings,
         streams,
@@ -143,6 +141,14 @@ def _settings(
 def _finder_of(corpus: OpenedCorpus, shots: bool | str) -> Any:
     """The named finder of shots, else the corpus's."""
     return shot_finders.finder_named(shots if isinstance(shots, str) else corpus_shot_finder(corpus))
+
+
+def _files(paths: Paths, ledger: Iterable[VideoRecord], *, retry: bool) -> list[Path]:
+    """The files and folders to search; with `retry` and no `paths`, the files that failed before."""
+    given = _places(paths)
+    if retry and not given:
+        return [source_path(record.path) for record in ledger if record.state == "failed"]
+    return given
 
 
 def _places(paths: Paths) -> list[Path]:

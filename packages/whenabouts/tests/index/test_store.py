@@ -515,7 +515,7 @@ def indexed(built: tuple[Store, NDArray[np.float32]], tmp_path: Path) -> tuple[S
 
 
 def test_a_run_that_is_stopped_leaves_few_words_outside_the_index(store: Store) -> None:
-    """Each search splits all texts outside the index into words again: 2.7 s of processor time for 11,000."""
+    """Each search splits all texts outside the index into words again."""
     for number in range(12):
         store.put_videos([(record(f"{number}"), {"subtitle": clips(250, seed=number)})])
     state = upkeep.state_of(store._clips("subtitle"))

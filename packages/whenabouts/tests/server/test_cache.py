@@ -12,7 +12,7 @@ import pytest
 
 from whenabouts.server.cache import Cache
 from whenabouts.types import UsageError
-from whenabouts.workplace.cached import erase_cached
+from whenabouts.workplace.cached import cached_name, erase_cached
 
 KILO = b"x" * 1000
 
@@ -38,7 +38,7 @@ def files(folder: Path) -> set[str]:
 
 
 def name(letter: str) -> str:
-    return Cache.key(letter) + ".jpg"
+    return cached_name(letter) + ".jpg"
 
 
 def test_a_file_is_made_once_and_then_there(tmp_path: Path) -> None:
@@ -109,8 +109,13 @@ def test_a_removed_video_leaves_nothing_and_other_videos_keep_theirs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = Cache(tmp_path, 1 << 20)
-    kept, film = Cache.key("b", "clip", "1") + ".mp4", Cache.key("", "film", "of a and b") + ".mp4"
-    for each in (Cache.key("a", "clip", "1") + ".mp4", Cache.key("a", "thumbnail", "1") + ".jpg", kept, film):
+    kept, film = cached_name("b", "clip", "1") + ".mp4", cached_name("", "film", "of a and b") + ".mp4"
+    for each in (
+        cached_name("a", "clip", "1") + ".mp4",
+        cached_name("a", "thumbnail", "1") + ".jpg",
+        kept,
+        film,
+    ):
         put(cache, each)
     old = tmp_path / "ab" / f"ab{'0' * 38}.jpg"  # of an earlier version, which tells no video
     other = tmp_path / "24" / "24-07-01.jpg"
@@ -147,9 +152,9 @@ def test_a_folder_that_cannot_be_used_is_told_before_anything_is_served(tmp_path
 
 
 def test_keys_tell_apart_what_differs_anywhere() -> None:
-    keys = [Cache.key("a", "bc"), Cache.key("ab", "c"), Cache.key("abc"), Cache.key("a", "b", "c")]
+    keys = [cached_name("a", "bc"), cached_name("ab", "c"), cached_name("abc"), cached_name("a", "b", "c")]
     assert len(set(keys)) == 4
-    assert Cache.key("caf\udce9") != Cache.key("café")
+    assert cached_name("caf\udce9") != cached_name("café")
 
 
 def test_a_folder_below_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -575,13 +575,14 @@ def _differences(
 def few_videos(videos: Mapping[str, int]) -> list[str]:
     """The warning about metrics of few videos; `videos` maps each metric to the number with a value."""
     few = {name: count for name, count in videos.items() if 0 < count < FEW_CLUSTERS}
+    if not few:
+        return []
     which = "" if len(few) == len(videos) else f" ({', '.join(few)})"
-    least = number_of(min(few.values(), default=0), "video is", "videos are")
-    warning = (
-        f"{least} too few{which}: with fewer than {FEW_CLUSTERS} the intervals may be too short, and only "
-        "large differences can be shown. Do not base claims on them."
-    )
-    return [warning] if few else []
+    return [
+        f"{number_of(min(few.values()), 'video is', 'videos are')} too few{which}: with fewer than "
+        f"{FEW_CLUSTERS} the intervals may be too short, and only large differences can be shown. Do not "
+        "base claims on them."
+    ]
 
 
 def _warnings(

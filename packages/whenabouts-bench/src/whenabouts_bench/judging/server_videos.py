@@ -23,6 +23,7 @@ from whenabouts.server.work import BoundedExecutor, ConnectionLimit
 from whenabouts.types import UsageError
 from whenabouts.video.cut import CUT_VERSION
 from whenabouts.video.probe import MediaError, Probe
+from whenabouts.workplace.cached import cached_name
 from whenabouts_bench.judging.tasks import Task, TaskSet
 
 CONTEXT_SECONDS = 10.0
@@ -115,7 +116,7 @@ class Videos:
             )
         cut = CUT_VERSION, f"{recording.start:.3f}", f"{recording.end:.3f}"
         facts = "judged", str(path), str(status.st_size), str(status.st_mtime_ns), *cut
-        key = Cache.key("", *facts) + ".mp4"
+        key = cached_name("", *facts) + ".mp4"
         return key, partial(self._cut, path, recording)
 
     def _cut(self, path: Path, recording: Recording, out: Path) -> None:

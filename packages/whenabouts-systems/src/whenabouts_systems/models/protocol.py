@@ -32,12 +32,15 @@ _PAPERS = __name__.removesuffix("protocol")
 _PROGRAMS = _PAPERS.replace(".models.", ".released.")
 
 
-class _OfTensors:
-    """A frozen record of tensors, mappings of tensors, and other such records."""
+class _OfRows:
+    """A record with a `mask`, (rows, …)."""
 
     def __len__(self) -> int:
-        """The number of rows, of records that have a mask."""
         return len(vars(self)["mask"])
+
+
+class _OfTensors:
+    """A frozen record of tensors, mappings of tensors, and other such records."""
 
     def to(self, device: torch.device | str) -> Self:
         """The record moved to a device."""
@@ -55,7 +58,7 @@ class _Encoding(_OfTensors):
 
 
 @dataclass(frozen=True)
-class QueryBatch(_OfTensors):
+class QueryBatch(_OfRows, _OfTensors):
     """A batch of queries.
 
     `tokens` are features of words (Q, L, D), or ids (Q, L) for a model with its own text encoder; `mask` is
@@ -67,7 +70,7 @@ class QueryBatch(_OfTensors):
 
 
 @dataclass(frozen=True)
-class SentenceBatch(_Encoding):
+class SentenceBatch(_OfRows, _Encoding):
     """The speech of V videos, sentence by sentence, and the clips that each sentence covers.
 
     `words` (V, S, L) int64 are token ids without special tokens. `mask` (V, S, L) marks the real words; a
@@ -81,7 +84,7 @@ class SentenceBatch(_Encoding):
 
 
 @dataclass(frozen=True)
-class ClipBatch(_OfTensors):
+class ClipBatch(_OfRows, _OfTensors):
     """A batch of videos: `streams`, name -> (V, T, D), with one grid and one `mask` (V, T) for all of them.
 
     A clip without content in a stream (no words) is a row of zeros. `silent` (V,) bool or None marks videos
@@ -111,7 +114,7 @@ class QueryEncoding(_Encoding):
 
 
 @dataclass(frozen=True)
-class VideoEncoding(_Encoding):
+class VideoEncoding(_OfRows, _Encoding):
     """A model's encoding of V videos, made once for each video and stored in the index.
 
     - `keys` is stream -> vectors (V, K, D). A video's score in a stream is the largest dot product of the
@@ -129,7 +132,7 @@ class VideoEncoding(_Encoding):
 
 
 @dataclass(frozen=True)
-class SpanScores(_OfTensors):
+class SpanScores(_OfRows):
     """The scores of all spans of clips of P pairs; first and last clip are both inclusive. A span scores
 
     `start[p, first] + end[p, last] + spans[p, first, last]`.

@@ -277,10 +277,10 @@ def _annotations(data: DataSettings, folder: Path, splits: Sequence[str]) -> dic
         dataset = open_dataset(data.dataset, data.beside(folder, ""))
         by_split = {split: dataset.annotations(name) for split, name in named.items()}
     else:  # two splits may share a file, which is then read once
-        paths = {split: data.beside(folder, name) for split, name in named.items()}
+        paths = {split: file_of_split(data, folder, split) for split in named}
         read = {path: read_annotations(path) for path in dict.fromkeys(paths.values())}
         by_split = {split: read[path] for split, path in paths.items()}
-    if by_split.keys() >= {"train", "validation"} and not (by_split["validation"].relevance > 0).any():
+    if by_split.keys() >= {"train", "validation"} and not _is_judged(by_split["validation"]):
         raise UsageError(
             f"data.validation = {data.validation!r}: none of its queries has a relevant moment, so it cannot "
             f"choose the best weights{_without_labels(data, data.validation)}. Name a split "
@@ -293,6 +293,10 @@ def _annotations(data: DataSettings, folder: Path, splits: Sequence[str]) -> dic
                 "videos in its lines, or give a folder with videos.jsonl (docs/formats.md)"
             )
     return by_split
+
+
+def _is_judged(annotations: Annotations) -> bool:
+    return bool((annotations.relevance > 0).any())
 
 
 def file_of_split(data: DataSettings, folder: Path, split: str) -> Path:
@@ -416,7 +420,7 @@ def _examples(
 def _nothing_to_learn(data: DataSettings, examples: Examples) -> UsageError:
     """The error for a training split without examples, with the cause."""
     why = ""
-    if not (examples.annotations.relevance > 0).any():
+    if not _is_judged(examples.annotations):
         why = _without_labels(data, data.train) or ": none of its moments are judged"
     counts = "; ".join(f"{n:,} {rule}" for rule, n in examples.summary.counts.items())
     return UsageError(f"{data.train}: has no example to train on{why} ({counts})")

@@ -210,9 +210,7 @@ def make_plan(
     planner = _Planner(records, settings, streams, AbsentFiles(findings, records, removed, again=again))
     planner.place_all(findings.files, retry=retry)
     gone = [] if retry else planner.mark_gone()
-    pruned, prune_notes = safely_pruned(gone, findings) if prune else ([], [])
-    for record in pruned:  # its row is not updated
-        planner.records.pop(record.video_id, None)
+    pruned, prune_notes = planner.remove(gone, findings) if prune else ([], [])
     work = planner.numbered(findings)
     return Plan(
         work=tuple(work),
@@ -429,6 +427,13 @@ class _Planner:
             if record.state == "done":
                 self.records[record.video_id] = replace(record, state="gone")
         return gone
+
+    def remove(self, gone: list[VideoRecord], findings: Findings) -> tuple[list[VideoRecord], list[str]]:
+        """The rows of lost files to remove, and notes on those that stay; the former are not updated."""
+        pruned, notes = safely_pruned(gone, findings)
+        for record in pruned:
+            self.records.pop(record.video_id, None)
+        return pruned, notes
 
     def numbered(self, findings: Findings) -> list[Work]:
         """The work, numbered in the order in which its files were found."""

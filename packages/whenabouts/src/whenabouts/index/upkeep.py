@@ -43,8 +43,8 @@ class Schedule:
 
     These must be at least `rows` in number and a share of `share` of the table. Compaction rewrites a table
     of up to a million rows whole. So during an index run (`WHILE_WRITING`) new rows make upkeep due only when
-    they are a quarter of the table: work stays proportional to the corpus, 0.5 s per thousand clips. Words
-    of rows outside the index cost each search 0.25 s per thousand.
+    they are a quarter of the table, which keeps the work proportional to the size of the corpus. A thousand
+    rows outside the word index cost each search 0.2 s of processor time (`benchmarks/upkeep.py`).
     """
 
     fragments: int

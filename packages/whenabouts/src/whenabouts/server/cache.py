@@ -20,7 +20,7 @@ from pathlib import Path
 from whenabouts.server.files import OpenFile, open_regular
 from whenabouts.types import UsageError
 from whenabouts.video.files import with_home
-from whenabouts.workplace.cached import cached_files, cached_name
+from whenabouts.workplace.cached import cached_files
 
 _UNFINISHED = ".part"
 _ABANDONED_SECONDS = 3600
@@ -35,8 +35,6 @@ class Cache:
     which then grows to the sum of their bounds; a file that another server deleted is made again. A file
     appears under its name only when complete. Raises UsageError if the folder is not writable.
     """
-
-    key = staticmethod(cached_name)
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
         self.folder = folder = with_home(folder)
@@ -124,9 +122,9 @@ class Cache:
             with contextlib.suppress(OSError):
                 status = path.stat()
                 is_abandoned = time.time() - status.st_mtime > _ABANDONED_SECONDS
-                if is_abandoned if is_unfinished else video is None:
-                    path.unlink()
-                elif not is_unfinished:
+                if video is not None and not is_unfinished:
                     files.append((status.st_mtime_ns, path.name, status.st_size))
+                elif is_abandoned or not is_unfinished:
+                    path.unlink()
         for _, name, size in sorted(files):
             self._note(name, size)

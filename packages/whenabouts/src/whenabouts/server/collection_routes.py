@@ -17,7 +17,6 @@ from pydantic import BaseModel, Field
 
 from whenabouts.corpus import Corpus
 from whenabouts.index.records import VideoRecord
-from whenabouts.server.cache import Cache
 from whenabouts.server.errors import ServerError, printable, problems, safe_errors
 from whenabouts.server.export_routes import DOWNLOAD, check_format, sent_list
 from whenabouts.server.files import respond
@@ -29,6 +28,7 @@ from whenabouts.server.video_routes import binary, content_of, title_of, urls_of
 from whenabouts.streams import stream as stream_named
 from whenabouts.types import Moment
 from whenabouts.video.cut import CUT_VERSION
+from whenabouts.workplace.cached import cached_name
 from whenabouts.workplace.collections import (
     LONGEST_NAME,
     LONGEST_NOTE,
@@ -384,7 +384,7 @@ async def film(request: Request, collection: CollectionId, _: NoQuery) -> Respon
         most = f"a film may last at most {MOST_FILM_SECONDS:g} s here"
         raise ServerError(400, "film_too_long", f"{most}; use `whenabouts cut --collection` for more")
     facts = [f"{'/'.join(content_of(record))} {at.start:.3f} {at.end:.3f}" for record, at in parts]
-    key = Cache.key("", "film", CUT_VERSION, *facts) + ".mp4"
+    key = cached_name("", "film", CUT_VERSION, *facts) + ".mp4"
     opened = await service.encoded_once("film", key, partial(_join, service, parts))
     return respond(request, opened, media_type="video/mp4", name=f"{name}.mp4", tag=key[:32])
 

@@ -164,7 +164,7 @@ class Guard:
         """The answer to a request that is not passed on; None for one to pass on. Raises ServerError."""
         self._check_host(scope)
         _check_site(scope)
-        self._length(scope)
+        self._length(scope)  # refuses a body that is too long
         scope["guest"] = _OWNER
         if not self._settings.token or scope["path"] in (HEALTH, READY):
             return None

@@ -17,7 +17,6 @@ from whenabouts.index.filters import make_filter, recorded
 from whenabouts.index.records import VideoRecord
 from whenabouts.search.coverage import streams_with_clips
 from whenabouts.search.library import remedy_of, state_of
-from whenabouts.server.cache import Cache
 from whenabouts.server.errors import Problem, ServerError, printable, problems, safe_errors
 from whenabouts.server.files import content_type, respond
 from whenabouts.server.objects import OpenObject, respond_object
@@ -45,6 +44,7 @@ from whenabouts.shown import indexed_at, lines_of
 from whenabouts.streams import stream as stream_named
 from whenabouts.types import LONGEST_SECONDS, Moment
 from whenabouts.video.cut import CUT_VERSION
+from whenabouts.workplace.cached import cached_name
 
 router = APIRouter(prefix="/api/videos")
 MOST_CLIP_SECONDS = 600.0
@@ -337,7 +337,7 @@ async def video_thumbnail(
     if parameters.at > _length(record) + _SLACK_SECONDS:
         raise ServerError(400, "beyond_the_end", record.beyond(parameters.at), field="at")
     at, width = round(parameters.at, 2), -(-parameters.width // 16) * 16
-    key = Cache.key(record.video_id, "thumbnail", *content_of(record), f"{at:.2f}", str(width)) + ".jpg"
+    key = cached_name(record.video_id, "thumbnail", *content_of(record), f"{at:.2f}", str(width)) + ".jpg"
     make = partial(_write, service, record, lambda path, out: service.decoders.draw(path, at, width, out))
     opened = await service.made(service.thumbnails, "thumbnail", key, make)
     name = f"{record.video_id}-{at:.2f}.jpg"
@@ -360,7 +360,7 @@ async def clip(
     start, end = _clip_span(record, parameters.start, parameters.end)
     suffix = ".mp4" if record.has_picture else ".m4a"
     facts = "clip", CUT_VERSION, *content_of(record), f"{start:.3f}", f"{end:.3f}"
-    key = Cache.key(record.video_id, *facts) + suffix
+    key = cached_name(record.video_id, *facts) + suffix
     make = partial(_write, service, record, lambda path, out: service.decoders.cut(path, start, end, out))
     opened = await service.encoded_once("clip", key, make)
     name = f"{FilePath(record.file_name).stem}_{start:.3f}-{end:.3f}{suffix}"

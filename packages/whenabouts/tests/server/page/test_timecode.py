@@ -8,10 +8,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import av
-import numpy as np
 import pytest
 from tests.server.page.test_page import border, expect, open_first, search, standing, until
+from tests.server.page.test_video import write_greys
 
 from whenabouts.corpus import Corpus
 from whenabouts.times import frame_of
@@ -29,16 +28,7 @@ FILMS = {
 
 def write_film(path: Path, rate: Fraction, code: str = "") -> None:
     """Write 100 frames, with a time code and a line of words."""
-    with av.open(str(path), "w") as out:
-        if code:
-            out.metadata["timecode"] = code
-        stream = out.add_stream("libx264", rate=rate)
-        assert isinstance(stream, av.VideoStream)
-        stream.width, stream.height, stream.pix_fmt = 160, 120, "yuv420p"
-        for number in range(100):
-            picture = np.full((120, 160, 3), 2 * number, np.uint8)
-            out.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-        out.mux(stream.encode(None))
+    write_greys(path, rate, [2 * number for number in range(100)], code)
     words = f"WEBVTT\n\n00:01.500 --> 00:02.900\nThe hedgehog of {path.stem} crosses the road.\n"
     path.with_suffix(".vtt").write_text(words, encoding="utf-8")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -138,18 +138,24 @@ def test_frames_and_speed(page: Any, address: str) -> None:
 NTSC = Fraction(30000, 1001)
 
 
+def write_greys(path: Path, rate: Fraction, greys: Sequence[int], code: str = "") -> None:
+    """Write a film with a frame of each grey, and a camera's time code if one is given."""
+    with av.open(str(path), "w") as out:
+        if code:
+            out.metadata["timecode"] = code
+        stream = out.add_stream("libx264", rate=rate)
+        assert isinstance(stream, av.VideoStream)
+        stream.width, stream.height, stream.pix_fmt = 160, 120, "yuv420p"
+        for grey in greys:
+            picture = np.full((120, 160, 3), grey, np.uint8)
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        out.mux(stream.encode(None))
+
+
 @pytest.fixture()
 def grey(tmp_path: Path, serving: Any, open_tab: Callable[..., Any]) -> Iterator[Any]:
     """A tab with a film open whose frame n is 10 n grey, at 29.97, with a camera's time code."""
-    with av.open(str(tmp_path / "grey.mov"), "w") as out:
-        out.metadata["timecode"] = "10:00:58;00"
-        stream = out.add_stream("libx264", rate=NTSC)
-        assert isinstance(stream, av.VideoStream)
-        stream.width, stream.height, stream.pix_fmt = 160, 120, "yuv420p"
-        for number in range(24):
-            picture = np.full((120, 160, 3), 10 * number, np.uint8)
-            out.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-        out.mux(stream.encode(None))
+    write_greys(tmp_path / "grey.mov", NTSC, range(0, 240, 10), "10:00:58;00")
     (tmp_path / "grey.vtt").write_text("WEBVTT\n\n00:00.000 --> 00:00.500\nfog\n", encoding="utf-8")
     corpus = Corpus(tmp_path / "own.corpus", create=True)
     assert corpus.add(tmp_path, processes=1).added == 1
