@@ -8,10 +8,14 @@ and framing), as in a conversation. Of the borders 70 % are hard cuts, 15 % diss
 black, of half a second to one and a half. Films are H.264, 320 x 180 at 25 frames a second.
 
 The recordings are divided: thresholds may be chosen on films of the first half, reports are of the second.
-Each half has several kinds of films: in those with a moving camera the framing of a shot rests (30 %), moves
-evenly (30 %), trembles or swings (20 % each), and half of the shots run at twice or three times the speed. In
-those that are close and fast, for choosing only, framings are narrower, 70 % of the shots run at up to four
-times the speed, and 60 % of the borders lie within one recording.
+Each half has several kinds of films:
+
+- Two recordings show five to ten pictures a second in part or throughout. Those at the usual rate lack them.
+- With few pictures, each picture of a shot stands for two, three or five frames.
+- With a moving camera, the framing of a shot rests (30 %), moves evenly (30 %), trembles or swings (20 %
+  each), and half of the shots run at twice or three times the speed.
+- Those that are close and fast, for choosing only, have narrower framings, 70 % of the shots run at up to
+  four times the speed, and 60 % of the borders lie within one recording.
 
 A found border is a hit if it lies within 0.3 s of a cut, or within 0.3 s of a gradual change; each border
 counts once. Where they are installed, TransNet V2 (extra `shots`, published weights and threshold) and
@@ -78,11 +82,15 @@ class Kind:
     zoom: tuple[float, float] = (1, 2.2)
     speeds: tuple[float, ...] = (1,)  # shares of shots at once, twice, three times … the speed
     same: float = 1 / 3  # share of borders between two parts of one recording
+    holds: tuple[int, ...] = (1,)  # for how many frames a picture stands, by chance of each shot
+    without: tuple[str, ...] = ()  # recordings that are left out
 
 
 KINDS = {
     "": Kind(),
     ", moving camera": Kind(moves=True, zoom=(1.3, 2.6), speeds=(0.5, 0.3, 0.2)),
+    ", usual rate": Kind(without=("bikes_vfr_vp9.webm", "dog_rot180_vfr.mp4")),
+    ", few pictures": Kind(zoom=(1, 2.6), holds=(2, 3, 5, 5)),
     ", close and fast": Kind(moves=True, zoom=(1.5, 5), speeds=(0.3, 0.3, 0.2, 0.2), same=0.6),
 }
 """What follows the half in the name of a kind of films."""
@@ -103,7 +111,8 @@ class Border:
 def make_film(videos: Path, half: str, seed: int, out: Path) -> list[Border]:
     """Write a film and return its borders."""
     name, comma, rest = half.partition(",")
-    parts, kind_of_film = PARTS[name], KINDS[comma + rest]
+    kind_of_film = KINDS[comma + rest]
+    parts = [part for part in PARTS[name] if part[0] not in kind_of_film.without]
     rng = np.random.default_rng([len(half), seed])
     borders, written = [], 0
     with av.open(str(out), "w") as container:
@@ -171,6 +180,9 @@ def shot(path: Path, start: float, end: float, rng: np.random.Generator, kind: K
     length = min(int(rng.uniform(1, 5) * RATE), len(every))
     first = int(rng.integers(len(every) - length + 1))
     zoom = rng.uniform(*kind.zoom)
+    if len(kind.holds) > 1:
+        hold = int(rng.choice(kind.holds))
+        every = [every[row - row % hold] for row in range(len(every))]
     places = camera(length, rng) if kind.moves else np.tile(rng.random(2), (length, 1))
     gain, lift, mirror = rng.uniform(0.8, 1.2), rng.uniform(-15, 15), rng.random() < 0.3
     pictures = []

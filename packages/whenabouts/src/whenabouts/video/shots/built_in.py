@@ -41,7 +41,10 @@ _ENOUGH_PIXELS = 48
 _LEAST_CUT, _MORE_A_SECOND, _CLOSE_SECONDS = 0.03, 0.2, 0.1
 # A change of cells, and one of colours, is divided by the mean of the three on either side, plus noise. Of a
 # cut, the product of both is at least this, and none of the six changes more cells.
-_STANDS_OUT, _AROUND, _NOISE, _COLOUR_NOISE = 9.0, 3, 0.007, 0.02
+_STANDS_OUT, _AROUND, _NOISE, _COLOUR_NOISE = 8.0, 3, 0.007, 0.02
+# A film may show five pictures a second, each several times. Frames that change by less are one picture; the
+# three on either side are pictures, no further away than this.
+_SAME, _AROUND_SECONDS = 0.001, 0.5
 # After a flash the picture is almost the one before.
 _FLASH_SECONDS, _RETURNED_SHARE = 0.3, 0.35
 # A gradual change is looked for over these many seconds. It changes the picture by `_LEAST_FADE`. The picture
@@ -239,8 +242,10 @@ def _cuts(
     """Which frames are the first after a hard cut."""
     gaps = np.diff(times, prepend=times[0])
     least = _LEAST_CUT + _MORE_A_SECOND * np.clip(gaps - _CLOSE_SECONDS, 0.0, 1.0)
-    mean, largest = _around(steps)
-    colours, _ = _around(recoloured)
+    is_new = steps >= _SAME
+    is_new[0] = False
+    mean, largest = _around(times, steps, is_new)
+    colours, _ = _around(times, recoloured, is_new)
     stands_out = steps * recoloured >= _STANDS_OUT * (mean + _NOISE) * (colours + _COLOUR_NOISE)
     is_cut = (steps >= least) & (steps > largest + _NOISE) & stands_out
     is_cut[0] = False
@@ -249,12 +254,16 @@ def _cuts(
     return np.asarray(is_cut)
 
 
-def _around(changes: Cells) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and largest of up to three changes before and after each one; the first frame has none."""
-    padded = np.pad(changes[1:].astype(np.float64), (_AROUND + 1, _AROUND), constant_values=np.nan)
-    around = np.delete(np.lib.stride_tricks.sliding_window_view(padded, 2 * _AROUND + 1), _AROUND, axis=1)
-    counts = np.maximum(np.isfinite(around).sum(axis=1), 1)
-    return np.nansum(around, axis=1) / counts, np.nan_to_num(around).max(axis=1)
+def _around(
+    times: NDArray[np.float64], changes: Cells, is_new: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and largest of three changes to a new picture before and after each frame; a missing one is 0."""
+    new, ends = np.flatnonzero(is_new), np.full(_AROUND, np.inf)
+    at, of_new = np.concatenate([-ends, times[new], ends]), np.pad(changes[new], _AROUND)
+    before = np.searchsorted(new, np.arange(len(times)))[:, None] + np.arange(_AROUND)
+    near = np.concatenate([before, before + _AROUND + is_new[:, None]], axis=1)
+    values = np.where(np.abs(at[near] - times[:, None]) <= _AROUND_SECONDS, of_new[near], 0.0)
+    return values.mean(axis=1), values.max(axis=1)
 
 
 def _any_within(times: NDArray[np.float64], start: float, end: float) -> bool:
