@@ -25,7 +25,6 @@ import wave
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -253,9 +252,12 @@ def corpus_of(words: Mapping[str, Sequence[Cue]], recordings: Sequence[str], fol
     return corpus
 
 
-def rank_of(corpus: Corpus, query: Query, **options: Any) -> int:
-    """The place of the first moment that is right, 99 for none of five."""
-    for place, each in enumerate(corpus.search(query.text, k=5, **options).moments, 1):
+def rank_of(corpus: Corpus, query: Query, *, spelt: bool = False, **options: Any) -> int:
+    """The place of the first moment that is right, 99 for none of five; `spelt`: as the answer spells it."""
+    found = corpus.search(query.text, k=5, **options)
+    if spelt and found.spelling:
+        found = corpus.search(found.spelling, k=5, **options)
+    for place, each in enumerate(found.moments, 1):
         is_near = each.moment.start <= query.end + NEAR and each.moment.end >= query.start - NEAR
         if is_near and Path(each.path).stem == query.recording:
             return place
@@ -297,7 +299,8 @@ def measure(half: str, count: int, minutes: float, cache: Path) -> dict[str, Any
         "subtitles": ({row.name: [Cue(*each) for each in row.sentences] for row in rows}, {}),
         "before": ({row.name: row.cues(before=True) for row in rows}, {}),
         "now": (now, {}),
-        **({"now, --rewrite sound": (now, {"rewrite": "sound"})} if find_spec("jellyfish") else {}),
+        "now, --rewrite sound": (now, {"rewrite": "sound"}),
+        "now, as the answer spells it": (now, {"spelt": True}),
     }
     for way, (words, options) in ways.items():
         recognised = {name: words_of(" ".join(cue.text for cue in cues)) for name, cues in words.items()}

@@ -39,6 +39,7 @@ from whenabouts.search.place_search import search_words, with_note_on_quotes
 from whenabouts.search.question_scopes import Names
 from whenabouts.search.questions import NOT_IN_ORDER, read
 from whenabouts.search.searcher import Searcher
+from whenabouts.search.spelling import Spelling
 from whenabouts.search.stored_calibration import load_calibration
 from whenabouts.search.understand import NOT_ENCODED, EncodedTexts, checked_query, words_of_query
 from whenabouts.shown import Line, Shown, Stats, lines_of, show, show_track
@@ -92,6 +93,7 @@ class Corpus:
         self.transcripts = Transcripts(self.places[0], storage_options)
         self._storage_options = storage_options
         self._sounds: sounds_alike.SoundsAlike | None = None
+        self._spelling = Spelling()
         self._searcher: tuple[int, Searcher] | None = None
         self._loaded: dict[str, dict[str, Any]] = {}
         self._models: dict[tuple[str, str], Any] = {}
@@ -125,6 +127,7 @@ class Corpus:
         """Drop cached clips, rows and words of all handles; they are read again when needed."""
         self.store.drop_kept()
         self._library.drop()
+        self._spelling.drop()
 
     # Adding and removing -------------------------------------------------------------------------
 
@@ -310,7 +313,17 @@ class Corpus:
             state = self.store.moves
             result = self._search_once(query, options, encoded)
             if self.store.moves == state:
-                return result
+                return self._spelt(result, options)
+
+    def _spelt(self, result: SearchResult, options: SearchOptions) -> SearchResult:
+        """The result with another spelling of its query, where words are searched."""
+        if options.like is not None or options.model is not None:
+            return result
+        words, streams = result.words or result.query, options.streams or tuple(self.streams)
+        texts = (piece.text for scored in result.moments for piece in scored.evidence.values())
+        knows = self.searcher().understanding.knows
+        spelling = self._spelling.of(self.store, streams, result.query, words, texts, knows)
+        return replace(result, spelling=spelling)
 
     def _search_once(self, query: str, options: SearchOptions, encoded: EncodedTexts | None) -> SearchResult:
         """The answer to a query as rules interpret it (`search/questions.py`), else to its plain words."""

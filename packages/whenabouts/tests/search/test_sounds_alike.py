@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 
 from whenabouts import Corpus
 from whenabouts.checkers import CheckerError
-from whenabouts.checkers.protocol import CheckerUnavailable
 from whenabouts.search import sounds_alike
 from whenabouts.search.sounds_alike import SoundsAlike, edits_to_ends
 
@@ -29,7 +27,6 @@ We talk about the weather in the mountains and how the snow melts.
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    pytest.importorskip("jellyfish", reason="the extra `sounds` is not installed")
     folder = tmp_path_factory.mktemp("heard")
     (folder / "talk.vtt").write_text(HEARD, encoding="utf-8")
     other = "WEBVTT\n\n00:00.000 --> 00:05.000\nA ran down the hill.\n"
@@ -61,7 +58,6 @@ def test_known_words_and_those_like_nothing_are_left_alone(corpus: Corpus, query
 
 @pytest.mark.slow
 def test_words_of_two_videos_are_not_joined(tmp_path: Path) -> None:
-    pytest.importorskip("jellyfish", reason="the extra `sounds` is not installed")
     for name, words in (("a", "You say mer"), ("b", "kit pie")):
         text = f"WEBVTT\n\n00:00.000 --> 00:05.000\n{words}\n"
         (tmp_path / f"{name}.vtt").write_text(text, encoding="utf-8")
@@ -82,21 +78,14 @@ def test_a_search_by_sound_finds_the_moment_and_says_how(corpus: Corpus) -> None
 
 
 def test_a_corpus_without_spoken_words_says_so(tmp_path: Path) -> None:
-    pytest.importorskip("jellyfish", reason="the extra `sounds` is not installed")
     with pytest.raises(CheckerError, match="no spoken words"):
         SoundsAlike(Corpus(tmp_path / "empty", create=True).store).rewritten("Rindell", 1.0)
 
 
 def test_a_corpus_of_too_many_words_says_so(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sounds_alike, "_MOST_WORDS", 10)
+    monkeypatch.setattr(sounds_alike, "MOST_WORDS", 10)
     with pytest.raises(CheckerError, match="more than 10 spoken words"):
         SoundsAlike(corpus.store).rewritten("Rindell", 1.0)
-
-
-def test_a_missing_package_is_named_with_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(CheckerUnavailable, match=r"pip install 'whenabouts\[sounds\]'"):
-        SoundsAlike(Corpus(tmp_path / "empty", create=True).store)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -114,7 +103,6 @@ def test_edits_are_those_of_the_plain_recurrence(seed: int) -> None:
 
 @pytest.mark.slow
 def test_each_handle_listens_to_the_corpus_as_it_reads_it(tmp_path: Path) -> None:
-    pytest.importorskip("jellyfish", reason="the extra `sounds` is not installed")
     (tmp_path / "talk.vtt").write_text(HEARD, encoding="utf-8")
     corpus = Corpus(tmp_path / "corpus", create=True)
     corpus.add(tmp_path / "talk.vtt", processes=1)

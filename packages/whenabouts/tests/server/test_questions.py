@@ -27,6 +27,11 @@ def test_an_answer_says_what_was_understood(client: Client) -> None:
     assert (plain["understood"], plain["words"]) == ([], "")
 
 
+def test_a_mistyped_word_is_spelt_as_the_corpus_spells_it(client: Client) -> None:
+    assert client.json("/api/search", query="crown jewles")["spelling"] == "crown jewels"
+    assert "spelling" not in client.json("/api/search", query="crown jewels")
+
+
 def test_two_events_come_with_both_times(client: Client) -> None:
     (moment,) = client.json("/api/search", query='"crown jewels" after "Hildy"')["data"]
     assert moment["partner"]["end"] <= moment["start"]

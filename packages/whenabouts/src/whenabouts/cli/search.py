@@ -55,7 +55,7 @@ many queries at once, as a run that `evaluate` measures and `run --retriever` ta
 
 _OTHER_WORDS = (
     "search also in other words, which are shown, and fuse the answers: `sound`, those of the corpus that "
-    "sound like the query (pip install 'whenabouts[sounds]'), or those of a model"
+    "sound like the query, or those of a model"
 )
 
 
@@ -205,6 +205,8 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
         table.print(for_terminal(result.understood_line), style="dim", soft_wrap=True)
     if result.rewrite is not None:
         table.print(for_terminal(result.rewrite.line), style="dim", soft_wrap=True)
+    if result.spelling:
+        table.print(for_terminal(f"did you mean: {result.spelling}"), style="bold", soft_wrap=True)
     if result.answer == "no_match":
         shown = result.moments[:_CLOSEST]
         where = "what the filters leave of this corpus" if narrowed else "this corpus"

@@ -144,6 +144,7 @@ class SearchResult:
       queries were searched; None if not.
     - `understood`: the rules that interpreted the query (`questions.py`); `words`: the event searched for.
     - `is_in_order`: the moments are in order of time.
+    - `spelling`: the query as the corpus spells it (`spelling.py`), "" if it has its words or none like them.
     """
 
     query: str
@@ -163,6 +164,7 @@ class SearchResult:
     is_in_order: bool = False
     rerank: RerankReport | None = None
     rewrite: RewriteReport | None = None
+    spelling: str = ""
 
     @property
     def question(self) -> str:
@@ -279,6 +281,7 @@ class SearchResult:
             **({} if self.check is None else {"check": asdict(self.check)}),
             **({} if self.rerank is None else {"rerank": asdict(self.rerank)}),
             **({} if self.rewrite is None else {"rewrite": self.rewrite.to_json()}),
+            **({"spelling": self.spelling} if self.spelling else {}),
         }
 
     def moment_json(self, rank: int, scored: ScoredMoment) -> dict[str, Any]:

@@ -11,27 +11,24 @@ stretches, and than any query, on the recordings of `benchmarks/spoken_phrases.p
 
 from __future__ import annotations
 
-import importlib.util
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
+from jellyfish import jaro_winkler_similarity
 from numpy.typing import NDArray
 
-from whenabouts.checkers.protocol import CheckerError, CheckerUnavailable
+from whenabouts.checkers.protocol import CheckerError
 from whenabouts.index.lookup import words_of
 from whenabouts.index.store import Store
 from whenabouts.index.word_statistics import term_of
+from whenabouts.search.spelling import MOST_WORDS, sound_of, words_by_video
 from whenabouts.streams import stream as stream_named
 
 NAME = "sound"
 # Shorter queries sound like many words; one sound in four may differ.
 _FEWEST_SOUNDS, _DIFFERENT = 4, 0.25
 _MOST_SOUNDS, _MOST_PLACES = 60, 200
-# Some 500 hours of speech; a search takes time and memory in proportion.
-_MOST_WORDS, _VIDEOS_AT_ONCE = 5_000_000, 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,10 +47,6 @@ class SoundsAlike:
     name = NAME
 
     def __init__(self, store: Store) -> None:
-        if importlib.util.find_spec("jellyfish") is None:
-            raise CheckerUnavailable(
-                f"--rewrite {NAME}: jellyfish is not installed: pip install 'whenabouts[sounds]'"
-            )
         self._store = store
         self._spoken: tuple[object, _Spoken] | None = None
 
@@ -63,7 +56,7 @@ class SoundsAlike:
         Raises CheckerError if there is none, or if the corpus has all words of the query.
         """
         words, spoken = words_of(query), self._words()
-        sounds = _numbers(map(_sound, words))[:_MOST_SOUNDS]
+        sounds = _sounds(words)[:_MOST_SOUNDS]
         if all(term_of(word) in spoken.terms for word in words):
             raise CheckerError("the corpus has all of its words")
         alike = _alike(sounds, " ".join(words), spoken) if len(sounds) >= _FEWEST_SOUNDS else []
@@ -78,16 +71,12 @@ class SoundsAlike:
             raise CheckerError("the corpus has no spoken words")
         state = [self._store.state_of(name) for name in streams]
         if self._spoken is None or self._spoken[0] != state:
-            ids, words = [record.video_id for record in self._store.ledger().records], list[str]()
-            for name, first in itertools.product(streams, range(0, len(ids), _VIDEOS_AT_ONCE)):
-                block = self._store.clips_of(name, ids[first : first + _VIDEOS_AT_ONCE], vectors=False)
-                for number in range(len(block.video_ids)):
-                    for text in block.text[block.rows(number)]:
-                        words += words_of(text)
-                    words.append("")  # the end of a video, which no stretch may include
-                if len(words) > _MOST_WORDS:
-                    raise CheckerError(f"the corpus has more than {_MOST_WORDS:,} spoken words")
-            sounds = [_sound(word) if word else b"\0" for word in words]
+            words = list[str]()
+            for of_video in words_by_video(self._store, streams):
+                words += [*of_video, ""]  # the end of a video, which no stretch may include
+                if len(words) > MOST_WORDS:
+                    raise CheckerError(f"the corpus has more than {MOST_WORDS:,} spoken words")
+            sounds = [sound_of(word).encode() if word else b"\0" for word in words]
             owner = np.repeat(np.arange(len(words), dtype=np.int32), [*map(len, sounds)])
             terms = frozenset(map(term_of, words))
             self._spoken = state, _Spoken(words, terms, _numbers(sounds), owner)
@@ -96,8 +85,6 @@ class SoundsAlike:
 
 def _alike(query: NDArray[np.uint8], spelt: str, spoken: _Spoken) -> list[str]:
     """A list with the words that are nearest to the query in sound, then in spelling; [] for none."""
-    from jellyfish import jaro_winkler_similarity
-
     edits, most = edits_to_ends(query, spoken.sounds), _DIFFERENT * len(query)
     ends = np.flatnonzero(edits <= most)
     alike: dict[str, tuple[int, float]] = {}
@@ -106,7 +93,7 @@ def _alike(query: NDArray[np.uint8], spelt: str, spoken: _Spoken) -> list[str]:
         backwards = edits_to_ends(query[::-1], before[::-1], anywhere=False)
         first, last = spoken.word[end - max(1, int(np.argmin(backwards)))], spoken.word[end - 1]
         words = spoken.words[first : last + 1]
-        sounds = _numbers(map(_sound, words))
+        sounds = _sounds(words)
         different = int(edits_to_ends(query, sounds, anywhere=False)[-1])
         if different <= most and "" not in words:
             text = " ".join(words)
@@ -135,11 +122,8 @@ def edits_to_ends(
     return edits
 
 
-@lru_cache(maxsize=1 << 16)
-def _sound(word: str) -> bytes:
-    from jellyfish import metaphone
-
-    return str(metaphone(word)).replace(" ", "").encode("ascii", "ignore")
+def _sounds(words: Iterable[str]) -> NDArray[np.uint8]:
+    return _numbers(sound_of(word).encode() for word in words)
 
 
 def _numbers(sounds: Iterable[bytes]) -> NDArray[np.uint8]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.confidence.background import Language
+from whenabouts.encoders.protocol import WordPieces
 from whenabouts.index.records import ClipBlock, ClipHits, unambiguous
 from whenabouts.index.store import Store
 from whenabouts.index.stream import QueryEncoder, QueryKind
@@ -233,6 +234,13 @@ class Understanding:
         if not calibration.note:
             return []
         return [note_on_languages(query, spoken, calibration.foreign) or calibration.note]
+
+    def knows(self, word: str) -> bool:
+        """Whether a word is a word piece of a sentence encoder, as frequent words of its languages are."""
+        namers = [encoder for encoder in self._encoders.values() if isinstance(encoder, WordPieces)]
+        return any(
+            len(whole) == len(empty) + 1 for empty, whole in (n.word_pieces(["", word]) for n in namers)
+        )
 
     def _is_understood(self, language: Language) -> bool:
         """Whether a sentence encoder knows a language; measured once, in some tenths of a second."""

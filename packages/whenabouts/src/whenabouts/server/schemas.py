@@ -465,6 +465,11 @@ class SearchBody(BaseModel):
     check: CheckBody | None = Field(default=None, exclude_if=lambda check: check is None)
     rerank: RerankBody | None = Field(default=None, exclude_if=lambda rerank: rerank is None)
     rewrite: RewriteBody | None = Field(default=None, exclude_if=lambda rewrite: rewrite is None)
+    spelling: str = Field(
+        default="",
+        exclude_if=lambda spelling: not spelling,
+        description="the query as the corpus spells it, if it lacks a word of it",
+    )
 
 
 class VideoBody(BaseModel):

@@ -100,6 +100,7 @@ def _page(
         check=None if result.check is None else CheckBody(**asdict(result.check)),
         rerank=None if result.rerank is None else RerankBody(**asdict(result.rerank)),
         rewrite=None if result.rewrite is None else RewriteBody(**result.rewrite.to_json()),
+        spelling=result.spelling,
     )
 
 

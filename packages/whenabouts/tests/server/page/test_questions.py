@@ -50,6 +50,14 @@ def test_what_was_understood_is_shown_and_taken_away_by_click_and_key(page: Any,
     expect(chips(page)).to_have_text(["in: as words↺", "first: as words↺"])
 
 
+def test_another_spelling_is_searched_by_a_click(page: Any, address: str) -> None:
+    search(page, address, "crown jewles")
+    page.get_by_role("button", name="Did you mean “crown jewels”?").click()
+    expect(page.get_by_role("searchbox")).to_have_value("crown jewels")
+    expect(page.locator("#answer")).to_have_text("Said here")
+    expect(page.locator("#spelling")).to_be_hidden()
+
+
 def test_another_question_is_understood_anew(page: Any, address: str) -> None:
     page.goto(f"{address}?q={quote(QUESTION)}&literal=in,first,strange")
     page.watched.expected.append("400")

@@ -484,7 +484,7 @@ function showWaiting() {
   byId("results").setAttribute("aria-busy", "true");
   byId("results").dataset.answer = "";
   byId("save-search").textContent = t("Save search");
-  for (const id of ["fault", "rates", "checked", "notes", "tail", "more", "by-video", "save-search", "copy-search", "add-first", "understood"]) byId(id).hidden = true;
+  for (const id of ["fault", "rates", "checked", "notes", "tail", "more", "by-video", "save-search", "copy-search", "add-first", "understood", "spelling"]) byId(id).hidden = true;
   byId("answer").textContent = shown.isSearch ? t("Searching…") : "";
   byId("beneath").textContent = "";
   line("");
@@ -540,6 +540,8 @@ function showAnswer() {
   ].filter(Boolean);
   byId("checked").hidden = !looks.length;
   byId("checked").textContent = looks.join(" ");
+  byId("spelling").hidden = !shown.spelling;
+  byId("spelling").textContent = shown.spelling && t("Did you mean “{query}”?", { query: shown.spelling });
   byId("save-search").hidden = !state.q.trim() || Boolean(state.like || state.picture);
   byId("copy-search").hidden = Boolean(state.picture);
   showChips(byId("understood"), shown.understood ?? [], literalOf(state), (literal) => {
@@ -685,6 +687,10 @@ function listenToPictures() {
   byId("picture").addEventListener("change", () => {
     searchByFile(byId("picture"));
     byId("picture").value = "";
+  });
+  byId("spelling").addEventListener("click", () => {
+    wantsFocus = true;
+    go({ q: shown.spelling, v: "", s: null, e: null });
   });
   byId("example-out").addEventListener("click", () => go({ like: "", picture: "", v: "", s: null, e: null }));
   document.addEventListener("paste", (event) => void searchByPicture(pictureIn(event.clipboardData)));

@@ -26,6 +26,7 @@ export const words = {
   "Look twice": "Zweimal hinsehen",
   "Order anew": "Neu ordnen",
   "Search in other words too": "Auch mit anderen Worten suchen",
+  "Did you mean “{query}”?": "Meinten Sie „{query}“?",
   "no": "nein",
   "Minimum confidence": "Mindestsicherheit",
   "Recorded on or after": "Aufgenommen ab",
