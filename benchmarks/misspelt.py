@@ -48,11 +48,11 @@ LEAST = 5
 def mistyped(word: str, rng: np.random.Generator) -> str:
     """A word with one mistake behind its first letter."""
     at = int(rng.integers(1, len(word) - 1))
-    kind = rng.choice(["swap", "drop", "double", "neighbour"])
+    kind = str(rng.choice(["swap", "drop", "double", "neighbour"]))
     if kind == "swap":
         return word[:at] + word[at + 1] + word[at] + word[at + 2 :]
     if kind == "neighbour":
-        row = next((row for row in ROWS if word[at] in row), word[at])
+        row: str = next((row for row in ROWS if word[at] in row), word[at])
         return word[:at] + row[max(0, row.index(word[at]) - 1)] + word[at + 1 :]
     return word[:at] + word[at] * (2 * (kind == "double")) + word[at + 1 :]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from whenabouts import Corpus
-from whenabouts.search.spelling import Spelling
+from whenabouts.search.spelling import words_by_video
 
 SAID = """WEBVTT
 
@@ -71,11 +73,13 @@ def test_the_words_are_read_anew_after_a_change(tmp_path: Path) -> None:
 def test_words_are_read_once_for_all_handles_and_only_if_one_is_missing(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    twin, reads = corpus.beside(), []
-    read = Spelling._vocabulary.__globals__["words_by_video"]
-    monkeypatch.setattr(
-        "whenabouts.search.spelling.words_by_video", lambda *given: reads.append(given) or read(*given)
-    )
+    twin, reads = corpus.beside(), list[object]()
+
+    def read(*given: Any) -> Iterator[list[str]]:
+        reads.append(given)
+        return words_by_video(*given)
+
+    monkeypatch.setattr("whenabouts.search.spelling.words_by_video", read)
     corpus.drop_kept()
     corpus.search("oxygen tank")
     assert not reads
