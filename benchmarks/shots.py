@@ -339,7 +339,7 @@ def main() -> None:
             for report in measured(options.videos, half, options.films, Path(folder), options.without):
                 result[half] = report
                 if options.out:
-                    options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+                    options.out.write_text(json.dumps(result) + "\n", encoding="utf-8")
             for name, row in result[half].items():
                 print(
                     half, name, {key: value["value"] for key, value in row.items() if isinstance(value, dict)}
