@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from whenabouts import plugins
 from whenabouts.budget import check_budget
+from whenabouts.confidence.common_words import is_term
 from whenabouts.encoder_registry import EncoderRegistry, StreamCheck
 from whenabouts.export.moments import FileMoment, moment_of_record
 from whenabouts.index.absent import RemovedFile, as_removed, copied_files, relocated, removed_with
@@ -39,7 +40,7 @@ from whenabouts.search.place_search import search_words, with_note_on_quotes
 from whenabouts.search.question_scopes import Names
 from whenabouts.search.questions import NOT_IN_ORDER, read
 from whenabouts.search.searcher import Searcher
-from whenabouts.search.spelling import Spelling
+from whenabouts.search.spelling import MISHEARD, Spelling
 from whenabouts.search.stored_calibration import load_calibration
 from whenabouts.search.understand import NOT_ENCODED, EncodedTexts, checked_query, words_of_query
 from whenabouts.shown import Line, Shown, Stats, lines_of, show, show_track
@@ -62,6 +63,9 @@ if TYPE_CHECKING:
     from whenabouts.search.finder import Finder, Finders, System
     from whenabouts.search.library import Facet, Library, Sort
     from whenabouts.search.search_result import SearchResult
+
+_ERASED = "erased"
+"""Key of the fact with the erased videos and the command, until their transcripts are erased too."""
 
 
 class Corpus:
@@ -166,23 +170,23 @@ class Corpus:
         If another process holds it, raises CorpusBusy; with `wait` calls `on_wait` with the holder and waits.
         """
         with self.store.writing(wait=float("inf") if wait else 0.0, on_wait=on_wait):
+            self._forget_erased()
             yield
 
     def remove(self, *videos: str, wait: bool = False) -> list[Video]:
         """Remove videos by id, file name or path, and return them. Their files stay.
 
-        They do not come back when their folder is indexed again, unless with `again`.
+        Until a file changes, it does not come back when its folder is indexed again, unless with `again`.
         """
         command = f"remove {' '.join(map(repr, videos))}"
-        with self.writing(wait=wait):
-            finished = self.store.finished_erasing(command)
-            if finished is None:
+        with self.store.writing(wait=float("inf") if wait else 0.0):
+            finished = self._forget_erased()
+            if finished.get("command") == command:
+                removed = [Video(*row) for _, *row in finished["videos"]]
+            else:
                 records = list({record.video_id: record for record in self.resolve_all(videos)}.values())
                 removed = list(map(_video, records))
-                answer = [[video.id, video.duration, video.path] for video in removed]
-                self.erase_videos(records, map(as_removed, records), command, answer)
-            else:
-                removed = [Video(*row) for row in finished]
+                self.erase_videos(records, map(as_removed, records), command)
             # A server may have made more meanwhile.
             erase_cached(self.cache, [video.id for video in removed])
         return removed
@@ -313,25 +317,32 @@ class Corpus:
             state = self.store.moves
             result = self._search_once(query, options, encoded)
             if self.store.moves == state:
-                return self._spelt(result, options)
+                return self._with_hints(result, options)
 
-    def _spelt(self, result: SearchResult, options: SearchOptions) -> SearchResult:
-        """The result with another spelling of its query, where words are searched."""
+    def _with_hints(self, result: SearchResult, options: SearchOptions) -> SearchResult:
+        """The result with another spelling of its query, titles with its words, and a note on names."""
         if options.like is not None or options.model is not None:
             return result
         words, streams = result.words or result.query, options.streams or tuple(self.streams)
-        texts = (piece.text for scored in result.moments for piece in scored.evidence.values())
-        knows = self.searcher().understanding.knows
+        pieces = [piece for scored in result.moments for piece in scored.evidence.values()]
+        knows, texts = self.searcher().understanding.knows, [piece.text for piece in pieces]
         spelling = self._spelling.of(self.store, streams, result.query, words, texts, knows)
-        return replace(result, spelling=spelling)
+        titled = self._names_now().with_words(words) if self._filter(options) is None else ()
+        is_unheard = result.answer == "no_match" and is_term(words.lower().split())
+        notes = (MISHEARD,) if is_unheard and any(piece.recognised is not None for piece in pieces) else ()
+        return replace(result, spelling=spelling, titled=tuple(titled), notes=(*result.notes, *notes))
+
+    def _names_now(self) -> Names:
+        records = self.store.ledger().records
+        if self._names is None or self._names.records is not records:
+            self._names = Names(records)
+        return self._names
 
     def _search_once(self, query: str, options: SearchOptions, encoded: EncodedTexts | None) -> SearchResult:
         """The answer to a query as rules interpret it (`search/questions.py`), else to its plain words."""
         given, records = self._filter(options), self.store.ledger().records
         off = (*options.literal, *(NOT_IN_ORDER if options.all or options.like is not None else ()))
-        if self._names is None or self._names.records is not records:
-            self._names = Names(records)
-        question = read(query, self._names, self.today(), off) if isinstance(query, str) else None
+        question = read(query, self._names_now(), self.today(), off) if isinstance(query, str) else None
         if question is None:
             return self._search_plain(query, options, encoded, given)
 
@@ -688,22 +699,26 @@ class Corpus:
     # Inside --------------------------------------------------------------------------------------
 
     def erase_videos(
-        self,
-        records: Sequence[VideoRecord],
-        entries: Iterable[RemovedFile],
-        command: str = "",
-        answer: Any = None,
+        self, records: Sequence[VideoRecord], entries: Iterable[RemovedFile], command: str = ""
     ) -> None:
         """Erase videos from disk: rows, words and vectors, and what a server has made of them (`cache`).
 
-        `entries` are added to the list of removed files; see `Store.erase` for `command` and `answer`.
+        `entries` are added to the list of removed files. After a crash the next writer finishes the work.
         """
-        self.transcripts.forget([record.content_hash for record in records])
         ids = [record.video_id for record in records]
         erase_cached(self.cache, ids)
-        facts = removed_with(self.store, entries)
+        rows = [[each.content_hash, each.video_id, each.duration, each.path] for each in records]
+        facts = removed_with(self.store, entries) | {_ERASED: {"command": command, "videos": rows}}
         streams = {name: () for record in records for name in record.streams if name in self.store.streams}
-        self.store.erase(streams, facts, videos=ids, command=command, answer=answer)
+        self.store.erase(streams, facts, videos=ids)
+        self._forget_erased()
+
+    def _forget_erased(self) -> Mapping[str, Any]:
+        """Erase the transcripts of erased videos; returns the fact `_ERASED`, {} if there was none."""
+        if erased := self.store.fact(_ERASED):
+            self.transcripts.forget(row[0] for row in erased["videos"])
+            self.store.forget_fact(_ERASED)
+        return erased or {}
 
     def _filter(self, scope: Scope) -> Filter | None:
         if not (scope.within or scope.after or scope.before or scope.where):

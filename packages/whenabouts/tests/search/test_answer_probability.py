@@ -23,6 +23,7 @@ from whenabouts.search.answer_probability import (
     with_probabilities,
 )
 from whenabouts.search.moments import StreamAnswer
+from whenabouts.search.search_result import word_of
 from whenabouts.search.searcher import Searcher
 from whenabouts.search.stored_calibration import MeasuredCorpus, load_calibration
 from whenabouts.search.word_units import Rarity
@@ -180,6 +181,13 @@ def test_a_query_in_another_language_is_judged_by_what_was_learned_of_such(sampl
     for query, is_other in (("who took the jewels", False), ("qui a volé les bijoux de la couronne", True)):
         before, after = (searcher.search(query).moments[0].confidence for searcher in (within, across))
         assert (before != after) is is_other, query
+
+
+def test_what_stands_in_a_later_moment_is_called_so() -> None:
+    later = replace(scored("talk", 5.0, "the crown jewels"), confidence=0.25, says_query=True)
+    assert word_of("match", later, is_first=False) == "said here"
+    assert word_of("unsure", later, is_first=False) == "maybe"
+    assert word_of("match", replace(later, says_query=False), is_first=False) == "maybe"
 
 
 def test_what_the_first_moment_says_speaks_for_no_later_one(samples_corpus: Path) -> None:

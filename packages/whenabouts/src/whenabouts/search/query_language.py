@@ -56,8 +56,13 @@ def language_apart(query: str, spoken: Collection[str]) -> str:
 
 
 def strange_language(query: str, spoken: Mapping[str, int]) -> Language | None:
-    """The language of a query if no video is in it (`spoken`: number of videos by language), else None."""
-    return None if SEVERAL in spoken else known_languages().get(language_apart(query, spoken))
+    """The language of a query if no video is in it (`spoken`: number of videos by language), else None.
+
+    Capitalised words are names, which tell no language, but in German.
+    """
+    code = language_apart(query, spoken)
+    is_name = code != "de" and all(word[:1].isupper() for word in query.split())
+    return None if SEVERAL in spoken or is_name else known_languages().get(code)
 
 
 def note_on_strange(language: Language, spoken: Mapping[str, int]) -> str:

@@ -9,6 +9,7 @@ A name counts only if a video of the corpus has exactly this name. Dates are tho
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -16,8 +17,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from whenabouts.confidence.background import languages
 from whenabouts.index.filters import recorded_at
 from whenabouts.index.records import VideoRecord, unambiguous
+from whenabouts.search.word_units import units_of
 from whenabouts.video.files import folded_name
 
 # Words for a recording, in English and German.
@@ -102,6 +105,8 @@ _NUMBERED = re.compile(rf"{_NOT_IN} (?P<name>{_NOUN} \d+)$", re.IGNORECASE)
 _LEADING = re.compile(r"(?P<scope>(?:(?:but )?not )?(?:in|im|aus) [^,]+), (?P<rest>\S.*)", re.IGNORECASE)
 _QUOTES = " \"“”„'‘’«»「」『』"
 _MOST_SHOWN = 3
+# A word in the names of more videos is one of the corpus, such as "lecture".
+_MOST_WITH_WORDS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +143,23 @@ class Names:
     def files(self, name: str) -> frozenset[str]:
         """Ids of videos whose file has this name, with or without suffix."""
         return self._by_file.get(folded_name(name), frozenset())
+
+    def with_words(self, text: str) -> list[VideoRecord]:
+        """The videos whose title or file name has all words of a text but frequent English ones.
+
+        There is none if they are more than `_MOST_WITH_WORDS`.
+        """
+        units = set(units_of(text)).difference(*map(units_of, languages()["en"].frequent))
+        rows = set.intersection(*(self._by_unit.get(unit, set()) for unit in units)) if units else set()
+        return [self.records[row] for row in sorted(rows)] if len(rows) <= _MOST_WITH_WORDS else []
+
+    @cached_property
+    def _by_unit(self) -> Mapping[str, set[int]]:
+        rows = defaultdict[str, set[int]](set)
+        for row, record in enumerate(self.records):
+            for unit in units_of(f"{record.title} {_file_names(record)[1]}"):
+                rows[unit].add(row)
+        return rows
 
     @cached_property
     def _by_key(self) -> Mapping[str, frozenset[str]]:

@@ -40,7 +40,7 @@ def word_of(answer: Answer, scored: ScoredMoment, *, is_first: bool) -> str:
     if answer == "no_match":
         return UNLIKELY
     confidence = scored.confidence
-    is_sure = is_first or (scored.says_query if confidence is None else confidence >= PROBABLE.match_at)
+    is_sure = is_first or scored.says_query or (confidence or 0.0) >= PROBABLE.match_at
     if answer == "match" and is_sure:
         strongest = next(iter(scored.evidence.values()), None)
         literal = WRITTEN if strongest and strongest.box else STANDS_HERE
@@ -145,6 +145,7 @@ class SearchResult:
     - `understood`: the rules that interpreted the query (`questions.py`); `words`: the event searched for.
     - `is_in_order`: the moments are in order of time.
     - `spelling`: the query as the corpus spells it (`spelling.py`), "" if it has its words or none like them.
+    - `titled`: videos with all words of the query in their title or file name, if no filter was given.
     """
 
     query: str
@@ -165,6 +166,7 @@ class SearchResult:
     rerank: RerankReport | None = None
     rewrite: RewriteReport | None = None
     spelling: str = ""
+    titled: tuple[VideoRecord, ...] = ()
 
     @property
     def question(self) -> str:
@@ -282,6 +284,7 @@ class SearchResult:
             **({} if self.rerank is None else {"rerank": asdict(self.rerank)}),
             **({} if self.rewrite is None else {"rewrite": self.rewrite.to_json()}),
             **({"spelling": self.spelling} if self.spelling else {}),
+            **({"titled": [record.file_name for record in self.titled]} if self.titled else {}),
         }
 
     def moment_json(self, rank: int, scored: ScoredMoment) -> dict[str, Any]:

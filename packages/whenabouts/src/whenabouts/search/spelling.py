@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from jellyfish import damerau_levenshtein_distance, metaphone
 
+from whenabouts.confidence.background import language_of
 from whenabouts.confidence.common_words import common_words
 from whenabouts.index.lookup import WORD, words_of
 from whenabouts.index.store import Store
@@ -26,6 +27,12 @@ _SHORTEST, _SHORTEST_COMMON, _MOST_LOOKED_UP = 4, 6, 6
 # From so many letters on, one and two of them may differ; one more if the words sound alike.
 _LETTERS_OF_EDITS = (5, 8)
 _VIDEOS_AT_ONCE = 200
+
+MISHEARD = (
+    "these words were recognised by a program, which often mishears names; search for a part of the name, as "
+    "it sounds, or with --rewrite sound"
+)
+"""Note on a name that is not found among recognised words."""
 
 MOST_WORDS = 5_000_000
 """Words of some 500 hours of speech; reading them takes some seconds."""
@@ -71,8 +78,12 @@ class Spelling:
         """The query as the streams spell it; "" if they have all words, or none like those they lack.
 
         `words` are those of the query that are searched. Words of `texts`, those of the answer, need not be
-        looked up. Words that are known are spelt right.
+        looked up. Words that are known are spelt right, and so are those of sentences in other languages than
+        English, which no list tells from mistakes.
         """
+        language = language_of([words])
+        if language is not None and language.code != "en":
+            return ""
         present = {unit for text in texts for unit in units_of(text)}
         unseen = [word for word in dict.fromkeys(words_of(words)) if _may_be_misspelt(word)]
         unseen = [word for word in unseen if not present.issuperset(units_of(word))][:_MOST_LOOKED_UP]
@@ -140,4 +151,8 @@ def _may_be_meant(word: str) -> bool:
 
 
 def _has(store: Store, stream: str, word: str) -> bool:
-    return len(store.match_text(stream, word, 1)) > 0
+    """Whether a stream has a word, which a match alone does not say: parts of compounds match, too."""
+    videos = store.match_text(stream, word, 1).video_ids
+    language = store.ledger().by_id[videos[0]].language if videos else ""
+    texts = store.clips_of(stream, videos, vectors=False).text
+    return any(unit in folded(text) for text in texts for unit in units_of(word, language))

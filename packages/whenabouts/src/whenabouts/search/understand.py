@@ -236,11 +236,10 @@ class Understanding:
         return [note_on_languages(query, spoken, calibration.foreign) or calibration.note]
 
     def knows(self, word: str) -> bool:
-        """Whether a word is a word piece of a sentence encoder, as frequent words of its languages are."""
+        """Whether a word is one piece for a sentence encoder, as the frequent words of its languages are."""
         namers = [encoder for encoder in self._encoders.values() if isinstance(encoder, WordPieces)]
-        return any(
-            len(whole) == len(empty) + 1 for empty, whole in (n.word_pieces(["", word]) for n in namers)
-        )
+        rows = [namer.word_pieces(["a", word, word.title()]) for namer in namers]
+        return any(len(single) in map(len, others) for single, *others in rows)
 
     def _is_understood(self, language: Language) -> bool:
         """Whether a sentence encoder knows a language; measured once, in some tenths of a second."""

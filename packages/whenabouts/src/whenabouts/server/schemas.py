@@ -470,6 +470,11 @@ class SearchBody(BaseModel):
         exclude_if=lambda spelling: not spelling,
         description="the query as the corpus spells it, if it lacks a word of it",
     )
+    titled: dict[str, str] = Field(
+        default={},
+        exclude_if=lambda titled: not titled,
+        description="video id -> title, of videos that have all words of the query in title or file name",
+    )
 
 
 class VideoBody(BaseModel):

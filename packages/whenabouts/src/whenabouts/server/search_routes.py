@@ -101,6 +101,7 @@ def _page(
         rerank=None if result.rerank is None else RerankBody(**asdict(result.rerank)),
         rewrite=None if result.rewrite is None else RewriteBody(**result.rewrite.to_json()),
         spelling=result.spelling,
+        titled={record.video_id: title_of(record) for record in result.titled},
     )
 
 

@@ -58,6 +58,13 @@ def test_another_spelling_is_searched_by_a_click(page: Any, address: str) -> Non
     expect(page.locator("#spelling")).to_be_hidden()
 
 
+def test_a_video_whose_name_has_the_words_opens_by_a_click(page: Any, address: str) -> None:
+    search(page, address, "friday")
+    page.locator("#titled a").click()
+    expect(page.locator("#player")).to_be_visible()
+    assert parse_qs(urlsplit(page.url).query)["v"][0].startswith("friday-")
+
+
 def test_another_question_is_understood_anew(page: Any, address: str) -> None:
     page.goto(f"{address}?q={quote(QUESTION)}&literal=in,first,strange")
     page.watched.expected.append("400")

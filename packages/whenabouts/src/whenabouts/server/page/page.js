@@ -484,7 +484,7 @@ function showWaiting() {
   byId("results").setAttribute("aria-busy", "true");
   byId("results").dataset.answer = "";
   byId("save-search").textContent = t("Save search");
-  for (const id of ["fault", "rates", "checked", "notes", "tail", "more", "by-video", "save-search", "copy-search", "add-first", "understood", "spelling"]) byId(id).hidden = true;
+  for (const id of ["fault", "rates", "checked", "notes", "tail", "more", "by-video", "save-search", "copy-search", "add-first", "understood", "spelling", "titled"]) byId(id).hidden = true;
   byId("answer").textContent = shown.isSearch ? t("Searching…") : "";
   byId("beneath").textContent = "";
   line("");
@@ -542,6 +542,9 @@ function showAnswer() {
   byId("checked").textContent = looks.join(" ");
   byId("spelling").hidden = !shown.spelling;
   byId("spelling").textContent = shown.spelling && t("Did you mean “{query}”?", { query: shown.spelling });
+  const titled = Object.entries(shown.titled ?? {});
+  byId("titled").hidden = !titled.length;
+  byId("titled").replaceChildren(t("In the title of:"), ...titled.flatMap(([v, title]) => [" ", make("a", { href: addressOf({ ...state, v, s: null, e: null }) }, title)]));
   byId("save-search").hidden = !state.q.trim() || Boolean(state.like || state.picture);
   byId("copy-search").hidden = Boolean(state.picture);
   showChips(byId("understood"), shown.understood ?? [], literalOf(state), (literal) => {
