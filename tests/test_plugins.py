@@ -210,12 +210,15 @@ def test_a_plugin_that_refuses_to_start_is_quoted_and_left_out(
 STRANGERS = """
 from types import SimpleNamespace
 
+from whenabouts.cli.verbs import Verb, VerbOptions
 from whenabouts.encoders.protocol import EncoderStatus
+from whenabouts.index.stream import Stream
 
 PREFIX = "hashes"
-STREAM = SimpleNamespace(name="odd", order=60, options=())
-DATASET = SimpleNamespace(name="odd", splits=())
-TASKS = (SimpleNamespace(name="odd"),)
+STREAM = Stream("odd")
+DATASET = SimpleNamespace(name="odd", title="odd", tasks=(), splits=(), to_json=dict)
+TASKS = (SimpleNamespace(name="odd", title="odd", split="test", headline=(), to_json=dict),)
+COUNT, OPTIONS = Verb("strangers_nowhere", "count"), VerbOptions("search", "strangers_nowhere")
 recognises = "hashes".__eq__
 
 
@@ -225,6 +228,9 @@ def status():
 
 def open_text(name, settings):
     return name
+
+
+FAMILY = SimpleNamespace(PREFIX=PREFIX, recognises=recognises, status=status, open_text=open_text)
 """
 
 
@@ -268,11 +274,97 @@ def test_a_faulty_entry_is_left_out_with_one_warning(
     )
 
 
+@pytest.mark.parametrize(
+    ("group", "code", "fault"),
+    [
+        ("encoders", "PREFIX, recognises, status = 3, str.islower, dict", "its PREFIX is 3; accepted: str"),
+        (
+            "encoders",
+            "PREFIX, recognises, status, ORDER = 'a', dict, dict, '9'",
+            "its ORDER is '9'; accepted",
+        ),
+        ("exports", "NAME, SUFFIXES, MEDIA_TYPE, write = 3, ['.a'], 'text/plain', print", "its NAME is 3"),
+        ("exports", "NAME, SUFFIXES, MEDIA_TYPE, write = 'a', '.a', 'a/a', print", "its SUFFIXES is '.a'"),
+        (
+            "streams",
+            "STREAM.order = 'last'",
+            "its order is 'last'; accepted: Real; fix it, or remove it: pip",
+        ),
+        (
+            "streams",
+            "STREAM.options = ('--light',)",
+            "an item of its options lacks flag, keyword, help, type",
+        ),
+        ("datasets", "del DATASET.to_json", "it lacks to_json; fix it"),
+        (
+            "tasks",
+            "TASKS = (1, 2)",
+            "an item of it lacks name, title, split, headline, to_json; an item of it",
+        ),
+        ("tasks", "TASKS = 3", "it is 3; accepted: list"),
+        ("routes", "class router: routes = 3", "its routes is 3; acc"),
+        ("verbs", "raise SystemExit(0)", "it calls exit; fix it"),
+    ],
+)
+def test_an_attribute_of_another_kind_is_named(
+    declared: Callable[..., None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    group: str,
+    code: str,
+    fault: str,
+) -> None:
+    before = STRANGERS if group in ("datasets", "streams") else ""
+    (tmp_path / "odd_module.py").write_text(f"{before}\n{code}\n")
+    monkeypatch.delitem(sys.modules, "odd_module", raising=False)
+    declared(group, odd="odd_module")
+    assert not plugins.loaded(group)
+    named = "left out: odd_module: its plugin odd (odd_module) cannot be loaded: "
+    assert caplog.messages[0].startswith(named + fault)
+
+
+def test_a_verb_or_options_whose_module_is_absent_stop_no_other_verb(
+    declared: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    from whenabouts.cli.main import all_verbs, build_parser
+
+    declared("verb_options", odd="strangers_module:OPTIONS")
+    build_parser(["search"])
+    absent = "cannot be loaded: No module named 'strangers_nowhere'; fix it, or remove it: pip uninstall"
+    assert f"its plugin odd (strangers_module:OPTIONS) {absent}" in caplog.messages[0]
+    declared("verbs", count="strangers_module:COUNT", search="strangers_module:COUNT")
+    assert all_verbs()["search"].module == "whenabouts.cli.search"
+    assert "its plugin search is named as a built-in verb; rename it" in caplog.messages[1]
+    build_parser(["search"])
+    with pytest.raises(plugins.PluginError, match=f"its plugin count .* {absent}"):
+        build_parser(["count"])
+
+
+def test_a_package_whose_entries_are_no_text_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from whenabouts.cli.failures import message_of
+
+    folder = tmp_path / "strange-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Name: strange\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_bytes("[whenabouts.exports]\nodd = odd:münch\n".encode("latin-1"))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert {entry.group for entry in plugins.declared()} >= {"whenabouts.verbs"}
+    assert caplog.messages[0].startswith(
+        "left out: strange: its entry_points.txt cannot be read: 'utf-8' codec"
+    )
+    assert message_of(KeyError("x")).startswith("a fault of the program")
+
+
 def test_a_plugin_encoder_needs_no_order_and_a_broken_one_stops_no_other(
     declared: Callable[..., None],
 ) -> None:
-    from whenabouts.encoders import open_text_encoder
+    from whenabouts.encoders import encoder_report, open_text_encoder
 
+    declared("encoders", hashes="strangers_module:FAMILY", nope="strangers_nowhere", odd="json")
+    assert encoder_report()
     declared("encoders", hashes="strangers_module", nope="strangers_nowhere", odd="json")
     assert str(open_text_encoder("hashes")) == "hashes"
     assert open_text_encoder("minilm").name

@@ -107,7 +107,16 @@ def in_files(folder: Path, *words: str) -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dies_at", ["", "rewrite", "Store._index_columns", "Store._optimize_table"])
+@pytest.mark.parametrize(
+    "dies_at",
+    [
+        "",
+        "index.store.rewrite",
+        "index.store.Store._index_columns",
+        "index.store.Store._optimize_table",
+        "index.transcripts.Transcripts.forget",
+    ],
+)
 def test_a_removed_video_leaves_no_word_title_or_picture_on_disk(
     corpus_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_at: str, capsys: Any
 ) -> None:
@@ -130,13 +139,16 @@ def test_a_removed_video_leaves_no_word_title_or_picture_on_disk(
     picture = cache / cached_name(friday)[:2] / cached_name(friday)
     picture.parent.mkdir(parents=True)
     picture.write_bytes(b"picture")
+    assert main(["remove", "friday", "--corpus", str(corpus_dir), "--cache", str(tmp_path / "none")]) == 2
     assert in_files(corpus_dir, "hildy", "zorbelquux", "wexlow") == {"hildy", "zorbelquux", "wexlow"}
     if dies_at:
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(f"whenabouts.index.store.{dies_at}", Mock(side_effect=KeyboardInterrupt))
+            patch.setattr(f"whenabouts.{dies_at}", Mock(side_effect=KeyboardInterrupt))
             corpus.remove("friday")
     assert main(["remove", "friday", "--corpus", str(corpus_dir), "--cache", str(cache), "--table"]) == 0
-    assert "1 moment of collections still name what was removed" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert "1 moment of collections still name what was removed" in told.out
+    assert "holds no files of" not in told.err
     assert not in_files(corpus_dir, "hildy", "zorbelquux", "wexlow") and not picture.exists()
     assert corpus.search("boats leave harbour").moments and len(corpus.videos()) == 20
     assert table.find(corpus.resolve("talk 7").content_hash) is not None

@@ -18,10 +18,17 @@ import pytest
 
 pytest.importorskip("watchfiles", reason="the extra watch is not installed")
 
-from whenabouts import watching
+from whenabouts import indexing, watching
+from whenabouts.cli import watch as watch_verb
+from whenabouts.cli.main import main
 from whenabouts.corpus import Corpus
 from whenabouts.index.progress import Summary
+from whenabouts.indexing import usual_speech_model
 from whenabouts.types import UsageError
+from whenabouts.video import speech, speech_models
+from whenabouts.video.cue import Cue
+from whenabouts.video.cues import CueTrack
+from whenabouts.video.speech_models import PACKAGED
 from whenabouts.watching import watch
 
 WORDS = "WEBVTT\n\n00:00.000 --> 00:04.000\n{}\n"
@@ -222,3 +229,116 @@ def test_a_corpus_inside_its_folder_does_not_start_the_next_run(
     corpus = Corpus(folder / "c.corpus", create=True)
     assert [summary.added for summary in watch(corpus, [folder], stop=stop, settled=0.2, processes=1)] == [1]
     assert len(runs) == 1
+
+
+@pytest.fixture
+def recogniser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A speech model under each name, which recognises one sentence in every file."""
+
+    def transcribe(path: Path, model: str, **_: Any) -> CueTrack:
+        return CueTrack((Cue(0.0, 1.0, f"This is {path.stem}.", (), 0.8),), f"speech:{model}", "en")
+
+    monkeypatch.setattr(speech, "transcribe", transcribe)
+    monkeypatch.setattr(speech_models, "load_recogniser", lambda model: None)
+    for module in (speech_models, indexing):
+        monkeypatch.setattr(module, "why_unavailable", lambda model=None: None)
+
+
+@pytest.fixture
+def interviews(tmp_path: Path, samples: Path) -> Path:
+    """Two recordings without subtitles."""
+    folder = tmp_path / "interviews"
+    folder.mkdir()
+    for name in ("flower.webm", "frog.webm"):
+        shutil.copy(samples / name, folder / name)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("recogniser", "unmeasured")
+def test_a_replaced_interview_is_recognised_again_unless_that_is_refused(
+    interviews: Path, tmp_path: Path
+) -> None:
+    corpus, film = Corpus(tmp_path / "c.corpus", create=True), interviews / "flower.webm"
+    corpus.add(interviews, transcribe=True, processes=1)
+    stop = threading.Event()
+    runs = watch(corpus, [interviews], stop=stop, settled=0.2, processes=1)
+    assert next(runs).unchanged == 2
+    film.write_bytes(film.read_bytes() + b"a better version")
+    assert (next(runs).updated, corpus.resolve("flower").words) == (1, f"speech:{PACKAGED}")
+    stop.set()
+    film.write_bytes(film.read_bytes() + b"a worse version")
+    summary = next(watch(corpus, [interviews], settled=0.2, processes=1, transcribe=""))
+    assert (summary.updated, corpus.resolve("flower").words) == (1, "")
+    assert any("--transcribe" in note for note in summary.notes)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("recogniser", "unmeasured")
+def test_speech_is_recognised_as_in_most_recordings_of_the_folders(interviews: Path, tmp_path: Path) -> None:
+    corpus, flower = Corpus(tmp_path / "c.corpus", create=True), interviews / "flower.webm"
+    assert usual_speech_model(corpus, [interviews]) == ""
+    corpus.add(interviews, processes=1)
+    corpus.add(flower, transcribe=True, processes=1)
+    assert usual_speech_model(corpus, [interviews]) == ""
+    assert usual_speech_model(corpus, [flower]) == PACKAGED
+    corpus.add(interviews, transcribe=True, processes=1)
+    assert usual_speech_model(corpus, [interviews]) == PACKAGED
+    assert usual_speech_model(corpus, [tmp_path / "elsewhere"]) == ""
+    assert usual_speech_model(corpus, [interviews], "de") == "", "the model knows English only"
+    # A corpus may come from someone else, and name any folder as its model.
+    corpus.add(interviews, transcribe=str(tmp_path), processes=1)
+    assert corpus.resolve("frog").words == f"speech:{tmp_path}"
+    assert usual_speech_model(corpus, [interviews]) == ""
+
+
+@pytest.mark.parametrize("name", ["", "nowhere", "Systran/faster-whisper-small", "small"])
+def test_a_model_that_is_unknown_or_not_here_is_not_used_unasked(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(speech_models, "why_unavailable", lambda model=None: None)
+    assert not speech_models.is_known_here(name)
+    assert speech_models.is_known_here(PACKAGED)
+
+
+def test_the_verb_takes_the_options_of_index_that_say_how_words_are_read(
+    folder: Path, samples_corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[dict[str, Any]] = []
+
+    def follow(corpus: Corpus, paths: list[Path], **options: Any) -> Iterator[Summary]:
+        given.append(options)
+        return iter(())
+
+    monkeypatch.setattr(watch_verb, "watch", follow)
+    command = ["watch", str(folder), "--corpus", str(samples_corpus)]
+    options = [
+        "--language",
+        "de",
+        "--sound-track",
+        "2",
+        "--meta-file",
+        "facts.jsonl",
+        "--transcribe",
+        "small",
+    ]
+    assert main([*command, *options]) == main(command) == 0
+    names = ("language", "sound_track", "metadata_file", "transcribe")
+    assert given == [dict(zip(names, options[1::2], strict=True)), dict.fromkeys(names)]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unmeasured")
+def test_a_film_that_comes_back_gets_its_metadata_from_the_file_again(folder: Path, tmp_path: Path) -> None:
+    facts, corpus = tmp_path / "facts.jsonl", Corpus(tmp_path / "c.corpus", create=True)
+    facts.write_text('{"path": "first.vtt", "title": "The first of all"}')
+    (folder / "second.vtt").write_text(WORDS.format("the second film"))
+    stop = threading.Event()
+    runs = watch(corpus, [folder], stop=stop, settled=0.2, processes=1, metadata_file=facts)
+    assert next(runs).added == 2
+    (folder / "first.vtt").rename(tmp_path / "first.vtt")
+    assert len(next(runs).pruned) == 1
+    (tmp_path / "first.vtt").rename(folder / "first.vtt")
+    assert (next(runs).added, corpus.resolve("first").title) == (1, "The first of all")
+    stop.set()

@@ -104,8 +104,7 @@ def _package(module: str, package: str, purpose: str, extra: str) -> Finding:
 
 def _plugins() -> Iterator[Finding]:
     """The plugins that cannot be loaded. If they only lack a package, that is no problem."""
-    groups = sorted(group for group in importlib.metadata.entry_points().groups if group.startswith(_GROUPS))
-    for group in (group.removeprefix(_GROUPS) for group in groups):
+    for group in sorted({entry.group.removeprefix(_GROUPS) for entry in plugins.declared()}):
         for name in plugins.entries(group):
             try:
                 plugins.load(group, name)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -377,6 +378,26 @@ def _stored(corpus: OpenedCorpus, fact: str, key: str, default: str) -> str:
 def corpus_shot_finder(corpus: OpenedCorpus) -> str:
     """The chosen finder of shots."""
     return _stored(corpus, *_SHOTS)
+
+
+def usual_speech_model(corpus: OpenedCorpus, folders: Sequence[Path], language: str | None = None) -> str:
+    """The known model that recognised most recordings without subtitles in some folders, else "".
+
+    Also "" if it does not know `language` (None: the corpus's). Someone else's corpus may name any file.
+    """
+    corpus.refresh()
+    sources = Counter(
+        record.words
+        for record in corpus.store.ledger().listed
+        if record.kind == "media" and (not record.words or record.words.startswith("speech:"))
+        if any(source_path(record.path).is_relative_to(folder) for folder in folders)
+    )
+    model = max(sources, key=lambda words: (sources[words], not words), default="").removeprefix("speech:")
+    with contextlib.suppress(UsageError):
+        if speech_models.is_known_here(model):
+            _check_recognised(model, _language(corpus, language))
+            return model
+    return ""
 
 
 def _sound_track(corpus: OpenedCorpus, named: str | int | None) -> str:

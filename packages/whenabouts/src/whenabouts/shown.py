@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
+import numpy as np
+
 from whenabouts.confidence.rates import Rate
 from whenabouts.index.filters import recorded
 from whenabouts.index.records import StoreStats, VideoRecord, unambiguous
@@ -41,8 +43,13 @@ class Line:
 
     def is_mostly_in(self, moment: Moment) -> bool:
         """Whether half of the line, or of the moment, lies in the other."""
-        common = min(self.end, moment.end) - max(self.start, moment.start)
-        return 2 * common >= min(self.end - self.start, moment.duration)
+        return bool(mostly_in(self.start, self.end, moment))
+
+
+def mostly_in(start: Any, end: Any, moment: Moment) -> Any:
+    """`Line.is_mostly_in` for times of lines, numbers or arrays."""
+    common = np.minimum(end, moment.end) - np.maximum(start, moment.start)
+    return 2 * common >= np.minimum(end - start, moment.duration)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whenabouts.index.lance import folder_of
+from whenabouts.indexing import usual_speech_model
 from whenabouts.locking import is_shared
 from whenabouts.types import UsageError
 from whenabouts.video.files import MEDIA_SUFFIXES, TRANSCRIPT_SUFFIXES, absolute, real_place
@@ -57,8 +58,9 @@ def watch(
     Ends when `stop` is set or a run is interrupted. Waits for half-copied files. Videos whose files are
     deleted are removed, but not while their whole folder is missing or empty, because a disk may be
     unplugged. Folders that other machines may mount are polled every few seconds, because their changes are
-    not announced. `follower` gets progress reports; `options` are those of `Corpus.add`. Raises UsageError
-    for a path that is not a folder, and ModuleNotFoundError without watchfiles.
+    not announced. `follower` gets progress reports; `options` are those of `Corpus.add`. Without
+    `transcribe`, speech is recognised as in most recordings of the folders. Raises UsageError for a path that
+    is not a folder, and ModuleNotFoundError without watchfiles.
     """
     from watchfiles import watch as changes_in
 
@@ -69,7 +71,7 @@ def watch(
     if follower is not None:
         options |= {"planned": follower.planned, "progress": follower.progress}
     ended = stop or threading.Event()
-    is_first = True
+    is_first, is_model_given = True, options.get("transcribe") is not None
     arriving, corpus_folder = _Arriving(settled), folder_of(corpus.places[0])
     # Listen before the first run, so that no change in between is missed.
     for changes in changes_in(
@@ -91,6 +93,8 @@ def watch(
                 follower.copying(list(arriving.paths))
             continue
         arriving = _Arriving(settled)
+        if not is_model_given and (model := usual_speech_model(corpus, folders, options.get("language"))):
+            options["transcribe"] = model
         summary = corpus.add(*folders, wait=True, prune=True, **options)
         if follower is not None:
             follower.idle()

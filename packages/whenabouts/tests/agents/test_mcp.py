@@ -132,6 +132,8 @@ def test_a_morning_of_an_agent(place: Path, tmp_path: Path) -> None:
         assert (out / "film.mp4").stat().st_size > 1000
         again = content(await client.call_tool("cut_moments", {"collection": "film", "joined": True}))
         assert [Path(file).name for file in again["files"]] == ["film 2.mp4"]
+        clips = content(await client.call_tool("cut_moments", {"collection": "film"}))
+        assert [Path(file).name[:10] for file in clips["files"]] == ["01_friday_"]
         nothing = content(await client.call_tool("search", {"query": "how to train a pack of sled dogs"}))
         assert nothing["answer"] == "no_match"
         videos = content(await client.call_tool("list_videos", {"contains": "frog"}))

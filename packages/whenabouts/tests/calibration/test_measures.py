@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.two_languages import NAME, PASSAGES, PICTURES, SEEN, OnlyEnglish, fill, video
+from tests.two_languages import NAME, PASSAGES, PICTURES, SEEN, OnlyEnglish, Polyglot, fill, video
 
 from whenabouts.calibration import measuring
-from whenabouts.calibration.banks import LEANING, Bank
+from whenabouts.calibration.banks import LEANING, Bank, banks_of
 from whenabouts.calibration.measuring import Report, is_due, measure, results_with_and_without
 from whenabouts.calibration.questions import CalibrationQuestion, made_from
-from whenabouts.confidence.background import SENTENCES
+from whenabouts.confidence.background import SENTENCES, languages
 from whenabouts.confidence.outcomes import Outcome
 from whenabouts.confidence.probability import PROBABLE, fit_chance
 from whenabouts.index.records import StreamInfo
@@ -195,6 +196,32 @@ def test_what_an_outcome_says_of_a_question_is_what_a_search_says(
 def test_progress_is_the_share_of_the_questions_that_were_asked(small: Small) -> None:
     total = len(UNRELATED) + MADE
     assert small.shares == pytest.approx([row / total for row in range(total + 1)])
+
+
+def test_a_query_is_measured_by_unrelated_sentences_of_its_own_language(small: Small) -> None:
+    """Cosines across languages are lower, so the level of the clips' language would hide every answer."""
+    encoder, known = Polyglot(), languages()
+    banks = banks_of(small.store, {"subtitle": encoder})["subtitle"]
+    groups = measuring._scales(small.store, "subtitle", banks, encoder)
+    assert {name: list(group.across) for name, group in groups.items()} == {"en": ["fr"], "fr": ["en"]}
+    ids = ["fr0", "fr1"]
+    sentences = encoder.encode_text(known["en"].sentences)
+    across = measure_scale(small.store.clips_of("subtitle", ids).vectors @ sentences.T)
+    assert groups["fr"].across["en"].level == pytest.approx(across.level)
+    stream = StreamMeasures(2, groups, banks.of_language, banks.main)
+    stream = StreamMeasures.from_json(json.loads(json.dumps(stream.to_json())))
+    measured = MeasuredCorpus(Calibration({"subtitle": stream}), small.store.ledger().language_of)
+    block = small.store.clips_of("subtitle", ["en0", "fr0"])
+    for query, language in (
+        ("how do people cool the engine of a boat", "en"),
+        ("le bateau et la vapeur", "fr"),
+    ):
+        scale = measured.scale_of(block, "subtitle", query)
+        assert scale is not None
+        levels = [groups[own].across.get(language, groups[own].scale).level for own in ("en", "fr")]  # type: ignore[union-attr]
+        assert np.unique(scale.level).tolist() == pytest.approx(sorted(levels))
+    unclear, own = (measured.scale_of(block, "subtitle", query) for query in ("PyTorch", ""))
+    assert unclear is not None and own is not None and np.array_equal(unclear.level, own.level)
 
 
 def test_what_was_measured_is_kept_for_each_stream(small: Small) -> None:

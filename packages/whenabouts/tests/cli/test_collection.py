@@ -71,6 +71,33 @@ def test_a_collection_from_empty_to_a_list_for_editors(
     assert bare("collection", *at).code == 1
 
 
+def test_only_words_that_a_list_has_are_shown(bare: Whenabouts, place: str) -> None:
+    at = ("--corpus", place)
+    bare("collection", "add", "film", "friday@1.5-3.1", *at)
+    shown = bare("collection", "show", "film", *at, "--table").out
+    assert shown.rstrip().endswith("  Tell me, is the lord of the universe in?")
+    assert (
+        '"Tell me, is the lord of the universe in?",'
+        in bare("export", "--collection", "film", "--format", "csv", *at).out
+    )
+
+
+@pytest.mark.slow
+def test_clips_of_a_collection_are_in_its_order(bare: Whenabouts, place: str, tmp_path: Path) -> None:
+    at, out = ("--corpus", place), tmp_path / "clips"
+    moments = ("nasa_audio_only@3-4", "friday@1-1.5", "flower@1-1.5", *(["friday@1-1.5"] * 7))
+    bare("collection", "add", "film", *moments, *at)
+    assert bare("cut", "--collection", "film", "--out", str(out), *at).code == 0
+    names = sorted(path.name for path in out.iterdir())
+    assert names[:2] == ["01_nasa_audio_only_3.000-4.000.m4a", "02_friday_1.000-1.500.mp4"]
+    assert names[2:] == ["03_flower_1.000-1.500.mp4", *(f"{n:02}_{names[1][3:]}" for n in range(4, 11))]
+    (film,) = {
+        cut["path"]
+        for cut in bare("cut", "--collection", "film", "--join", "--out", str(out), *at).json["cuts"]
+    }
+    assert film == str(out / "joined.mp4")
+
+
 def test_an_emptied_collection_is_a_success_and_an_empty_list_none(bare: Whenabouts, place: str) -> None:
     assert bare("collection", "add", "film", "friday@1-2", "--corpus", place).code == 0
     assert bare("collection", "remove", "film", "1", "--corpus", place).code == 0
@@ -97,6 +124,7 @@ def test_an_emptied_collection_is_a_success_and_an_empty_list_none(bare: Whenabo
         (("--note", "good"), "no other action takes them"),
         (("change", "film", "1"), "needs one of --start, --end"),
         (("change", "film", "1", "--start", ""), "is not a time"),
+        (("change", "film", "1", "--tag", "Leeds, Barnbow"), "commas separate tags"),
     ],
 )
 def test_what_cannot_be_done_is_refused(

@@ -111,7 +111,6 @@ def test_a_cut_longer_than_the_video_says_so(whenabouts: Whenabouts, tmp_path: P
         (("--moment", "friday@1-2", "--moment", "flower@1-2", "--out", "x.mp4"), "one file, for 2 moments"),
         (("--moment", "friday@100-200"), "after the end of friday"),
         (("--moment", "with space.vtt@1-2"), "a transcript"),
-        (("--moment", "friday@1-2", "--moment", "nasa_audio_only@1-2", "--join"), "holds sound only"),
         (("--moment", "friday@1-2", "--copy", "--out", "x.wav"), "cannot be copied into wav"),
     ],
 )

@@ -73,6 +73,12 @@ def odd_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cal
             "broken encoder odd",
             "status() of odd_encoders raises ValueError: no state",
         ),
+        (
+            "encoders",
+            "PREFIX, recognises, status = 'odd', str.islower, dict",
+            "broken encoder odd",
+            "status() of odd_encoders returns {}; fix",
+        ),
     ],
 )
 def test_a_broken_plugin_is_named_as_a_problem(

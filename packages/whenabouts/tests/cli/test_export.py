@@ -89,10 +89,10 @@ def test_moments_are_named_in_a_corpus_or_by_file(
     named = whenabouts(
         "export", "--moment", "friday@1-2", "--moment", "flower.webm@0:01-0:02.5", "--format", "csv"
     )
-    rows = list(csv.DictReader(io.StringIO(named.out)))
-    assert [(row["rank"], row["name"], row["first_frame"]) for row in rows] == [
-        ("1", "friday.mp4", "30"),
-        ("2", "flower.webm", "30"),
+    rows = list(csv.DictReader(io.StringIO(named.out.removeprefix("\ufeff"))))
+    assert [(row["rank"], row["name"], row["title"], row["first_frame"]) for row in rows] == [
+        ("1", "friday.mp4", "friday", "30"),
+        ("2", "flower.webm", "flower", "30"),
     ]
     by_file = bare("export", "--moment", f"{samples / 'friday.mp4'}@1-2", "--format", "csv")
     (row,) = csv.DictReader(io.StringIO(by_file.out))
@@ -209,7 +209,7 @@ def test_what_is_there_already_is_left(whenabouts: Whenabouts, tmp_path: Path) -
     done = whenabouts("export", "--moment", "friday@1-2", "--out", out)
     assert done.code == 2 and "is there already" in done.err and out.read_text() == "mine"
     assert whenabouts("export", "--moment", "friday@1-2", "--out", out, "--force").code == 0
-    assert out.read_text().startswith("rank,")
+    assert out.read_text("utf-8-sig").startswith("rank,")
 
 
 @pytest.mark.slow

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import shutil
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -113,12 +116,18 @@ def test_a_run_its_repetition_a_failure_and_a_removal(
     retried = bare("index", "--retry", "--corpus", place, "--processes", "1")
     assert (retried.code, retried.json["added"], retried.json["failed"]) == (0, 1, [])
 
-    gone = bare("remove", "friday", "broken", "--corpus", place)
-    assert gone.code == 0
+    (tmp_path / "empty").mkdir()
+    gone = bare("remove", "friday", "broken", "--corpus", place, "--cache", str(tmp_path / "empty"))
+    assert (gone.code, gone.err) == (0, f"note: {tmp_path}/empty holds no files of `serve --cache`\n")
     assert [name.split("-")[0] for name in gone.json["removed"]] == ["friday", "broken"]
     assert (folder / "friday.mp4").is_file()
     assert bare("show", "--corpus", place).code == 1
     assert bare("remove", "friday", "--corpus", place).code == 2
+
+    assert "until a file changes" in " ".join(bare("remove", "--help").out.split())
+    shutil.copy(samples / "flower.webm", folder / "broken.mp4")
+    changed = bare("index", str(folder), "--corpus", place, "--processes", "1")
+    assert (changed.json["added"], changed.json["removed_before"]) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -185,6 +194,20 @@ def test_files_that_failed_are_told_each_time(bare: Whenabouts, tmp_path: Path) 
     first, again = bare(*command), bare(*command)
     assert (first.code, len(first.json["failed"]), first.json["failed_before"]) == (2, 1, 0)
     assert (again.code, len(again.json["failed"]), again.json["failed_before"]) == (2, 0, 1)
+
+
+def test_a_second_ctrl_c_leaves_no_part_of_a_new_corpus(
+    bare: Whenabouts, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(folder: Path, **options: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        delete(folder, **options)
+
+    delete = shutil.rmtree
+    monkeypatch.setattr(index, "_run", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(shutil, "rmtree", interrupted)
+    assert bare("index", str(samples), "--corpus", str(tmp_path / "new.corpus")).code == 130
+    assert not (tmp_path / "new.corpus").exists()
 
 
 def test_retry_and_remove_need_a_corpus_that_is_there(bare: Whenabouts, tmp_path: Path) -> None:

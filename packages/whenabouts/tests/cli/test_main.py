@@ -156,6 +156,17 @@ def test_ctrl_c_is_exit_code_130_and_no_traceback(corpus: Path, samples: Path) -
 
 
 @pytest.mark.slow
+def test_a_signal_while_python_ends_is_no_traceback(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys\nfrom whenabouts.cli.main import main\n"
+        f"sys.argv[1:] = ['stats', '--corpus', {str(tmp_path)!r}]\n"
+        "assert main() == 2\nos.kill(os.getpid(), signal.SIGINT)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (-signal.SIGINT, 1), done.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "word"), [("whenabouts ser", "serve"), ("whenabouts search x --min-c", "--min-confidence")]
 )

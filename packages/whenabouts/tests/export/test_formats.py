@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from whenabouts import export
 from whenabouts.export import format_names, format_of, render, write
 from whenabouts.export.csv import defused
 from whenabouts.export.edl import reel_names
-from whenabouts.export.moments import FileMoment
+from whenabouts.export.moments import FileMoment, moment_of_record
 from whenabouts.export.options import Options
+from whenabouts.index.records import VideoRecord
 from whenabouts.plugins import PluginError
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts.video.aside import WriteError
@@ -192,10 +194,25 @@ def test_csv_is_rfc_4180_and_no_cell_is_a_formula(films: dict[str, Film], make: 
     moments = [make(films["25"].path, 1, 2, text=text, query=text) for text in said]
     data, _ = render(moments, "csv")
     assert data.count(b"\r\n") == len(said) + 1 and b"\n" not in data.replace(b"\r\n", b"")
-    rows = list(csv.DictReader(io.StringIO(data.decode(), newline="")))
+    rows = list(csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline="")))
     assert [row["text"] for row in rows] == ["'=1+1", "'+1", "'-1", "'@x", "plain", said[5], "'=1"]
     assert rows[0]["start_time"] == "00:00:01.000" and rows[0]["score"] == "1.25"
     assert defused("＝1") == "'＝1"
+
+
+def test_csv_has_a_mark_for_spreadsheets_and_ends_with_title_and_date(tmp_path: Path, make: Make) -> None:
+    record = VideoRecord("a-00000000", str(tmp_path / "a.mp4"), modified_ns=10**18, title="=Übung, 1")
+    dated = replace(record, title="", metadata={"recorded": "2024-05-01T13:30"})
+    moments = [moment_of_record(each, 1, 2) for each in (record, dated)]
+    data, _ = render([*moments, make(tmp_path / "b.mp4", 1, 2)], "csv")
+    assert data.startswith("\ufeffrank,video_id,name,path,start,end,".encode())
+    rows = list(csv.reader(io.StringIO(data.decode("utf-8-sig"), newline="")))
+    assert [row[-2:] for row in rows] == [
+        ["title", "recorded"],
+        ["'=Übung, 1", ""],
+        ["", "2024-05-01 13:30"],
+        ["", ""],
+    ]
 
 
 def test_reels_are_short_plain_and_unlike_one_another() -> None:
@@ -258,6 +275,7 @@ def test_vtt_of_several_videos_ends_with_the_film_that_cut_joins(
     spans += [(slides.path, 0.3, 1.2), (slides.path, 1.0, 2.5), (slides.path, 1.5, 1.53), (slides.path, 4, 9)]
     spans += [(films["25"].path, 1.001, 1.003), (sounding.path, 0.0, 1.0), (films["varying"].path, 0, 3)]
     spans += [(samples / name, at, at + 0.51) for name in names for at in (0.2, 1.1)]
+    spans.insert(3, (samples / "nasa_audio_only.mp3", 3.0, 4.3))
     moments = [make(*span) for span in spans]
     cues = pysubs2.SSAFile.from_string(render(moments, "vtt")[0].decode(), format_="vtt")
     ends = np.cumsum([part.duration for part in join(spans, tmp_path / "film.mp4")])

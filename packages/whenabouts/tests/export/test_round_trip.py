@@ -315,7 +315,7 @@ def test_a_list_is_written_by_its_suffix(films: dict[str, Film], make: Make, tmp
         (".otio", b"{"),
         (".fcpxml", b"<?xml"),
         (".vtt", b"WEBVTT"),
-        (".csv", b"rank"),
+        (".csv", b"\xef\xbb\xbfrank"),
     ):
         write([moment], tmp_path / f"list{suffix}")
         assert (tmp_path / f"list{suffix}").read_bytes().startswith(begins)

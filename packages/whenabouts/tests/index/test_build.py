@@ -286,6 +286,22 @@ def test_speech_is_recognised_once_whatever_happens_to_file_and_encoder(
     assert indexer.row("b.mp4").words == "speech:large"
 
 
+@pytest.mark.slow
+def test_recognised_words_that_a_changed_film_loses_are_told_of(
+    indexer: Indexer, take: Callable[..., Path]
+) -> None:
+    path = take("frog.webm")
+    indexer.run(transcribe="small")
+    path.write_bytes(path.read_bytes() + b"a better version")
+    summary = indexer.run()
+    assert (summary.updated, summary.not_recognised, indexer.row("frog.webm").words) == (1, [path], "")
+    (note,) = summary.notes
+    assert note.startswith(f"{path}: the words that were recognised before are lost; --transcribe")
+    path.write_bytes(path.read_bytes() + b"another version")
+    summary = indexer.run()
+    assert (summary.not_recognised, summary.notes) == ([path], [])
+
+
 def test_a_kept_transcript_comes_back_as_it_was_and_can_be_forgotten(tmp_path: Path) -> None:
     place = str(tmp_path)
     track = CueTrack((Cue(0.5, 1.5, "Hé 你好", (Word(0.5, 1.0, "Hé"),)),), "speech:m", "fr", ("a note",))

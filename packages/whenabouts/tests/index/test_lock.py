@@ -57,6 +57,36 @@ def test_the_second_writer_is_told_who_the_first_is(tmp_path: Path) -> None:
         first.kill()
 
 
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        (
+            ["/bin/whenabouts", "--debug", "index", "films"],
+            r"by `whenabouts index`, process .*; wait until it is",
+        ),
+        (
+            ["/lib/whenabouts/__main__.py", "watch", "films"],
+            r"by `whenabouts watch`, process .*\(--wait does so\)",
+        ),
+        (
+            ["/lib/whenabouts/server/job_worker.py", "serve"],
+            r"by `whenabouts serve`, process .*\(--wait does so\)",
+        ),
+        (["mine.py", "watch"], "by process"),
+        (["-c"], "by process"),
+    ],
+)
+def test_the_second_writer_is_told_which_command_the_first_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str], text: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", command)
+    lock = FolderLock(tmp_path)
+    assert lock.try_acquire()
+    with pytest.raises(CorpusBusy, match=text):
+        acquire(FolderLock(tmp_path), str(tmp_path))
+    lock.release()
+
+
 def test_a_killed_writer_holds_nothing(tmp_path: Path) -> None:
     with holder(tmp_path) as first:
         assert first.stdout is not None

@@ -324,6 +324,21 @@ def test_metadata_of_a_second_copy_are_told_of(folder: VideoFolder) -> None:
     assert note.isprintable() and len(note) < 800
 
 
+def test_entries_of_a_metadata_file_that_fit_no_file_are_told_of(folder: VideoFolder) -> None:
+    folder.write("a.mp4")
+    folder.index()
+    other = replace(folder.ledger[0], video_id="other", path="/elsewhere/talks/b.mp4")
+    folder.ledger.append(other)
+    settings = Settings(metadata_of={"a": {"x": 1}, "videos/a.mp4": {"x": 1}, "talks/b.mp4": {"x": 1}})
+    assert folder.plan(settings=settings).notes == ()
+    wrong = {name: {"x": 1} for name in ("A.mp4", "b.mov", "\ud800\x1b[31m", "d.mp4")}
+    plan = folder.plan(settings=Settings(metadata_of={**settings.metadata_of, **wrong}))
+    example = "(such as A.mp4, b.mov, \\ud800[31m)"
+    told = f"4 entries of the metadata file fit no file found or indexed {example}"
+    assert plan.notes == (told,) == tuple(plan.to_json()["notes"])
+    assert f"note: {told}" in plan.lines()
+
+
 def test_only_some_copies_are_named(folder: VideoFolder) -> None:
     for name in "abcdefghi":
         folder.write(f"{name}.mp4", "same")

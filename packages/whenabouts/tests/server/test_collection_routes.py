@@ -82,6 +82,14 @@ def test_a_collection_is_made_filled_ordered_and_taken_away(desk: Client) -> Non
     assert desk.error(place) == (404, "no_such_collection", None)
 
 
+def test_only_words_that_a_list_has_are_shown(desk: Client) -> None:
+    post(desk, "/api/collections", {"name": "film"})
+    moments = {"moments": [f"{id_of(desk, 'friday.mp4')}@1.5-3.1"]}
+    (item,) = post(desk, "/api/collections/film/items", moments)["items"]
+    listed = desk.get("/api/collections/film/export", params={"format": "json"}).json()["moments"]
+    assert item["text"] == listed[0]["text"] == "Tell me, is the lord of the universe in?"
+
+
 @pytest.mark.slow
 def test_what_cannot_be_done_is_refused(desk: Client) -> None:
     post(desk, "/api/collections", {"name": "film"})
@@ -97,6 +105,7 @@ def test_what_cannot_be_done_is_refused(desk: Client) -> None:
         ("POST", "/api/collections/other/items", {"moments": [f"{friday}@1-2"]}, (404, "no_such_collection")),
         ("PATCH", f"{place}/items/{item}", {"start": 9.0}, (400, "invalid")),
         ("PATCH", f"{place}/items/{item}", {"tags": ["x"] * 21}, (400, "invalid_parameter")),
+        ("PATCH", f"{place}/items/{item}", {"tags": ["Leeds, Barnbow"]}, (400, "invalid")),
         ("POST", f"{place}/items/{item}/move", {"before": "nobody"}, (404, "no_such_collection")),
         ("DELETE", f"{place}/items/nobody", None, (404, "no_such_collection")),
         ("GET", f"{place}/export?format=docx", None, (400, "unknown_format")),

@@ -94,6 +94,17 @@ def test_the_line_at_the_start_has_the_address_and_not_the_token_that_it_was_giv
         assert running.stdout.read() == ""
 
 
+@pytest.mark.slow
+def test_a_second_ctrl_c_at_the_end_is_no_traceback(indexed: Path, tmp_path: Path) -> None:
+    with process("--corpus", str(indexed), "--cache", str(tmp_path)) as (running, _):
+        for _ in range(2):
+            running.send_signal(signal.SIGINT)
+            time.sleep(0.03)
+        assert running.wait(30) == 0
+        assert running.stderr is not None
+        assert running.stderr.read() == ""
+
+
 def test_a_port_that_is_taken_or_may_not_be_used_is_told(tmp_path: Path) -> None:
     first = listen(Settings(port=0, cache=tmp_path))
     with first, pytest.raises(UsageError, match="--port"):

@@ -508,10 +508,29 @@ def test_joined_moments_follow_one_another_in_one_size(studio: Studio, tmp_path:
     assert np.abs(sound[int(0.5 * SOUND) : int(0.7 * SOUND)]).max() < 0.02 < np.abs(sound[: SOUND // 4]).max()
 
 
-def test_sound_and_pictures_are_not_joined(studio: Studio, samples: Path, tmp_path: Path) -> None:
-    film = studio.video(tmp_path / "a.mp4", range(0, 400, 40))
-    with pytest.raises(UsageError, match=r"nasa_audio_only.mp3: holds sound only.*--join"):
-        join([(film, 0, 0.2), (samples / "nasa_audio_only.mp3", 0, 1)], tmp_path / "out.mp4")
+def test_a_moment_of_sound_alone_is_black_in_a_film(studio: Studio, samples: Path, tmp_path: Path) -> None:
+    film, sound = studio.video(tmp_path / "a.mp4", range(0, 400, 40)), samples / "nasa_audio_only.mp3"
+    parts = [(sound, 5.0, 6.5), (film, 0, 0.2), (sound, 3.0, 4.2), (film, 0.2, 0.4)]
+    done = join(parts, tmp_path / "out.mp4")
+    assert [part.duration for part in done] == pytest.approx([1.5, 0.2, 1.2, 0.2], abs=0.001)
+    assert [part.notes for part in done[1:3]] == [
+        ("has no sound; silent here",),
+        ("has no pictures; black here",),
+    ]
+    found = frames_in(tmp_path / "out.mp4")
+    black = [time for time, image in found if image.max() < 8]
+    assert black == pytest.approx([0, 1, 1.7, 2.7], abs=0.001)
+    assert [time for time, _ in found][2:7] == pytest.approx([1.5, 1.54, 1.58, 1.62, 1.66], abs=0.001)
+    assert [studio.number(image) for _, image in found[-5:]] == list(range(5, 10))
+    out = samples_in(tmp_path / "out.mp4")
+    heard = samples_in(sound)
+    assert abs(lag(out[: int(1.5 * SOUND)], heard, 5.0)) <= SOUND // 1000
+    assert abs(lag(out[int(1.7 * SOUND) : int(2.9 * SOUND)], heard, 3.0)) <= SOUND // 1000
+    assert probe(tmp_path / "out.mp4").duration == pytest.approx(3.1, abs=0.02)
+    assert (suffix_for(sound), suffix_for(sound, film)) == (".m4a", ".mp4")
+
+
+def test_nothing_is_not_joined(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no moment"):
         join([], tmp_path / "out.mp4")
 

@@ -131,6 +131,7 @@ def test_no_name_hides_another_collection_behind_its_id(collections: Collections
 def test_a_change_that_fails_leaves_everything_as_it_was(collections: Collections) -> None:
     collections.add("film", moments(3), create=True)
     collections.add("full", moments(MOST_ITEMS), create=True)
+    collections.create("empty")
     item = collections.get("film").items[0]
     before = collections.get("film")
     changes: tuple[Callable[[], object], ...] = (
@@ -140,6 +141,7 @@ def test_a_change_that_fails_leaves_everything_as_it_was(collections: Collection
         lambda: collections.remove("film", [item.id, "nobody"]),
         lambda: collections.move("film", item.id, "nobody"),
         lambda: collections.move("film", item.id, None, to="nowhere"),
+        lambda: collections.move("film", item.id, item.id, to="empty"),
         lambda: collections.move("film", item.id, None, to="full", keep=True),
         lambda: collections.move("film", item.id, None, to="full"),
         lambda: collections.reorder("film", [1, 1]),
@@ -149,6 +151,17 @@ def test_a_change_that_fails_leaves_everything_as_it_was(collections: Collection
         with pytest.raises(UsageError):
             fails()
         assert collections.get("film") == before
+
+
+def test_a_comma_separates_tags(collections: Collections, tmp_path: Path) -> None:
+    item = collections.add("film", moments(1), create=True).items[0].id
+    with pytest.raises(UsageError, match="'Leeds, Barnbow' is not a tag, because commas separate tags"):
+        collections.change("film", item, tags=["1944", "Leeds, Barnbow"])
+    assert collections.get("film").items[0].tags == ()
+    as_a_stranger(tmp_path, """UPDATE items SET tags = '["1944", "Leeds, Barnbow,"]'""")
+    (kept,) = collections.get("film").items
+    assert kept.tags == ("1944", "Leeds", "Barnbow")
+    assert collections.change("film", item, tags=kept.tags, seen={"tags": list(kept.tags)}).items == (kept,)
 
 
 def test_answers_are_added_and_what_is_no_moment_is_refused(collections: Collections) -> None:

@@ -37,7 +37,7 @@ from whenabouts.server.paths import without_location
 from whenabouts.times import format_time
 from whenabouts.types import ScoredMoment, UsageError, WhenaboutsError
 from whenabouts.version import __version__
-from whenabouts.video.cut import cut_name, suffix_for
+from whenabouts.video.cut import cut_name, placed_name, suffix_for
 from whenabouts.video.objects import source_path
 from whenabouts.workplace.guests import COLLECT, INDEX, SCOPES
 
@@ -238,13 +238,14 @@ class CorpusTools:
             raise UsageError("no folder for clips was given; start the program with --out DIR")
         sources = [source_path(moment.path) for moment in chosen]
         if joined:
-            film = _free(out, f"{_SAFE_NAME.sub('_', title)[:80]}{suffix_for(sources[0])}")
+            film = _free(out, f"{_SAFE_NAME.sub('_', title)[:80]}{suffix_for(*sources)}")
             parts = [(path, each.start, each.end) for path, each in zip(sources, chosen, strict=True)]
             self._decoders.join(parts, film)
             return {"files": [str(film)]}
         files = []
         for path, moment in zip(sources, chosen, strict=True):
-            file = _free(out, cut_name(moment.name, moment.start, moment.end, suffix_for(path), {}))
+            name = placed_name(moment.name, moment.rank, len(chosen)) if collection else moment.name
+            file = _free(out, cut_name(name, moment.start, moment.end, suffix_for(path), {}))
             self._decoders.cut(path, moment.start, moment.end, file)
             files.append(str(file))
         return {"files": files}

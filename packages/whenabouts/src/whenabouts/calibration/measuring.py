@@ -477,11 +477,22 @@ def _scales(
     for record in store.videos():
         if stream in record.streams:
             ids[banks.of_language.get(record.language, banks.main)].append(record.video_id)
+    scales = {
+        (group, language): None if encoder is None else _scale(store, stream, ids[group], bank, encoder)
+        for group in banks.groups
+        for language, bank in banks.groups.items()
+        if group == language or not (bank.foreign or bank.withheld or banks.groups[group].foreign)
+    }
     return {
         group: GroupMeasures(
-            None if encoder is None else _scale(store, stream, ids[group], bank, encoder),
+            scales[group, group],
             withheld=bank.withheld,
             foreign=bank.foreign,
+            across={
+                language: scale
+                for (own, language), scale in scales.items()
+                if own == group != language and scale is not None
+            },
         )
         for group, bank in banks.groups.items()
     }

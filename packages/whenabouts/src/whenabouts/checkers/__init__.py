@@ -92,4 +92,4 @@ def _kinds(way: str = "recognises") -> list[Any]:
     """The kinds that declare `way`, in order of precedence."""
     kinds = plugins.modules_declaring(__name__, "recognises", "checkers")
     able = (kind for kind in kinds if hasattr(kind, way))
-    return sorted(able, key=lambda kind: (getattr(kind, "ORDER", 0), kind.__name__))
+    return sorted(able, key=lambda kind: getattr(kind, "ORDER", 0))

@@ -69,7 +69,7 @@ def add_parser(verbs: Any) -> None:
         "--tag",
         action="append",
         metavar="TEXT",
-        help="with change: a tag (repeat for more); replaces the earlier tags",
+        help="with change: a tag without a comma (repeat for more); replaces the earlier tags",
     )
     add_corpus(parser)
     add_format(parser)
@@ -164,7 +164,8 @@ def _lines(corpus: Corpus, collection: Collection) -> Iterator[str]:
     for place, item in enumerate(collection.items, 1):
         record = corpus.record(item.video_id)
         lines = corpus.words(record, item.moment) if record else ()
-        words = " ".join(line.text for line in lines) if record else "(removed from the corpus)"
+        inside = " ".join(line.text for line in lines if line.is_mostly_in(item.moment))
+        words = inside if record else "(removed from the corpus)"
         span = f"{format_time(item.start)} - {format_time(item.end)}"
         tags = "".join(f" #{tag}" for tag in item.tags)
         tags += " (its file has changed since)" if corpus.is_replaced(item) else ""

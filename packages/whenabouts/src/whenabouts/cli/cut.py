@@ -14,7 +14,7 @@ from whenabouts.export.moments import FileMoment
 from whenabouts.times import format_time
 from whenabouts.types import UsageError, number_of
 from whenabouts.video.aside import check_free, write_error
-from whenabouts.video.cut import Cut, cut, cut_name, join, suffix_for
+from whenabouts.video.cut import Cut, cut, cut_name, join, placed_name, suffix_for
 from whenabouts.video.encoding import is_written
 from whenabouts.video.files import printable
 from whenabouts.video.objects import source_path
@@ -98,14 +98,14 @@ def _each(options: argparse.Namespace, moments: list[FileMoment], show: Show) ->
 
 def _joined(options: argparse.Namespace, moments: list[FileMoment], show: Show) -> list[Cut]:
     out = Path(options.out)
-    if not _names_file(out):
-        out = _folder(out) / f"joined{suffix_for(source_path(moments[0].path))}"
     parts = [(source_path(moment.path), moment.start, moment.end) for moment in moments]
+    if not _names_file(out):
+        out = _folder(out) / f"joined{suffix_for(*(path for path, _, _ in parts))}"
     return join(parts, out, force=options.force, progress=show)
 
 
 def _targets(options: argparse.Namespace, moments: list[FileMoment]) -> list[Path]:
-    """The output file of each moment."""
+    """The output file of each moment; those of a collection begin with their places in it."""
     out = Path(options.out)
     if _names_file(out):
         if len(moments) > 1:
@@ -117,7 +117,8 @@ def _targets(options: argparse.Namespace, moments: list[FileMoment]) -> list[Pat
     names: dict[str, None] = {}
     for moment in moments:
         suffix = suffix_for(source_path(moment.path), copy=options.copy)
-        names[cut_name(moment.name, moment.start, moment.end, suffix, names)] = None
+        name = placed_name(moment.name, moment.rank, len(moments)) if options.collection else moment.name
+        names[cut_name(name, moment.start, moment.end, suffix, names)] = None
     return [folder / name for name in names]
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import select
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib.metadata import distributions
 from pathlib import Path
 
+from whenabouts import plugins
 from whenabouts.cli.terminal import drop_output, for_terminal
 from whenabouts.extras import lacking
 from whenabouts.intake.lacks import lack_of
@@ -75,12 +76,11 @@ def message_of(error: BaseException) -> str:
 
 def _whose(error: BaseException) -> tuple[str, str]:
     """Whose code failed, ours or a plugin's, and its last place as a parenthesis; "" if there is none."""
-    entries = (entry for installed in distributions() for entry in installed.entry_points)
-    plugins = {each.module.partition(".")[0] for each in entries if each.group.startswith("whenabouts.")}
+    packages = {re.split("[.:]", entry.value)[0] for entry in plugins.declared()}
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         module = frame.f_globals.get("__name__", "")
         is_ours = module.startswith("whenabouts")
-        if is_ours or module.partition(".")[0] in plugins:
+        if is_ours or module.partition(".")[0] in packages:
             whose = "the program" if is_ours else f"the plugin {module}"
             return whose, f" ({Path(frame.f_code.co_filename).name}, line {line})"
     return "the program", ""

@@ -14,6 +14,7 @@ import whenabouts
 from whenabouts.cli.encoder_offer import offer_encoder
 from whenabouts.cli.opened import encoded_with
 from whenabouts.cli.options import (
+    WORDS_OPTIONS,
     add_corpus,
     add_dry_run,
     add_format,
@@ -23,12 +24,14 @@ from whenabouts.cli.options import (
     add_segments,
     add_verb,
     add_wait,
+    add_words,
     allow_pixels,
     corpus_name,
     open_corpus,
 )
 from whenabouts.cli.terminal import console, for_terminal, print_either, print_lines, wants_json
 from whenabouts.index.lance import folder_of
+from whenabouts.index.lock import uninterrupted
 from whenabouts.index.records import NotACorpus
 from whenabouts.intake.lacks import check_room
 from whenabouts.streams import index_options
@@ -78,9 +81,7 @@ def add_parser(verbs: Any) -> None:
     _add_choice_of_files(parser)
     _add_streams(parser)
     add_repeated(parser, "--meta", "KEY=VALUE", "a fact about these videos, for search --where")
-    parser.add_argument(
-        "--meta-file", metavar="FILE", help='JSON lines: {"path": "talk.mp4", "title": "…", any key}'
-    )
+    add_words(parser)
     parser.add_argument(
         "--processes", type=int, metavar="N", help="reader processes (default: one per core, at most 8)"
     )
@@ -126,27 +127,6 @@ def _add_streams(parser: argparse.ArgumentParser) -> None:
         default=False,
         help="find shots (ranges without a cut) even if frames are not searched; FINDER is used from now on: "
         "built-in (default), or transnetv2, a slow network (pip install 'whenabouts[shots]')",
-    )
-    parser.add_argument(
-        "--transcribe",
-        metavar="MODEL",
-        nargs="?",
-        const=True,
-        help="recognise speech where there are no subtitles, with a faster-whisper model: its name (after "
-        "`whenabouts models get`) or folder; without MODEL the one from the package (offline, "
-        "English)",
-    )
-    parser.add_argument(
-        "--language",
-        metavar="CODE",
-        help="search subtitles in this language from now on, such as en, where there are several (default:"
-        " a file without a language, else the language of the sound, else English)",
-    )
-    parser.add_argument(
-        "--sound-track",
-        metavar="N|CODE",
-        help="use this sound track from now on where there are several: its number, from 1, or its "
-        "language, such as de (default: the first)",
     )
 
 
@@ -196,7 +176,8 @@ def run(options: argparse.Namespace) -> int:
                 code = _run(corpus, options)
             finally:
                 if is_new:
-                    _take_back_untouched(corpus)
+                    with uninterrupted():
+                        _take_back_untouched(corpus)
             if options.model and not code:
                 encoded_with(corpus, options.model, options.retriever, options.segments, wait=options.wait)
             return code
@@ -250,13 +231,12 @@ def _plan(corpus: Corpus, options: argparse.Namespace) -> Plan:
     from whenabouts.index.plan import parse_metadata
     from whenabouts.indexing import plan_index
 
-    names = "shots transcribe retry language sound_track exclude follow again prune or_without without"
-    given = [*names.split(), *(option.keyword for option in index_options())]
+    names = "shots retry exclude follow again prune or_without without"
+    given = [*names.split(), *WORDS_OPTIONS, *(option.keyword for option in index_options())]
     return plan_index(
         corpus,
         options.paths,
         metadata=parse_metadata(options.meta),
-        metadata_file=options.meta_file,
         **{name: getattr(options, name) for name in given},
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import signal
@@ -80,7 +81,8 @@ def build_parser(called: Iterable[str] | None = None) -> argparse.ArgumentParser
     )
     for name, verb in all_verbs().items():
         if called is None or name in called:
-            importlib.import_module(verb.module).add_parser(verbs)
+            added = None if name in VERBS else plugins.load("verbs", name, imports=True)
+            (added or importlib.import_module(verb.module)).add_parser(verbs)
             _extend(name, verbs.choices[name])
         else:
             verbs.add_parser(name)
@@ -88,15 +90,20 @@ def build_parser(called: Iterable[str] | None = None) -> argparse.ArgumentParser
 
 
 def all_verbs() -> dict[str, Verb]:
-    """The verbs of this package and of plugins, in the order of the help page."""
-    return {**VERBS, **plugins.loaded("verbs")}
+    """The verbs of this package and of plugins with other names, in the order of the help page."""
+    added = plugins.loaded("verbs")
+    for name in VERBS.keys() & added.keys():
+        entry = plugins.entries("verbs")[name]
+        package = entry.dist.name if entry.dist else entry.value
+        plugins.warn_once(f"left out: {package}: its plugin {name} is named as a built-in verb; rename it")
+    return {**VERBS, **added, **VERBS}
 
 
 def _extend(name: str, parser: argparse.ArgumentParser) -> None:
     """Add a verb's options from plugins. If their package is missing, using such an option says so."""
     run_verb = parser.get_default("run")
-    added = plugins.loaded("verb_options").values()
-    modules = [importlib.import_module(more.module) for more in added if more.verb == name]
+    added = [each for each, more in plugins.loaded("verb_options").items() if more.verb == name]
+    modules = plugins.loaded("verb_options", added, imports=True).values()
     for module in modules:
         module.add_options(parser)
     for option in OPTIONS.get(name, ()):
@@ -142,11 +149,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if verb is not None and verb not in all_verbs():
             refuse_missing(verb)
         is_main = threading.current_thread() is threading.main_thread()  # others may set no handler
-        if is_main and verb in ("index", "watch") and callable(signal.getsignal(signal.SIGINT)):
+        takes_signals = is_main and callable(signal.getsignal(signal.SIGINT))
+        if takes_signals and verb in ("index", "watch"):
             signal.signal(signal.SIGTERM, interrupt)
         options = parse_with_files(build_parser([verb] if verb else []), given, verb)
-        code = options.run(options)
-        sys.stdout.flush()
+        with contextlib.ExitStack() as ending:
+            if takes_signals and arguments is None:
+                # While Python ends, a handled signal would leave a traceback or abort the process.
+                ending.callback(signal.signal, signal.SIGINT, signal.SIG_DFL)
+                ending.callback(signal.signal, signal.SIGTERM, signal.SIG_DFL)
+            code = options.run(options)
+            sys.stdout.flush()
     except SystemExit:
         raise  # help, version, and errors that argparse reports itself
     except BaseException as error:  # panics of Rust libraries do not derive from Exception

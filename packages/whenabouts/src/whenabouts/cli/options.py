@@ -252,6 +252,36 @@ def open_or_new_corpus(options: argparse.Namespace) -> Corpus:
         return whenabouts.Corpus(corpus_name(options), create=True)
 
 
+WORDS_OPTIONS = ("transcribe", "language", "sound_track", "metadata_file")
+
+
+def add_words(parser: argparse._ActionsContainer) -> None:
+    """Add `WORDS_OPTIONS`: how speech, subtitles and metadata are read."""
+    add = parser.add_argument
+    add(
+        "--transcribe",
+        metavar="MODEL",
+        nargs="?",
+        const=True,
+        help="recognise speech where there are no subtitles, with a faster-whisper model: its name (after "
+        "`whenabouts models get`) or folder; without MODEL the one from the package (offline, English)",
+    )
+    add(
+        "--language",
+        metavar="CODE",
+        help="search subtitles in this language from now on, such as en, where there are several (default:"
+        " a file without a language, else the language of the sound, else English)",
+    )
+    add(
+        "--sound-track",
+        metavar="N|CODE",
+        help="use this sound track from now on where there are several: its number, from 1, or its "
+        "language, such as de (default: the first)",
+    )
+    what = 'JSON lines: {"path": "talk.mp4", "title": "…", any key}'
+    add("--meta-file", dest="metadata_file", metavar="FILE", help=what)
+
+
 def add_where(parser: argparse._ActionsContainer) -> None:
     """Add --where, the facts a video must have."""
     what = "only videos with this fact; also KEY!=VALUE, KEY>=N, KEY<=N; the value may contain *"

@@ -113,11 +113,13 @@ def encoder_report() -> list[EncoderStatus]:
 def _status_of(family: Any) -> EncoderStatus:
     """The status of a family; one without roles if the family cannot say it."""
     try:
-        return cast("EncoderStatus", family.status())
+        if isinstance(status := family.status(), EncoderStatus):
+            return status
+        fault = f"returns {status!r:.60}"
     except Exception as error:  # what a plugin does is not known
-        name = getattr(family, "__name__", family.PREFIX)
-        fault = f"status() of {name} raises {type(error).__name__}: {error}; fix or uninstall it"
-        return EncoderStatus(family.PREFIX, (), False, fault)
+        fault = f"raises {type(error).__name__}: {error}"
+    name = getattr(family, "__name__", family.PREFIX)
+    return EncoderStatus(family.PREFIX, (), False, f"status() of {name} {fault}; fix or uninstall it")
 
 
 def known_models() -> list[ModelCard]:

@@ -1,4 +1,8 @@
-"""CSV (RFC 4180): one row per moment, for spreadsheets and scripts. A format of `export`, chosen by name."""
+"""CSV (RFC 4180): one row per moment, for spreadsheets and scripts. A format of `export`, chosen by name.
+
+It begins with a byte-order mark, because Excel reads a file without one in an old encoding of the system.
+Pandas, Polars, DuckDB and PyArrow drop it; Python's `csv` needs the encoding "utf-8-sig".
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,7 @@ MEDIA_TYPE = "text/csv; charset=utf-8"
 COLUMNS = (
     "rank", "video_id", "name", "path", "start", "end", "start_time", "end_time",
     "first_frame", "end_frame", "frame_rate", "score", "confidence", "query", "text", "note", "tags",
+    "title", "recorded",
 )  # fmt: skip
 # Spreadsheets evaluate a cell that begins like this as a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
@@ -45,9 +50,11 @@ def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> li
                 number(moment.score, 6),
                 share(moment.confidence, 6),
                 *map(defused, (moment.query, moment.text, moment.note, ", ".join(moment.tags))),
+                defused(moment.title),
+                moment.recorded,
             )
         )
-    out.write(text.getvalue().encode())
+    out.write(text.getvalue().encode("utf-8-sig"))
     return notes
 
 

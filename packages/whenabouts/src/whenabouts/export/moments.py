@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whenabouts.export.source import shown_path
+from whenabouts.index.filters import recorded
 from whenabouts.types import Moment, UsageError, number_of
 from whenabouts.video.files import absolute, content_hash
 from whenabouts.video.objects import source_path
@@ -25,7 +26,8 @@ class FileMoment:
     """A moment of a file: [start, end) in seconds, from 0 at the file's start.
 
     `path` is absolute; `name` is for display. `score` and `confidence` are None, and `query` is "", for a
-    moment that was named instead of found. `note` and `tags` are those of a collection.
+    moment that was named instead of found. `note` and `tags` are those of a collection. `title` and
+    `recorded` are those of a corpus's video; "" if it has no date but that of the file's last change.
     """
 
     rank: int
@@ -40,6 +42,8 @@ class FileMoment:
     query: str = ""
     note: str = ""
     tags: tuple[str, ...] = ()
+    title: str = ""
+    recorded: str = ""
 
     @property
     def duration(self) -> float:
@@ -68,6 +72,8 @@ def moment_of_record(
 ) -> FileMoment:
     """A moment of a corpus's video, with further fields. Raises UsageError for invalid times."""
     Moment(record.video_id, start, end)
+    date, source = recorded(record)
+    facts |= {"title": record.title, "recorded": "" if source == "modified" else f"{date:%Y-%m-%d %H:%M}"}
     return FileMoment(rank, record.video_id, record.path, record.file_name, start, end, **facts)
 
 

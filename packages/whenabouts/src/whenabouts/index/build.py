@@ -283,6 +283,9 @@ class _Writer:
             summary.silent.append(work.task.path)
         summary.notes += read.notes
         summary.not_recognised += [work.task.path] if read.is_unheard else []
+        if read.is_unheard and read.earlier and read.earlier.words.startswith("speech:"):
+            note = "the words that were recognised before are lost; --transcribe recognises what is said now"
+            summary.notes.append(named(work.task.path, note))
 
     def _stored_clips(self, stream: str, record: VideoRecord) -> ClipColumns:
         """The clips of a stream as an earlier run wrote them; empty if there are none."""

@@ -23,6 +23,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -43,7 +44,7 @@ HOLDER_FILE = "writer.json"
 LEASE_SECONDS = 60.0
 _RENEWALS = 6
 """Renewals of a lease in `LEASE_SECONDS`; the first that another writer sees shows that the holder lives."""
-_MOST_HOLDER_BYTES, _LONGEST_HOST = 4096, 255
+_MOST_HOLDER_BYTES, _LONGEST_HOST, _LONGEST_VERB = 4096, 255, 40
 _POLL_SECONDS = 0.1
 _LEASE_POLL_SECONDS = 1.0
 
@@ -53,24 +54,34 @@ _held_guard = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The writer: process, machine, and start (seconds since 1970)."""
+    """The writer: process, machine, start (seconds since 1970), and verb of `whenabouts` ("": unknown)."""
 
     pid: int
     host: str
     since: float
+    verb: str = ""
 
     @classmethod
     def of(cls, text: str | bytes) -> Holder | None:
         """The writer that a JSON text names; None if it names none."""
         try:
             facts = json.loads(text)
-            return cls(int(facts["pid"]), str(facts["host"])[:_LONGEST_HOST], float(facts["since"]))
+            host, verb = str(facts["host"])[:_LONGEST_HOST], str(facts.get("verb", ""))[:_LONGEST_VERB]
+            return cls(int(facts["pid"]), host, float(facts["since"]), verb)
         except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
             return None
 
     def __str__(self) -> str:
         minutes = max(0.0, time.time() - self.since) / 60
-        return f"process {self.pid} on {self.host}, for {minutes:.0f} min"
+        command = f"`whenabouts {self.verb}`, " if self.verb else ""
+        return f"{command}process {self.pid} on {self.host}, for {minutes:.0f} min"
+
+
+def verb_here() -> str:
+    """The verb of this process, which for a job of a server is the server's; "" in other programs."""
+    program = Path(sys.argv[0])
+    is_ours = program.name in ("whenabouts", "job_worker.py") or program.parent.name == "whenabouts"
+    return next((word for word in sys.argv[1:] if not word.startswith("-")), "") if is_ours else ""
 
 
 class CorpusBusy(StoreError):
@@ -78,9 +89,11 @@ class CorpusBusy(StoreError):
 
     def __init__(self, place: str, holder: Holder | None) -> None:
         self.holder = holder
+        is_endless = holder is not None and holder.verb in ("watch", "serve", "mcp")
+        until = "it pauses between two changes (--wait does so)" if is_endless else "it is finished"
         super().__init__(
             f"{place} is being written by {holder or 'another process'}; "
-            "wait until it is finished, or stop it (what it finished so far is kept)"
+            f"wait until {until}, or stop it (what it finished so far is kept)"
         )
 
 
@@ -153,7 +166,7 @@ class FolderLock:
 
     def _sign(self) -> None:
         """Write who holds the lock, for messages only: a full disk is ignored."""
-        text = json.dumps(asdict(Holder(os.getpid(), socket.gethostname(), time.time())))
+        text = json.dumps(asdict(Holder(os.getpid(), socket.gethostname(), time.time(), verb_here())))
         with (
             contextlib.suppress(OSError, FormatError),
             write_atomically(own_file(self._folder, HOLDER_FILE)) as stream,
@@ -251,7 +264,7 @@ class LeaseLock:
         return now - self._other_seen_at >= self._seconds
 
     def _swap(self, seen: Lease) -> bool:
-        value = json.dumps(asdict(Holder(os.getpid(), socket.gethostname(), self._since)))
+        value = json.dumps(asdict(Holder(os.getpid(), socket.gethostname(), self._since, verb_here())))
         started = _now()
         stamp = max(time.time() + self._seconds, seen.stamp + 0.001)
         lease = Lease(self._owner, value, stamp)

@@ -20,6 +20,7 @@ from whenabouts.index.work import WHOLE, Work
 from whenabouts.index.workers import available_cores
 from whenabouts.intake.files import loads
 from whenabouts.intake.opening import read_lines
+from whenabouts.lines import one_line
 from whenabouts.types import UsageError, number_of
 from whenabouts.video.files import Findings, SourceFile, content_hash, printable
 from whenabouts.video.objects import source_path
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
 _METADATA_FILE_LIMIT = 256 * 1024 * 1024
 
-# Most duplicates and problems that are printed.
-_SHOWN_DUPLICATES, _SHOWN_PROBLEMS = 5, 20
+# Most duplicates, problems and unused keys of metadata that are printed.
+_SHOWN_DUPLICATES, _SHOWN_PROBLEMS, _SHOWN_KEYS = 5, 20, 3
 NO_SOUND = "no sound"
 """`VideoRecord.words` of a video without sound whose speech was to be recognised."""
 
@@ -68,11 +69,23 @@ class Settings:
         >>> Settings(metadata_of={"a/b.mp4": {"year": 2020}}).metadata_for(Path("/videos/a/b.mp4"))
         {'year': 2020}
         """
-        metadata, parts = dict(self.metadata), path.parts if self.metadata_of else ()
-        ends = [str(Path(*parts[start:])) for start in range(len(parts) - 1, -1, -1)]
-        for key in (path.stem, *ends):
-            metadata.update(self.metadata_of.get(normalize("NFC", key), {}))
+        metadata = dict(self.metadata)
+        for key in _keys_of(path) if self.metadata_of else ():
+            metadata.update(self.metadata_of.get(key, {}))
         return with_source_of_language(metadata)
+
+    def unused(self, paths: Iterable[Path]) -> list[str]:
+        """A note on the keys of `metadata_of` that fit none of these paths; empty without such keys."""
+        used = {key for path in paths for key in _keys_of(path)} if self.metadata_of else set()
+        keys = [one_line(key, 100) for key in self.metadata_of if key not in used]
+        which = number_of(len(keys), "entry of the metadata file fits", "entries of the metadata file fit")
+        return [f"{which} no file found or indexed (such as {', '.join(keys[:_SHOWN_KEYS])})"] if keys else []
+
+
+def _keys_of(path: Path) -> list[str]:
+    """The keys of `Settings.metadata_of` that fit a file: its stem, then ever longer ends of its path."""
+    ends = (str(Path(*path.parts[start:])) for start in range(len(path.parts) - 1, -1, -1))
+    return [normalize("NFC", key) for key in (path.stem, *ends)]
 
 
 GIVEN_LANGUAGE = "language_from"
@@ -242,6 +255,7 @@ def make_plan(
             *prune_notes,
             *planner.absent.notes(findings),
             *planner.notes(),
+            *settings.unused([file.path for file in findings.files] + [source_path(r.path) for r in records]),
         ),
         searched=findings.searched,
     )

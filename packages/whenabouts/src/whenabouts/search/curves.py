@@ -41,7 +41,7 @@ def curve_of(store: Store, measured: MeasuredCorpus, query: EncodedQuery, candid
         # With one thread, because the threads of a matrix product busy-wait for longer than they work.
         block, cosine = store.compared(stream.name, candidates.videos, part.vector)
     bm25 = _bm25(block, matched) if part.vector is None or stream.shows_words(block) else None
-    scores = fuse(cosine, bm25, None if part.is_alike else measured.scale_of(block, stream.name))
+    scores = fuse(cosine, bm25, None if part.is_alike else measured.scale_of(block, stream.name, query.text))
     if query.excluded is not None:
         scores[clips_inside(block, query.excluded)] = scores.min(initial=0.0) + _NO_ANSWER
     return Curve(stream, candidates.nearest, matched, block, scores)

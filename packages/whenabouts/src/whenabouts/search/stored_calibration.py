@@ -13,6 +13,7 @@ from whenabouts.index.records import ClipBlock
 from whenabouts.index.store import Store
 from whenabouts.moments.fusion import Scale
 from whenabouts.types import ScoredMoment
+from whenabouts.video.language import language_among
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +23,23 @@ class GroupMeasures:
     They are made with unrelated sentences, which have no answer in the corpus (`confidence.background`).
     `scale`: mean and standard deviation of their cosines with clips; `chance`: the distribution of their best
     scores in a search; None if not measured. `withheld`: why the group's moments get no confidence, else "".
-    `foreign`: the stream's encoder does not know the language.
+    `foreign`: the stream's encoder does not know the language. `across`: the scale of sentences in each other
+    language of the corpus, whose cosines with these clips are lower.
     """
 
     scale: Scale | None = None
     chance: Chance | None = None
     withheld: str = ""
     foreign: bool = False
+    across: Mapping[str, Scale] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         measured = {"scale": self.scale, "chance": self.chance}
         value: dict[str, Any] = {name: each.to_json() for name, each in measured.items() if each is not None}
         value |= {"withheld": self.withheld} if self.withheld else {}
+        value |= (
+            {"across": {name: each.to_json() for name, each in self.across.items()}} if self.across else {}
+        )
         return value | ({"foreign": True} if self.foreign else {})
 
     @classmethod
@@ -43,6 +49,7 @@ class GroupMeasures:
             Chance.from_json(value["chance"]) if "chance" in value else None,
             value.get("withheld", ""),
             bool(value.get("foreign")),
+            {name: Scale.from_json(scale) for name, scale in value.get("across", {}).items()},
         )
 
 
@@ -151,9 +158,15 @@ class MeasuredCorpus:
     calibration: Calibration
     languages: Mapping[str, str]
 
-    def scale_of(self, block: ClipBlock, stream: str) -> Scale | None:
-        """The scale of a block's n clips: (n,) values, or one for all if equal; None if none was measured."""
-        scales = [self._group(stream, video_id).scale for video_id in block.video_ids]
+    def scale_of(self, block: ClipBlock, stream: str, query: str = "") -> Scale | None:
+        """The scale of a block's n clips: (n,) values, or one for all if equal; None if none was measured.
+
+        Where clips are in several languages, it is that of the query's language, if this is clear.
+        """
+        groups = [self._group(stream, video_id) for video_id in block.video_ids]
+        spoken = {language for group in groups for language in group.across}
+        language = language_among(query, spoken) if spoken and query else ""
+        scales = [group.across.get(language, group.scale) for group in groups]
         measured = [scale for scale in scales if scale is not None]
         if not measured:
             return None

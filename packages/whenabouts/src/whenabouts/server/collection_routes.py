@@ -25,6 +25,7 @@ from whenabouts.server.schemas import MOST_MOMENTS, ListOptions, MomentName, NoQ
 from whenabouts.server.search_routes import moment_of
 from whenabouts.server.service import Service, read_corpus, record_of, service_of
 from whenabouts.server.video_routes import binary, content_of, title_of, urls_of
+from whenabouts.shown import mostly_in
 from whenabouts.streams import stream as stream_named
 from whenabouts.types import Moment
 from whenabouts.video.cut import CUT_VERSION
@@ -256,7 +257,7 @@ def _words(
             rows_of = {video_id: block.rows(place) for place, video_id in enumerate(block.video_ids)}
             for item in items:
                 if (rows := rows_of.get(item.video_id)) is not None:
-                    inside = (block.start[rows] < item.end) & (block.end[rows] > item.start)
+                    inside = mostly_in(block.start[rows], block.end[rows], item.moment)
                     words[item.id] += compress(block.text[rows], inside)
     return words
 

@@ -25,6 +25,7 @@ from typing import Any
 from whenabouts import locking
 from whenabouts.corpus import Corpus
 from whenabouts.index.lance import folder_of, is_remote
+from whenabouts.index.lock import verb_here
 from whenabouts.index.records import StoreError
 from whenabouts.server.allowed import Allowed
 from whenabouts.server.offered_models import check_offered
@@ -52,7 +53,7 @@ class Worker:
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
         # -P: do not import modules from the current folder, which may be someone else's.
-        command = [sys.executable, "-P", "-m", "whenabouts.server.job_worker"]
+        command = [sys.executable, "-P", "-m", "whenabouts.server.job_worker", verb_here()]
         # A new session, so that Ctrl-C at the server's terminal does not reach it.
         self._process = subprocess.Popen(
             command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True

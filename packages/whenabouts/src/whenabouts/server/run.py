@@ -144,6 +144,8 @@ class Server(uvicorn.Server):
         """Take no more connections, and finish running requests."""
         self._share.end()
         await super().shutdown(sockets)
+        if self.force_exit:  # uvicorn leaves it out, so that a traceback is printed and no job stopped
+            await self.lifespan.shutdown()
         gc.set_threshold(*self._collections)
         gc.unfreeze()
 

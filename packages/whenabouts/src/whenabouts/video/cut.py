@@ -92,13 +92,23 @@ def cut_name(name: str, start: float, end: float, suffix: str, taken: Collection
     return chosen
 
 
-def suffix_for(path: Path, *, copy: bool = False) -> str:
-    """The suffix of a cut: .mp4, .m4a for sound alone, the source's for a copy."""
-    path = source_path(path)
-    check_media(path)
+def placed_name(name: str, place: int, count: int) -> str:
+    """A name that sorts by its place, from 1 to `count`.
+
+    >>> placed_name("friday.mp4", 3, 8), placed_name("friday.mp4", 3, 200)
+    ('03_friday.mp4', '003_friday.mp4')
+    """
+    return f"{place:0{max(2, len(str(count)))}}_{name}"
+
+
+def suffix_for(*paths: Path, copy: bool = False) -> str:
+    """The suffix of a cut, or of several joined: .mp4, .m4a for sound alone, the source's for a copy."""
+    sources = [source_path(path) for path in paths]
+    for source in sources:
+        check_media(source)
     if copy:
-        return copy_suffix(path)
-    return ".mp4" if probe(path).picture is not None else ".m4a"
+        return copy_suffix(sources[0])
+    return ".mp4" if any(probe(source).picture is not None for source in sources) else ".m4a"
 
 
 def cut(
@@ -145,9 +155,9 @@ def join(
 ) -> list[Cut]:
     """Cut each (path, start, end) and concatenate them in one file `out`.
 
-    Pictures of different sizes are scaled to the largest, with bars if the aspect differs. Sound is converted
-    to the best rate and number of channels, with silence for parts without sound. Raises as `cut` does, and
-    UsageError for parts with pictures mixed with parts without.
+    Pictures of different sizes are scaled to the largest, with bars if the aspect differs, and black for
+    parts without. Sound is converted to the best rate and number of channels, with silence for parts without.
+    Raises as `cut` does.
     """
     if not parts:
         raise UsageError("nothing to cut: no moment was given")
@@ -254,20 +264,22 @@ def _gaps_note(path: Path, lengths: Counter[Fraction], first_of: Mapping[Fractio
 def _put_sound(
     writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], parts_done: _PartProgress
 ) -> Cut:
-    """Append a part without pictures, a second at a time."""
+    """Append a part without pictures, black in a film, a second at a time."""
     form = writer.form.sound
     assert form is not None
     with SoundSpan(span.path, span.start, form) as sound:
-        first = sound.position
+        first, began = sound.position, writer.time
         at = span.start
         while at < span.end:
             at = min(at + 1, span.end)
             writer.put_sound(sound.read(at))
+            ends = began + Fraction(sound.position - first, form.rate)
+            writer.put_black(ends)
+            writer.time = ends
             parts_done.reach(at - span.start)
-        length = Fraction(sound.position - first, form.rate)
+    length = writer.time - began
     if not length:
         raise _nothing_there(span)
-    writer.time += length
     parts_done.part_done(span.end - span.start)
     return _cut_of(out, span, span.start, span.start + length, 0, notes)
 

@@ -206,24 +206,20 @@ def _sound(container: InputContainer) -> SoundForm | None:
 def common_form(spans: Sequence[Span]) -> tuple[Form, list[list[str]]]:
     """The format that fits all parts with the least loss, and notes on each part.
 
-    Raises UsageError if some parts have pictures and others only sound.
+    Raises MediaError for a part with neither pictures nor sound.
     """
-    looks = [span.look for span in spans]
-    without = [span for span in spans if span.look is None]
-    if without and len(without) < len(spans):
-        raise UsageError(
-            f"{printable(without[0].path)}: holds sound only, and others hold pictures; "
-            "leave out --join, or join sound and pictures apart"
-        )
-    if without and any(span.sound is None for span in without):
-        raise MediaError(f"{printable(without[0].path)}: neither pictures nor sound in it can be decoded")
+    if empty := next((span for span in spans if span.look is None and span.sound is None), None):
+        raise MediaError(f"{printable(empty.path)}: neither pictures nor sound in it can be decoded")
     sounds = [span.sound for span in spans if span.sound is not None]
     best = max(sounds, key=lambda sound: (sound.channels, sound.rate), default=None)
     if best is not None:
         best = replace(best, rate=max(sound.rate for sound in sounds))
     notes: list[list[str]] = [[] for _ in spans]
-    look = _common_look([each for each in looks if each is not None], notes)
+    pictured = [(span.look, each) for span, each in zip(spans, notes, strict=True) if span.look is not None]
+    look = _common_look([each for each, _ in pictured], [each for _, each in pictured])
     for span, span_notes in zip(spans, notes, strict=True):
+        if look is not None and span.look is None:
+            span_notes.append("has no pictures; black here")
         if best is not None and span.sound is None:
             span_notes.append("has no sound; silent here")
         elif best is not None and span.sound != best:
@@ -339,6 +335,16 @@ class MovieWriter:
         shaped.pts, shaped.time_base = tick, base
         shaped.pict_type = 0  # the encoder chooses
         self._mux_pictures(self._pictures.encode(shaped))
+
+    def put_black(self, end: Fraction) -> None:
+        """Show black from `time` to an instant of the new file, if it has pictures."""
+        look = self.form.look
+        if look is None or end <= self.time:
+            return
+        from av.video.frame import VideoFrame
+
+        black = VideoFrame.from_ndarray(np.zeros((look.height, look.width, 3), np.uint8), format="rgb24")
+        self.put_picture(black.reformat(format=look.pixels), look, self.time, end)
 
     def put_sound(self, samples: NDArray[np.float32]) -> None:
         """Append (channels, N) samples."""

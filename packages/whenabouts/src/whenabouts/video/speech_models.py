@@ -93,6 +93,15 @@ def why_unavailable(model: str | None = None) -> str | None:
     return None
 
 
+def is_known_here(model: str) -> bool:
+    """Whether a model is one of `MODELS`, by name or alias, and on this machine."""
+    is_named = any(model and model in (card.name, card.alias) for card in MODELS)
+    try:
+        return is_named and not why_unavailable(model) and (model == PACKAGED or bool(_folder_of(model)))
+    except SpeechUnavailableError:
+        return False
+
+
 @lru_cache(maxsize=1)
 def load_recogniser(model: str) -> Any:
     """The `faster_whisper.WhisperModel` of a name, repository or folder, loaded once for many files.

@@ -231,7 +231,7 @@ class Collections:
             moved = _append(connection, target["id"], kept) if keep else kept.id
             order = [each.id for each in _items(connection, target) if each.id != moved]
             _check_room(target, len(order) + 1)
-            if before != moved:
+            if before != moved or target["id"] != row["id"]:
                 at = len(order) if before is None else order.index(_item(connection, target, before).id)
                 connection.execute("UPDATE items SET collection = ? WHERE id = ?", (target["id"], moved))
                 _order(connection, [*order[:at], moved, *order[at:]])
@@ -301,6 +301,8 @@ def _tags(tags: Sequence[str]) -> list[str]:
     if len(plain) > MOST_TAGS or any(len(tag) > LONGEST_TAG or not tag.isprintable() for tag in plain):
         accepted = f"at most {MOST_TAGS} of {LONGEST_TAG} printable characters are allowed"
         raise UsageError(f"too many or too long tags; {accepted}")
+    if several := next((tag for tag in plain if "," in tag), None):
+        raise UsageError(f"{several!r} is not a tag, because commas separate tags; give each tag by itself")
     return plain
 
 
@@ -374,7 +376,9 @@ def _item(connection: sqlite3.Connection, collection: sqlite3.Row, item: str) ->
 def _item_of(row: sqlite3.Row, collection: str) -> Item:
     facts = {name: row[name] for name in ("id", "video_id", "start", "end", "note", "query")}
     try:
-        tags = tuple(map(str, json.loads(row["tags"])))
+        # Earlier versions took tags with commas, which lists and the page read as several.
+        parts = (part.strip() for tag in json.loads(row["tags"]) for part in str(tag).split(","))
+        tags = tuple(filter(None, parts))
         item = Item(**facts, tags=tags, content=row["content"] or "")
         "".join(item.tags).encode()  # JSON may hold half of a character
         _check_times(item.moment)

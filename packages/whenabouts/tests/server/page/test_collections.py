@@ -134,6 +134,53 @@ def test_moments_are_trimmed_noted_tagged_and_taken_out(filled: Any) -> None:
     expect(filled.locator(".clip")).to_have_count(2)
 
 
+# The controls that are visible, without times, the query and the times of words, which are printed as text.
+CONTROLS = """() => [...document.querySelectorAll("button, input, select, summary, video, audio, img")]
+  .filter((each) => !each.matches(".time-field, #query, .cue-time"))
+  .filter((each) => each.checkVisibility() && each.offsetWidth > 1)
+  .map((each) => each.id || each.className || each.tagName)"""
+
+
+def test_a_collection_is_printed_whole_and_without_controls(filled: Any, name: str) -> None:
+    note = "she asks, and nobody answers. " * 30
+    filled.get_by_label("note on moment 1").fill(note)
+    filled.get_by_label("note on moment 1").press("Enter")
+    filled.get_by_label("tags of moment 1").fill("crime, 1940")
+    with filled.expect_response(is_of_tags):
+        filled.get_by_label("tags of moment 1").press("Enter")
+    filled.reload()
+    expect(filled.locator(".clip")).to_have_count(3)
+    filled.emulate_media(media="print")
+    assert filled.evaluate(CONTROLS) == []
+    printed = filled.locator(".clip-fields").first
+    assert printed.get_attribute("data-print") == f"nasa_13013.mp4\n{note}\n#crime #1940"
+    of = "(each, part) => getComputedStyle(each, part).content"
+    assert "data-print" in printed.evaluate(of, "::after") or note[:20] in printed.evaluate(of, "::after")
+    assert printed.bounding_box()["height"] > 100, "the note wraps"
+    assert name in filled.locator(".answer-line").last.get_attribute("aria-label")
+    expect(filled.locator(".clip .card-title").first).to_be_visible()
+    filled.emulate_media(media="screen")
+
+
+def test_an_answer_and_words_are_printed_whole_and_without_controls(page: Any, address: str) -> None:
+    search(page, address, "space telescope")
+    page.emulate_media(media="print")
+    assert page.evaluate(CONTROLS) == []
+    for shown in (".card-title", ".time", ".evidence"):
+        expect(page.locator(f".card {shown}").first).to_be_visible()
+    page.emulate_media(media="screen")
+    page.locator(".card-link").first.click()
+    standing(page)
+    page.emulate_media(media="print")
+    assert page.evaluate(CONTROLS) == []
+    expect(page.locator("#title")).to_be_visible()
+    expect(page.locator("#results")).to_be_hidden()
+    expect(page.locator(".cue-time").last).to_be_visible()
+    assert page.evaluate(
+        "() => ((list) => list.scrollHeight <= list.clientHeight + 1)(document.querySelector('#cue-list'))"
+    )
+
+
 @pytest.mark.parametrize(("button", "suffix"), [("Export", ".edl"), ("One film (mp4)", ".mp4")])
 def test_a_collection_is_taken_away(filled: Any, name: str, button: str, suffix: str) -> None:
     with filled.expect_download() as given:
@@ -392,11 +439,14 @@ def test_chosen_moments_are_moved_to_another_collection_and_put_back(
     assert [item["id"] for item in moved[1:]] == [item["id"] for item in before[1:]]
     assert {key: moved[1][key] for key in noted} == noted
     expect(bar).to_be_hidden()
+    # One is taken out there meanwhile: the others come back.
+    collected.request.delete(f"{target}/items/{before[3]['id']}")
     undo.get_by_role("button", name="Put back").click()
-    expect(collected.locator(".clip")).to_have_count(4)
-    assert [item["id"] for item in items_of(collected, address)[1]] == [item["id"] for item in before]
+    expect(collected.locator(".clip")).to_have_count(3)
+    assert [item["id"] for item in items_of(collected, address)[1]] == [item["id"] for item in before[:3]]
     assert len(collected.request.get(target).json()["items"]) == 1
     expect(undo).to_have_text("")
+    expect(message).to_have_text(f"Meanwhile taken out of the other collection: {before[3]['title']}.")
     collected.request.delete(target)
 
 

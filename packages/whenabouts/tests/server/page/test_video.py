@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,25 @@ def test_words_are_found_in_the_transcript(page: Any, address: str) -> None:
     page.keyboard.press("Escape")
     expect(page.locator(".cue.has")).to_have_count(0)
     expect(page.locator("#player")).to_be_visible()
+
+
+def test_recognised_words_are_called_so(page: Any, address: str) -> None:
+    def recognised(route: Any) -> None:
+        answer = route.fetch()
+        cues = [cue | {"recognised": sure} for cue, sure in zip(answer.json()["data"], cycle((0.9, 0.83)))]
+        route.fulfill(response=answer, json=answer.json() | {"data": cues[:2]})
+
+    open_first(page, address, "space telescope")
+    expect(page.locator(".cue").first).to_be_visible()
+    expect(page.locator("#cue-sureness")).to_be_hidden()
+    page.route("**/cues?*", recognised)
+    page.reload()
+    sureness = page.locator("#cue-sureness")
+    expect(sureness).to_have_text("These words were recognised by a program, 86 % sure on average.")
+    page.unroute("**/cues?*")
+    page.reload()
+    expect(page.locator(".cue").nth(2)).to_be_visible()
+    expect(sureness).to_be_hidden()
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ function valueOf(collection, key) {
 
 const timeOf = (item, side) => codeOf(item.video_id, item[side]) ?? clock(item[side], 3);
 const tagsIn = (text) => text.split(",").map((tag) => tag.trim()).filter(Boolean);
+const printed = ({ name, note, tags }) => [name, note, tags.map((tag) => `#${tag}`).join(" ")].filter(Boolean).join("\n");
 const of = (id, part = "") => `collections/${encodeURIComponent(id)}${part}`;
 
 /** All collections, most recently changed first. */
@@ -449,7 +450,7 @@ export class Collections {
         link,
         make("span", { class: "evidence" }, item.gone ? t("Its video is not in the corpus any more.") : item.text),
         item.replaced ? make("span", { class: "evidence" }, t("Its file has changed since; check the moment.")) : null,
-        make("div", { class: "clip-fields" }, time("start"), "–", time("end"), note, tags)),
+        make("div", { class: "clip-fields", "data-print": printed(item) }, time("start"), "–", time("end"), note, tags)),
       make("button", { type: "button", class: "round", "data-needs": "collect", "aria-label": t("Take moment {n} out", { n: place + 1 }), click: (event) => void this.#takeOut(event, item, place) }, "×"));
     this.#draggable(line, place);
     return line;
@@ -573,7 +574,7 @@ export class Collections {
         ].filter(Boolean).join(" ");
         if (copies) continue;
         if (!done.moved.length) this.taken.push(done);
-        done.moved.push({ item: item.id, after: items.slice(items.indexOf(item) + 1).map((each) => each.id) });
+        done.moved.push({ item: item.id, title: item.title, after: items.slice(items.indexOf(item) + 1).map((each) => each.id) });
       }
       return now;
     });
@@ -584,11 +585,13 @@ export class Collections {
     if (document.activeElement === document.body) byId("collection-undo").querySelector("button")?.focus();
   }
 
-  #moveBack(done) {
-    void this.#do(async () => {
-      const { id, to, moved } = done;
-      for (; moved.length; moved.pop()) {
-        const { item, after } = moved.at(-1);
+  async #moveBack(done) {
+    const { id, to, moved } = done;
+    const gone = [];
+    await this.#do(async () => {
+      for (const there = await ask(of(to)); moved.length; moved.pop()) {
+        const { item, title, after } = moved.at(-1);
+        if (!there.items.some((each) => each.id === item)) { gone.push(title); continue; }
         const { items } = await ask(of(id));
         const before = after.find((next) => items.some((each) => each.id === next)) ?? null;
         await sent("POST", of(to, `/items/${item}/move`), { to: id, before });
@@ -596,6 +599,7 @@ export class Collections {
       this.taken = this.taken.filter((each) => each !== done);
       return ask(of(id));
     });
+    if (gone.length && this.shown && this.open.id === id) byId("collection-message").textContent = t("Meanwhile taken out of the other collection: {titles}.", { titles: gone.join(", ") });
   }
 
   /** A line of its own, so that no message replaces it. */
@@ -606,7 +610,7 @@ export class Collections {
   }
 
   #putBack(taken) {
-    if (taken.moved) { this.#moveBack(taken); return; }
+    if (taken.moved) { void this.#moveBack(taken); return; }
     const { id, item, before } = taken;
     void this.#do(async () => {
       taken.made ??= (await sent("POST", of(id, "/items"), { moments: [keyOf(item)], query: item.query })).items.at(-1).id;
@@ -676,14 +680,8 @@ export class Collections {
 
   async #film(event) {
     const { id, name, items } = this.open;
-    const films = items.filter((item) => item.video_url);
-    const sound = films.find((item) => !item.thumbnail_url);
-    if (sound && films.some((item) => item.thumbnail_url)) {
-      byId("collection-message").textContent = t("Moment {n}, “{title}”, has only sound. Take it out: a film has pictures throughout, or sound alone.", { n: items.indexOf(sound) + 1, title: sound.title });
-    } else {
-      const places = items.flatMap((item, place) => (item.video_url ? [] : [place + 1])).join(", ");
-      await this.#take(event, address(of(id, "/film")), `${name}.mp4`, places && t("Left out, because no recording is here: moments {places}.", { places }));
-    }
+    const places = items.flatMap((item, place) => (item.video_url ? [] : [place + 1])).join(", ");
+    await this.#take(event, address(of(id, "/film")), `${name}.mp4`, places && t("Left out, because no recording is here: moments {places}.", { places }));
   }
 
   async #delete() {

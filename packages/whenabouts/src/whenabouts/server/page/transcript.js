@@ -42,7 +42,7 @@ export class Transcript {
   async open({ id, query, length, signal }, around) {
     Object.assign(this, { id, query, length, signal });
     if (this.read && this.read.start <= around && around < this.read.end) return;
-    const short = length !== null && length <= 4 * AROUND;
+    const short = length !== null && length <= 24 * AROUND;
     await this.#load(short ? [0, length + 1] : [Math.max(0, around - AROUND), around + AROUND]);
   }
 
@@ -67,6 +67,9 @@ export class Transcript {
     });
     byId("cue-list").replaceChildren(...this.cues.map((cue) => cue.line));
     byId("cues").hidden = this.cues.length === 0;
+    const sure = cues.map((cue) => cue.recognised).filter(Number.isFinite);
+    byId("cue-sureness").hidden = !sure.length;
+    byId("cue-sureness").textContent = sure.length ? t("These words were recognised by a program, {percent} % sure on average.", { percent: Math.floor((100 * sure.reduce((sum, each) => sum + each, 0)) / sure.length) }) : "";
     for (const link of document.querySelectorAll("#cue-save a")) {
       link.href = address(ofVideo(this.id, "/transcript"), { format: link.dataset.format });
     }

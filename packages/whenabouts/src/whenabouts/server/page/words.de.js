@@ -405,6 +405,7 @@ export const words = {
   "Move": "Verschieben",
   "Copy": "Kopieren",
   "Moved {n} moment to “{name}”.|Moved {n} moments to “{name}”.": "{n} Moment nach „{name}“ verschoben.|{n} Momente nach „{name}“ verschoben.",
+  "Meanwhile taken out of the other collection: {titles}.": "Inzwischen aus der anderen Sammlung genommen: {titles}.",
   "Copied {n} moment to “{name}”.|Copied {n} moments to “{name}”.": "{n} Moment nach „{name}“ kopiert.|{n} Momente nach „{name}“ kopiert.",
   "{n} of them was there already.|{n} of them were there already.": "{n} davon war dort schon.|{n} davon waren dort schon.",
   "Moment {n} is taken out.": "Moment {n} ist herausgenommen.",
