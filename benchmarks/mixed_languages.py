@@ -4,8 +4,8 @@
 
 16 lectures have captions in English and in French, and titles of parts in both. A corpus holds half of them
 in English and the others in French, a second corpus the other halves. multilingual-e5 reads them. Each title
-is asked as it stands, in the whole corpus; a hit is as in `spoken_search.py`. "before": the level of cosines is
-that of unrelated sentences in the clips' own language, "now": in the query's, where that is clear. Intervals
+is asked as it stands, in the whole corpus; a hit is as in `spoken_search.py`. "before": the level of cosines
+is that of unrelated sentences in the language of the clips, "now": of the query, where it is clear. Intervals
 (95 %) are over lectures.
 """
 
