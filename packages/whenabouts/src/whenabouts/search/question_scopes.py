@@ -17,7 +17,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from whenabouts.confidence.background import languages
 from whenabouts.index.filters import recorded_at
 from whenabouts.index.records import VideoRecord, unambiguous
 from whenabouts.search.word_units import units_of
@@ -107,6 +106,7 @@ _QUOTES = " \"“”„'‘’«»「」『』"
 _MOST_SHOWN = 3
 # A word in the names of more videos is one of the corpus, such as "lecture".
 _MOST_WITH_WORDS = 10
+_SMALL_WORDS = {"a", "an", "and", "at", "by", "for", "from", "in", "of", "on", "or", "the", "to", "with"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +145,11 @@ class Names:
         return self._by_file.get(folded_name(name), frozenset())
 
     def with_words(self, text: str) -> list[VideoRecord]:
-        """The videos whose title or file name has all words of a text but frequent English ones.
+        """The videos whose title or file name has all words of a text but small English ones.
 
         There is none if they are more than `_MOST_WITH_WORDS`.
         """
-        units = set(units_of(text)).difference(*map(units_of, languages()["en"].frequent))
+        units = set(units_of(text)) - _SMALL_WORDS
         rows = set.intersection(*(self._by_unit.get(unit, set()) for unit in units)) if units else set()
         return [self.records[row] for row in sorted(rows)] if len(rows) <= _MOST_WITH_WORDS else []
 

@@ -81,16 +81,14 @@ class Spelling:
         looked up. Words that are known are spelt right, and so are those of sentences in other languages than
         English, which no list tells from mistakes.
         """
-        language = language_of([words])
-        if language is not None and language.code != "en":
-            return ""
         present = {unit for text in texts for unit in units_of(text)}
         unseen = [word for word in dict.fromkeys(words_of(words)) if _may_be_misspelt(word)]
         unseen = [word for word in unseen if not present.issuperset(units_of(word))][:_MOST_LOOKED_UP]
         streams = [name for name in streams if stream_named(name).has_words is not False]
         absent = [word for word in unseen if not any(_has(store, name, word) for name in streams)]
         absent = [word for word in absent if not is_known(word)]
-        if not absent:
+        language = language_of([words]) if absent else None
+        if not absent or (language is not None and language.code != "en"):
             return ""
         vocabulary = self._vocabulary(store)
         near = {word: vocabulary.nearest(word) for word in absent}
