@@ -28,7 +28,7 @@ from whenabouts.index.folders import remember_folders
 from whenabouts.index.lance import folder_of, is_remote
 from whenabouts.index.records import VideoNames, VideoRecord, check_video_id, unambiguous
 from whenabouts.index.side_by_side import SideBySide
-from whenabouts.index.store import Store
+from whenabouts.index.store import Store, digest_of
 from whenabouts.index.transcripts import Transcripts
 from whenabouts.people.naming import People
 from whenabouts.search import question_answers, sounds_alike
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from whenabouts.search.search_result import SearchResult
 
 _ERASED = "erased"
-"""Key of the fact with the erased videos and the command, until their transcripts are erased too."""
+"""Key of the fact with erased videos and a digest of the command, until their transcripts are erased, too."""
 
 
 class Corpus:
@@ -181,7 +181,7 @@ class Corpus:
         command = f"remove {' '.join(map(repr, videos))}"
         with self.store.writing(wait=float("inf") if wait else 0.0):
             finished = self._forget_erased()
-            if finished.get("command") == command:
+            if finished.get("command") == digest_of(command):
                 removed = [Video(*row) for _, *row in finished["videos"]]
             else:
                 records = list({record.video_id: record for record in self.resolve_all(videos)}.values())
@@ -708,7 +708,7 @@ class Corpus:
         ids = [record.video_id for record in records]
         erase_cached(self.cache, ids)
         rows = [[each.content_hash, each.video_id, each.duration, each.path] for each in records]
-        facts = removed_with(self.store, entries) | {_ERASED: {"command": command, "videos": rows}}
+        facts = removed_with(self.store, entries) | {_ERASED: {"command": digest_of(command), "videos": rows}}
         streams = {name: () for record in records for name in record.streams if name in self.store.streams}
         self.store.erase(streams, facts, videos=ids)
         self._forget_erased()

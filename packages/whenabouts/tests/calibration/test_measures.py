@@ -14,7 +14,7 @@ import pytest
 from tests.two_languages import NAME, PASSAGES, PICTURES, SEEN, OnlyEnglish, Polyglot, fill, video
 
 from whenabouts.calibration import measuring
-from whenabouts.calibration.banks import LEANING, Bank, banks_of
+from whenabouts.calibration.banks import LEANING, banks_of
 from whenabouts.calibration.measuring import Report, is_due, measure, results_with_and_without
 from whenabouts.calibration.questions import CalibrationQuestion, made_from
 from whenabouts.confidence.background import SENTENCES, languages
@@ -92,7 +92,7 @@ def test_sampled_videos_are_spread_over_the_group(monkeypatch: pytest.MonkeyPatc
             return SimpleNamespace(vectors=np.zeros((0, 4)))
 
     store: Any = Recorder()
-    assert measuring._scale(store, "subtitle", ["a", "b", "c"], Bank(("a sentence",)), OnlyEnglish()) is None
+    assert not len(measuring._sampled(store, "subtitle", ["a", "b", "c"]))
     assert sampled == ["a", "c"]
 
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from whenabouts.calibration.banks import LEANING, Bank, Banks, banks_of, note_of
 from whenabouts.calibration.questions import CalibrationQuestion, made_from, read_questions
@@ -477,35 +478,36 @@ def _scales(
     for record in store.videos():
         if stream in record.streams:
             ids[banks.of_language.get(record.language, banks.main)].append(record.video_id)
-    scales = {
-        (group, language): None if encoder is None else _scale(store, stream, ids[group], bank, encoder)
-        for group in banks.groups
-        for language, bank in banks.groups.items()
-        if group == language or not (bank.foreign or bank.withheld or banks.groups[group].foreign)
-    }
-    return {
-        group: GroupMeasures(
-            scales[group, group],
+    if encoder is None:
+        return {group: GroupMeasures(None, withheld=bank.withheld) for group, bank in banks.groups.items()}
+    encoded = {group: encoder.encode_text(bank.sentences) for group, bank in banks.groups.items()}
+    # Sentences in a language that the encoder does not know, or that stand in for another, say nothing here.
+    apt = [group for group, bank in banks.groups.items() if not (bank.foreign or bank.withheld)]
+    measures = {}
+    for group, bank in banks.groups.items():
+        clips = _sampled(store, stream, ids[group])
+        others = [] if bank.foreign or not len(clips) else [each for each in apt if each != group]
+        measures[group] = GroupMeasures(
+            _scale(clips, encoded[group], is_foreign=bank.foreign),
             withheld=bank.withheld,
             foreign=bank.foreign,
-            across={
-                language: scale
-                for (own, language), scale in scales.items()
-                if own == group != language and scale is not None
-            },
+            across={language: measure_scale(clips @ encoded[language].T) for language in others},
         )
-        for group, bank in banks.groups.items()
-    }
+    return measures
 
 
-def _scale(store: Store, stream: str, ids: Sequence[str], bank: Bank, encoder: QueryEncoder) -> Scale | None:
-    """The scale of an encoder in a group, from clips sampled over its videos.
+def _sampled(store: Store, stream: str, ids: Sequence[str]) -> NDArray[np.float32]:
+    """(n, D) the vectors of clips sampled over some videos."""
+    vectors = store.clips_of(stream, ids[:: math.ceil(len(ids) / _SAMPLED_VIDEOS) or 1]).vectors
+    return vectors[:: math.ceil(len(vectors) / _SAMPLED_CLIPS) or 1]
+
+
+def _scale(clips: NDArray[np.float32], sentences: NDArray[np.float32], *, is_foreign: bool) -> Scale | None:
+    """The scale of unrelated sentences (m, D) and clips (n, D) of a group; None without clips.
 
     If the encoder does not know the language, the spread is widened, so that cosines count less beside words.
     """
-    vectors = store.clips_of(stream, ids[:: math.ceil(len(ids) / _SAMPLED_VIDEOS) or 1]).vectors
-    if not len(vectors):
+    if not len(clips):
         return None
-    vectors = vectors[:: math.ceil(len(vectors) / _SAMPLED_CLIPS)]
-    scale = measure_scale(vectors @ encoder.encode_text(bank.sentences).T)
-    return replace(scale, spread=LEANING * scale.spread) if bank.foreign else scale
+    scale = measure_scale(clips @ sentences.T)
+    return replace(scale, spread=LEANING * scale.spread) if is_foreign else scale

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +194,21 @@ _HEADS = ("#", "video", "start - end", "is it there?")
 _SHORTEST_NAME = 20
 
 
+def _lines_above(result: SearchResult) -> Iterator[tuple[str, str]]:
+    """What was understood and searched, other spellings and titles: lines with their styles."""
+    if result.understood:
+        yield result.understood_line, "dim"
+    if result.rewrite is not None:
+        yield result.rewrite.line, "dim"
+    if result.spelling:
+        yield f"did you mean: {result.spelling}", "bold"
+    if result.titled:
+        names = (
+            f"{each.file_name} ({each.title})" if each.title else each.file_name for each in result.titled
+        )
+        yield f"in the title of: {'; '.join(names)}", ""
+
+
 def _show(result: SearchResult, *, narrowed: bool) -> None:
     from rich.cells import cell_len
     from rich.padding import Padding
@@ -201,17 +216,8 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
 
     table = console()
     shown = result.answers
-    if result.understood:
-        table.print(for_terminal(result.understood_line), style="dim", soft_wrap=True)
-    if result.rewrite is not None:
-        table.print(for_terminal(result.rewrite.line), style="dim", soft_wrap=True)
-    if result.spelling:
-        table.print(for_terminal(f"did you mean: {result.spelling}"), style="bold", soft_wrap=True)
-    if result.titled:
-        named = "; ".join(
-            f"{each.file_name} ({each.title})" if each.title else each.file_name for each in result.titled
-        )
-        table.print(for_terminal(f"in the title of: {named}"), soft_wrap=True)
+    for above, style in _lines_above(result):
+        table.print(for_terminal(above), style=style, soft_wrap=True)
     if result.answer == "no_match":
         shown = result.moments[:_CLOSEST]
         where = "what the filters leave of this corpus" if narrowed else "this corpus"

@@ -179,7 +179,6 @@ class Store(Reads):
         videos: Sequence[str] = (),
         dropped: Sequence[str] = (),
         command: str = "",
-        answer: Any = None,
     ) -> int:
         """Erase the clips with the texts in `labels` (by stream), and return their number; store `facts`.
 
@@ -187,16 +186,14 @@ class Store(Reads):
         and for `videos` the ledger and the tables beside the clips, are rewritten, and older versions of them
         and of the facts are deleted at once: a deletion alone leaves rows in a file while most of it stays.
 
-        After a crash the next writer finishes the work first; then `finished_erasing(command)` returns
-        `answer`, or the number of clips if `answer` is None.
+        After a crash the next writer finishes the work; then `finished_erasing(command)` returns the number.
         """
         erased = {stream: sorted(texts) for stream, texts in labels.items() if texts}
         with self.writing(), speaking(self.place, "erase clips"):
             count = sum(
                 int(self._clips(stream).count_rows(among("text", texts))) for stream, texts in erased.items()
             )
-            answer = count if answer is None else answer
-            mark = asdict(Erasing(_digest(command), answer, erased, list(videos), list(dropped)))
+            mark = asdict(Erasing(digest_of(command), count, erased, list(videos), list(dropped)))
             changed = {ERASING: mark, **{f"{_REWRITING}{stream}": {} for stream in labels}, **(facts or {})}
             self._describe({f"fact:{key}": value for key, value in changed.items()})
             self._finish_erasing()
@@ -210,9 +207,9 @@ class Store(Reads):
                 self._describe(marks)
 
     def finished_erasing(self, command: str) -> Any:
-        """The `answer` of the `erase` by `command` that crashed and that this `writing` finished, or None."""
+        """The number of the `erase` by `command` that crashed and that this `writing` finished, or None."""
         mark = self._just_erased
-        return None if mark is None or mark.command != _digest(command) else mark.answer
+        return None if mark is None or mark.command != digest_of(command) else mark.answer
 
     def _finish_erasing(self) -> Erasing | None:
         """Erase all that is marked, then the marks; returns the mark of `erase`. Any step may be repeated."""
@@ -465,7 +462,7 @@ def _upsert(table: Any, key: str, rows: Any) -> None:
     table.merge_insert(key).when_matched_update_all().when_not_matched_insert_all().execute(rows)
 
 
-def _digest(command: str) -> str:
+def digest_of(command: str) -> str:
     """A hash of a command; the command itself may contain people's names."""
     return hashlib.blake2b(command.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 

@@ -51,9 +51,9 @@ class _Vocabulary:
         same = frozenset(self.by_sound.get(sound_of(word), ()))
         near = [other for other in self.counts if abs(len(other) - len(word)) <= most]
         edits = {other: damerau_levenshtein_distance(word, other) for other in {*near, *same}}
-        alike = [other for other, number in edits.items() if number <= most + (other in same)]
-        key = {other: (edits[other], other not in same, -self.counts[other], other) for other in alike}
-        return min(alike, key=key.__getitem__, default="")
+        alike = (other for other, number in edits.items() if number <= most + (other in same))
+        order = {other: (edits[other], other not in same, -self.counts[other], other) for other in alike}
+        return min(order, key=order.__getitem__, default="")
 
 
 class Spelling:
@@ -99,12 +99,10 @@ class Spelling:
         streams = [name for name in store.streams if stream_named(name).has_words is not False]
         state = [(name, store.state_of(name)) for name in streams]
         if self._read is None or self._read[0] != state:
-            counts, by_sound = Counter[str](), defaultdict[str, list[str]](list)
-            left = MOST_WORDS
+            counts, by_sound, left = Counter[str](), defaultdict[str, list[str]](list), MOST_WORDS
             for words in words_by_video(store, streams):
                 counts.update(words)
-                left -= len(words)
-                if left < 0:
+                if (left := left - len(words)) < 0:
                     break
             kept = {word: count for word, count in counts.items() if _may_be_meant(word)}
             for word in kept:

@@ -37,9 +37,8 @@ class GroupMeasures:
         measured = {"scale": self.scale, "chance": self.chance}
         value: dict[str, Any] = {name: each.to_json() for name, each in measured.items() if each is not None}
         value |= {"withheld": self.withheld} if self.withheld else {}
-        value |= (
-            {"across": {name: each.to_json() for name, each in self.across.items()}} if self.across else {}
-        )
+        across = {language: each.to_json() for language, each in self.across.items()}
+        value |= {"across": across} if across else {}
         return value | ({"foreign": True} if self.foreign else {})
 
     @classmethod
