@@ -21,6 +21,7 @@ from whenabouts.encoders.protocol import EncoderUnavailable
 from whenabouts.index.absent import as_pruned, forget_removed, found_again, remember_copies, removed_files
 from whenabouts.index.build import build
 from whenabouts.index.folders import remember_folders
+from whenabouts.index.lock import uninterrupted
 from whenabouts.index.plan import Plan, Settings, make_plan, read_metadata_file
 from whenabouts.index.progress import Heartbeat, Progress, Summary
 from whenabouts.index.records import EncoderMismatch, StoreError
@@ -249,27 +250,26 @@ def run_index(
     model = plan.transcribe if may_hear else ""
     if model and ray is None:
         speech_models.load_recogniser(model)
-    with corpus.writing(), Heartbeat(progress) as report:
+    summary = Summary.before(plan)
+    with summary.interruptible(), corpus.writing(), Heartbeat(progress) as report:
         for run in plan.streams:
             if run.encoder is not None or run.name not in corpus.store.streams:
                 corpus.store.add_stream(run.info)
         corpus.store.erase_later(_personal_again(corpus, plan))
         count = processes or min(available_cores(), _MOST_PROCESSES)
         executor = cluster and cluster.executor(plan.streams, ray, processes or 0, model)
-        summary = build(corpus.store, plan, spoken, processes=count, executor=executor, progress=report)
-        try:
-            if plan.pruned:
-                corpus.erase_videos(plan.pruned, map(as_pruned, plan.pruned))
-            if plan.readmitted:
-                forget_removed(corpus.store, plan.readmitted)
-            _remember(corpus, plan)
-            _finish(corpus, summary, _steps(plan, report))
-        except KeyboardInterrupt:
-            summary.interrupted = True
-    summary.notes.extend(plan.notes)
-    summary.choices = choices_of(corpus)
-    summary.seconds = time.monotonic() - started
-    summary.searchable = sum(stream.clips for stream in corpus.store.stats().streams.values())
+        build(corpus.store, plan, spoken, summary, processes=count, executor=executor, progress=report)
+        if plan.pruned:
+            corpus.erase_videos(plan.pruned, map(as_pruned, plan.pruned))
+        if plan.readmitted:
+            forget_removed(corpus.store, plan.readmitted)
+        _remember(corpus, plan)
+        _finish(corpus, summary, _steps(plan, report))
+    with summary.interruptible(), uninterrupted():
+        summary.notes.extend(plan.notes)
+        summary.choices = choices_of(corpus)
+        summary.seconds = time.monotonic() - started
+        summary.searchable = sum(stream.clips for stream in corpus.store.stats().streams.values())
     return summary
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import operator
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from whenabouts import indexing
 from whenabouts.cli import index
 from whenabouts.cli.main import main
 
@@ -208,6 +210,25 @@ def test_a_second_ctrl_c_leaves_no_part_of_a_new_corpus(
     monkeypatch.setattr(shutil, "rmtree", interrupted)
     assert bare("index", str(samples), "--corpus", str(tmp_path / "new.corpus")).code == 130
     assert not (tmp_path / "new.corpus").exists()
+
+
+@pytest.mark.parametrize("step", ["build", "_remember", "Heartbeat.__exit__", "choices_of"])
+def test_ctrl_c_at_any_step_of_a_run_still_tells_what_was_done(
+    bare: Whenabouts, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def interrupted(*args: Any, **options: Any) -> Any:
+        done = carry_out(*args, **options)
+        os.kill(os.getpid(), signal.SIGINT)
+        return done
+
+    carry_out = operator.attrgetter(step)(indexing)
+    monkeypatch.setattr(f"whenabouts.indexing.{step}", interrupted)
+    given = ("index", str(samples / "friday.vtt"), "--corpus", str(tmp_path / "a.corpus"), "--table")
+    done = bare(*given)
+    assert done.code == 130
+    assert "run the same command to go on" in done.out
+    monkeypatch.undo()
+    assert bare(*given).code == 0
 
 
 def test_retry_and_remove_need_a_corpus_that_is_there(bare: Whenabouts, tmp_path: Path) -> None:

@@ -78,7 +78,9 @@ class Indexer:
         files = find_files([self.folder])
         plan = make_plan(files, self.store.videos(), settings, runs, retry=retry)
         speech = Speech(self.kept, transcribe, self._recognise)
-        return build(self.store, plan, speech, processes=1)
+        summary = Summary.before(plan)
+        build(self.store, plan, speech, summary, processes=1)
+        return summary
 
     def _recognise(
         self,
@@ -527,5 +529,6 @@ def test_a_file_that_was_swapped_for_a_link_after_the_plan_is_not_read(
     plan = make_plan(find_files([indexer.folder]), [], Settings(), runs)
     path.unlink()
     path.symlink_to(tmp_path / "secret.mp4")
-    summary = build(indexer.store, plan, Speech(indexer.kept, "", indexer._recognise), processes=1)
+    summary = Summary.before(plan)
+    build(indexer.store, plan, Speech(indexer.kept, "", indexer._recognise), summary, processes=1)
     assert "another file was put in its place" in summary.failed[0][1]

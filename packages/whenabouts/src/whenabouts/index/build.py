@@ -36,7 +36,6 @@ from whenabouts.intake.lacks import MachineLack, check_room, lack_of
 from whenabouts.video.cue import Cue
 from whenabouts.video.cues import CueTrack
 from whenabouts.video.language import language_of_track
-from whenabouts.video.objects import source_path
 from whenabouts.video.probe import Probe, chosen_sound
 from whenabouts.video.shots import BUILT_IN
 from whenabouts.video.speech import PartialTranscript
@@ -55,40 +54,28 @@ def build(
     store: Store,
     plan: Plan,
     speech: Speech,
+    summary: Summary,
     *,
     processes: int = 1,
     executor: Executor | None = None,
     progress: Callable[[Progress], None] | None = None,
-) -> Summary:
-    """Carry out a plan on a store that this process may write to.
+) -> None:
+    """Carry out a plan on a store that this process may write to; `summary` tells what was done.
 
     `executor` reads and encodes the files; the default uses `processes` reader processes on this machine.
 
     Ctrl-C ends the run: finished videos are written, and the summary says that it was interrupted. Raises
     StoreError (DiskFull, …) if a write fails, and MachineLack; earlier writes are kept.
     """
-    pruned = {record.video_id for record in plan.pruned}
-    summary = Summary(
-        renamed=len(plan.renamed),
-        described=plan.described,
-        unchanged=plan.unchanged,
-        duplicates=plan.duplicates,
-        failed_before=plan.failed_before,
-        removed_before=plan.removed_before,
-        gone=[source_path(record.path) for record in plan.gone if record.video_id not in pruned],
-        pruned=[source_path(record.path) for record in plan.pruned],
-        left_out=list(plan.problems),
-    )
     meter = Meter(plan, progress)
     executor = executor or LocalExecutor(plan.streams, processes, speech.recognise)
     writer = _Writer(store, plan, speech, summary, meter, executor)
     try:
-        with uninterrupted():
-            store.put_records(plan.records)
-            store.remove_videos(plan.obsolete)
-        executor.run(plan.work, writer.take)
-    except KeyboardInterrupt:
-        summary.interrupted = True
+        with summary.interruptible():
+            with uninterrupted():
+                store.put_records(plan.records)
+                store.remove_videos(plan.obsolete)
+            executor.run(plan.work, writer.take)
     except Exception as error:
         lack = lack_of(error)
         if lack is None or isinstance(error, StoreError):
@@ -96,12 +83,8 @@ def build(
         with uninterrupted():
             writer.write()
         raise MachineLack(f"{lack}; what was finished is kept: run the same command again") from error
-    try:
-        with uninterrupted():
-            writer.write()
-    except KeyboardInterrupt:
-        summary.interrupted = True
-    return summary
+    with summary.interruptible(), uninterrupted():
+        writer.write()
 
 
 @dataclass(slots=True)

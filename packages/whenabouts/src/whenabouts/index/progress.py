@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from whenabouts.index.records import unambiguous
 from whenabouts.index.workers import Message, Part
 from whenabouts.types import number_of
 from whenabouts.video.files import printable
+from whenabouts.video.objects import source_path
 from whenabouts.video.speech_models import speech_remedy
 
 # No remaining time is estimated before this share is done and these seconds have passed.
@@ -267,6 +269,30 @@ class Summary:
     removed_before: int = 0
     notes: list[str] = field(default_factory=list)
     choices: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def before(cls, plan: Plan) -> Summary:
+        """What is known before a plan is carried out."""
+        pruned = {record.video_id for record in plan.pruned}
+        return cls(
+            renamed=len(plan.renamed),
+            described=plan.described,
+            unchanged=plan.unchanged,
+            duplicates=plan.duplicates,
+            failed_before=plan.failed_before,
+            removed_before=plan.removed_before,
+            gone=[source_path(record.path) for record in plan.gone if record.video_id not in pruned],
+            pruned=[source_path(record.path) for record in plan.pruned],
+            left_out=list(plan.problems),
+        )
+
+    @contextlib.contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Ctrl-C ends the block, not the program, and is noted."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.interrupted = True
 
     def to_json(self) -> dict[str, Any]:
         passing = set(self.again)
