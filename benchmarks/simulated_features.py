@@ -22,6 +22,8 @@ what is said word by word, drawn by itself (`simulated_sentences`): `_said.jsonl
 `_said_train.jsonl` of those to train on, the tokenizer `_tokenizer`, `_said_settings.json`. `--also` has
 another data set's videos made by the same network, to be tested on; `--also-train NAME=FILE` to be trained
 on: `_NAME_train` and `_NAME_val`. `--videos` and `--test-videos` take the videos with the lowest hashes.
+With `--tested SHARE` in place of --test, that share of the training videos (by the other end of the hashes)
+is tested on.
 """
 
 from __future__ import annotations
@@ -233,6 +235,11 @@ def is_held_out(video: str, share: float = 0.1) -> bool:
     return _digest(video)[0] < share * 256
 
 
+def is_tested(video: str, share: float) -> bool:
+    """Whether a training video is to be tested on instead: that share of them, by the hash of the id."""
+    return share > 0 and _digest(video)[0] >= (1 - share) * 256
+
+
 def _digest(video: str) -> bytes:
     return hashlib.sha256(video.encode()).digest()
 
@@ -323,7 +330,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--prefix", required=True, help="what all names begin with")
     parser.add_argument("--train", type=Path, required=True, help="judgements in any format, with durations")
     parser.add_argument("--val", type=Path, help="likewise; default: a tenth of the training videos")
-    parser.add_argument("--test", type=Path, required=True)
+    tested = parser.add_mutually_exclusive_group(required=True)
+    tested.add_argument("--test", type=Path)
+    tested.add_argument("--tested", type=float, default=0.0, help="share of the training videos to test on")
     parser.add_argument("--also", action="append", default=[], metavar="NAME=FILE", help="a further split")
     parser.add_argument("--also-train", action="append", default=[], metavar="NAME=FILE")
     parser.add_argument("--held-out", type=float, default=0.1, help="share of training videos to validate on")
@@ -346,7 +355,11 @@ def _splits(options: argparse.Namespace) -> dict[str, Annotations]:
         }
     for name, file in _named(options.also_train).items():
         splits |= _training_splits(f"{name}_", Path(file), options)
-    for name, file in {"test": options.test, **_named(options.also)}.items():
+    if options.tested:
+        whole = read_annotations(options.train)
+        splits["test"] = some_videos(whole, "test", lambda name: is_tested(name, options.tested))
+    tested = {"test": options.test} if options.test else {}
+    for name, file in {**tested, **_named(options.also)}.items():
         splits[name] = fewer_videos(read_annotations(Path(file)), options.test_videos)
     return splits
 
@@ -358,6 +371,8 @@ def _named(items: Sequence[str]) -> dict[str, str]:
 def _training_splits(prefix: str, file: Path, options: argparse.Namespace) -> dict[str, Annotations]:
     """What is trained on, and the share of it that is held out."""
     whole = fewer_videos(read_annotations(file), options.videos)
+    if not prefix:
+        whole = some_videos(whole, "train", lambda name: not is_tested(name, options.tested))
     return {
         f"{prefix}train": some_videos(whole, "train", lambda name: not is_held_out(name, options.held_out)),
         f"{prefix}val": some_videos(whole, "val", lambda name: is_held_out(name, options.held_out)),
