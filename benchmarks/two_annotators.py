@@ -3,7 +3,7 @@
     python -m benchmarks.two_annotators write DIR OUT     # DIR has val_1 and val_2 of ActivityNet Captions
     whenabouts train activitynet_two_annotators/xml --features OUT --out RUN --set training.seed=1
     whenabouts run --checkpoint RUN --features OUT --split test --out RUN.json
-    python -m benchmarks.two_annotators measure OUT [--own 300] [--run xml@1=RUN.json ...]
+    python -m benchmarks.two_annotators measure OUT [--own 300] [--pools POOLS] [--run xml@1=RUN.json ...]
     python -m benchmarks.two_annotators validated OUT FILE XML@1=RUN ...
     python -m benchmarks.two_annotators table [FILE]
 
@@ -20,6 +20,9 @@ trainings asked before. `table` needs nothing else: it prints means with 95 % in
 trainings), and trained systems against XML, training by training, with p corrected by Holm's method over the
 systems of a metric. `validated` writes such a file for the validation split: of the sentence rankers, and of
 each training's best epoch so far, which its folder has. It also writes what each epoch reached (`CURVES`).
+
+With `--pools` (of `whenabouts build mvmr`) each query is asked in its pool, where moments of other videos are
+right, too; what was found is kept in another file (`POOLED`).
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ from whenabouts_bench.datasets.activitynet_two_annotators import SHARES, WORDS_F
 from whenabouts_bench.evaluation.comparison import clusters_of
 from whenabouts_bench.evaluation.evaluate import Evaluation, evaluate
 from whenabouts_bench.evaluation.significance import bootstrap_intervals
+from whenabouts_bench.formats import read_annotations
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
 from whenabouts_bench.formats.runs import RunBlock, RunBlockBuilder, Task, own_lists
 from whenabouts_bench.formats.sentences import Sentence, Transcripts, read_sentences
@@ -59,6 +63,7 @@ from whenabouts_systems.own_features import write_token_features
 RESULT = Path(__file__).parent / "results" / "two_annotators.json"
 OUTCOMES = RESULT.with_suffix(".csv.gz")
 CURVES = RESULT.with_name("two_annotators_curves.csv")
+POOLED = RESULT.with_name("two_annotators_pools.csv.gz")
 CLIP_SECONDS = 4.0
 ENCODER = "minilm"
 MOMENTS = 100
@@ -90,6 +95,7 @@ METRICS = (
     *(f"SVMR R@{k},IoU={iou}" for iou in (0.5, 0.7) for k in (1, 5)),
     *(f"R@{k},IoU={iou}" for iou in (0.5, 0.7) for k in (1, 10, 100)),
 )
+IN_POOLS = tuple(f"R@{k},IoU={iou}" for iou in (0.5, 0.7) for k in (1, 5, 20))
 
 Floats = NDArray[np.float64]
 
@@ -106,6 +112,7 @@ def main() -> None:
     measures = verbs.add_parser("measure")
     measures.add_argument("out", type=Path)
     measures.add_argument("--own", type=int, default=0, metavar="VIDEOS")
+    measures.add_argument("--pools", type=Path)
     measures.add_argument("--run", action="append", default=[], metavar="NAME@SEED=FILE")
     validates = verbs.add_parser("validated")
     validates.add_argument("out", type=Path)
@@ -116,6 +123,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.verb == "write":
         write(options.annotations, options.out)
+    elif options.verb == "measure" and options.pools:
+        measure_in_pools(options.out, options.pools, options.run)
     elif options.verb == "measure":
         measure(options.out, options.own, options.run)
     elif options.verb == "validated":
@@ -204,6 +213,9 @@ class SentenceRun:
         sentences = [(name, one) for name in names for one in self.said[name]]
         counts = np.array([len(self.said[name]) for name in names])
         begins = np.cumsum(counts) - counts
+        pools = self.truth.search_pools
+        number = {name: at for at, name in enumerate(names)}
+        all_places = np.split(np.arange(len(sentences)), begins[1:])
         own = dict(zip(self.truth.query.tolist(), self.truth.video.tolist(), strict=True))
         for first in range(0, len(self.truth.queries), 256):
             queries = range(first, min(first + 256, len(self.truth.queries)))
@@ -215,10 +227,11 @@ class SentenceRun:
                     order = np.argsort(-best[row], kind="stable")[:MOMENTS]
                     rows = [(names[at], np.nan, np.nan, float(best[row, at])) for at in order]
                 else:
-                    begin = begins[own[query]]
-                    mine = slice(begin, begin + counts[own[query]]) if task == "SVMR" else slice(None)
-                    places = np.arange(len(sentences))[mine]
-                    order = places[np.argsort(-scores[row, mine], kind="stable")][:MOMENTS]
+                    searched = pools.get(self.truth.queries[query].id, names)
+                    if task == "SVMR":
+                        searched = [names[own[query]]]
+                    places = np.concatenate([all_places[number[name]] for name in searched])
+                    order = places[np.argsort(-scores[row, places], kind="stable")][:MOMENTS]
                     rows = [
                         (
                             sentences[at][0],
@@ -369,6 +382,16 @@ def measure(out: Path, own: int, runs: Sequence[str]) -> None:
     print("\n".join(table(opened(OUTCOMES))))
 
 
+def measure_in_pools(out: Path, pools: Path, runs: Sequence[str]) -> None:
+    """Measure the sentence rankers, and runs that answered in pools."""
+    truth, said = read_annotations(pools), read_sentences(out / WORDS_FILE)
+    asked = {training: evaluate(truth, file, IN_POOLS) for training, file in trainings_of(runs)}
+    for name, run in baselines(truth, {video.id: said[video.id] for video in truth.videos}).items():
+        asked[name, "1"] = evaluate(truth, replace(run, tasks=("VCMR",)), IN_POOLS)
+    written(beside(POOLED, outcomes_of(truth, asked)), POOLED)
+    print("\n".join(table(opened(POOLED))))
+
+
 def untrained(out: Path, split: str) -> Outcomes:
     """The outcomes of the sentence rankers on a split."""
     truth = open_dataset("activitynet-two-annotators", out).annotations(split)
@@ -428,11 +451,11 @@ def outcomes_of(truth: Annotations, asked: Mapping[tuple[str, str], Evaluation])
     """What each query of the split found; NaN where a system was not asked."""
     filed = clusters_of(truth)
     row = {query: number for number, query in enumerate(sorted(filed))}
-    values = {}
+    values, metrics = {}, tuple(next(iter(asked.values())).metrics)
     for training, one in asked.items():
-        values[training] = np.full((len(row), len(METRICS)), np.nan)
+        values[training] = np.full((len(row), len(metrics)), np.nan)
         values[training][[row[query] for query in one.query_ids]] = one.values
-    return Outcomes(METRICS, tuple(row), tuple(truth.videos[filed[query]].id for query in row), values)
+    return Outcomes(metrics, tuple(row), tuple(truth.videos[filed[query]].id for query in row), values)
 
 
 def keep(outcomes: Outcomes) -> None:
