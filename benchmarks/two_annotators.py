@@ -84,8 +84,10 @@ PAIRS = (
     ("CroCs, first stage, videos of PREM's retriever", "MMN, videos of PREM's retriever"),
     *((f"XML +SL+PR, {reading}", f"XML +SL, {reading}") for reading in ("logits", "shift")),
     ("SQuiDNet, videos of PREM's retriever", CONQUER),
-    ("CroCs", "CroCs' first stage, seed 1"),
-    ("CroCs, videos of PREM's retriever", "CroCs' first stage, seed 1, videos of PREM's retriever"),
+    ("CroCs", "CroCs, first stage"),
+    ("CroCs", "MMN"),
+    ("CroCs, videos of PREM's retriever", "CroCs, first stage, videos of PREM's retriever"),
+    *((f"{system}, five videos of PREM's retriever", system) for system in ("MMN", "CroCs")),
     ("XML, 100 epochs", BASELINE),
     ("XML +PR, 100 epochs", "XML, 100 epochs"),
 )

@@ -16,7 +16,7 @@ def test_the_words_that_were_searched_as_well_are_shown(whenabouts: Whenabouts) 
     with chat_server(says(json.dumps({"queries": ["the glacier \x1b[31mmelts"]}))) as server:
         shown = whenabouts("search", QUERY, "--rewrite", server.address, "--table")
         told = whenabouts("search", QUERY, "--rewrite", server.address).json
-    assert "also searched, in words of tiny: the glacier [31mmelts" in shown.out
+    assert "also searched (tiny): the glacier [31mmelts" in shown.out
     assert "\x1b[31m" not in shown.out
     assert told["rewrite"] == {"model": "tiny", "queries": ["the glacier [31mmelts"]}
 

@@ -70,7 +70,7 @@ def test_words_of_two_videos_are_not_joined(tmp_path: Path) -> None:
 def test_a_search_by_sound_finds_the_moment_and_says_how(corpus: Corpus) -> None:
     result = corpus.search("Rindell", rewrite="sound")
     assert result.rewrite is not None
-    assert result.rewrite.line == "also searched, in words of sound: randall"
+    assert result.rewrite.line == "also searched (sound): randall"
     assert Path(result.moments[0].path).name == "talk.vtt"
     assert result.moments[0].moment.start == 0.0
     plain = corpus.search("snow", rewrite="sound")

@@ -85,6 +85,15 @@ def test_other_words_are_searched_and_told(opened: Open, indexed: Path) -> None:
     assert any("searched with your words alone" in note for note in failed.json()["notes"])
 
 
+def test_words_that_sound_alike_are_searched_and_told(opened: Open, indexed: Path) -> None:
+    client = opened(indexed, rewrite="sound")
+    assert client.json("/api/stats")["rewriter"] == "sound"
+    misheard = "largist cleen rume"
+    assert "rewrite" not in client.json("/api/search", query=misheard)
+    answer = client.json("/api/search", query=misheard, rewrite=True)
+    assert answer["rewrite"] == {"model": "sound", "queries": ["largest cleanrooms"]}
+
+
 def test_a_rewriter_on_another_machine_needs_a_yes_at_the_start(opened: Open, indexed: Path) -> None:
     with pytest.raises(UsageError, match="--send-query"):
         opened(indexed, rewrite="https://gpu.example/v1#m")

@@ -342,9 +342,9 @@ def add_rewrite(parser: argparse._ActionsContainer, what: str) -> None:
     """Add --rewrite and --send-query: a model that words a query in other ways."""
     parser.add_argument(
         "--rewrite",
-        metavar="ADDRESS#MODEL",
-        help=f"{what}: an OpenAI-compatible address with the model after '#' (its key is read from "
-        "$WHENABOUTS_CHAT_KEY)",
+        metavar="sound|ADDRESS#MODEL",
+        help=f"{what}: `sound`, those of the corpus that sound like the query, or those of a model, named by "
+        "an OpenAI-compatible address with the model after '#' (its key is read from $WHENABOUTS_CHAT_KEY)",
     )
     parser.add_argument(
         "--send-query",

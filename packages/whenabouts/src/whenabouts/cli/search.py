@@ -53,12 +53,6 @@ many queries at once, as a run that `evaluate` measures and `run --retriever` ta
   whenabouts search --queries qrels.jsonl --corpus my.corpus -k 100 --out run.jsonl"""
 
 
-_OTHER_WORDS = (
-    "search also in other words, which are shown, and fuse the answers: `sound`, those of the corpus that "
-    "sound like the query, or those of a model"
-)
-
-
 def add_parser(verbs: Any) -> None:
     """Declare the verb."""
     parser = add_verb(
@@ -115,7 +109,7 @@ def add_parser(verbs: Any) -> None:
         default=10.0,
         help="seconds for reranking (default 10); moments not read by then keep their rank",
     )
-    add_rewrite(parser, _OTHER_WORDS)
+    add_rewrite(parser, "search also in other words, which are shown, and fuse the answers")
     add_format(parser)
 
 

@@ -84,7 +84,7 @@ def add_parser(verbs: Any) -> None:
     add_repeated(parser, "--model", "RUN", what)
     add_check(parser, "let clients have the best moments checked by this model, and by no other")
     add_rerank(parser, "let people have the first forty moments put in order by this model")
-    add_rewrite(parser, "let people search also in the words of this model")
+    add_rewrite(parser, "let people search also in other words")
 
 
 def _add_access(parser: argparse.ArgumentParser) -> None:

@@ -121,7 +121,7 @@ class RewriteReport:
     @property
     def line(self) -> str:
         """The queries, for users."""
-        return f"also searched, in words of {self.model}: {'; '.join(self.queries)}"
+        return f"also searched ({self.model}): {'; '.join(self.queries)}"
 
     def to_json(self) -> dict[str, Any]:
         return {"model": self.model, "queries": list(self.queries)}

@@ -8,6 +8,7 @@ from typing import Any
 
 from whenabouts.checkers import Checker, CheckerError, Reranker, Rewriter, open_reranker, open_rewriter
 from whenabouts.checkers.reranker import Document
+from whenabouts.search.sounds_alike import NAME as SOUND
 from whenabouts.server.errors import ServerError
 from whenabouts.server.paths import Paths
 from whenabouts.server.schemas import SearchRequest
@@ -36,26 +37,33 @@ _REFUSALS = {
 
 @dataclass(frozen=True, slots=True)
 class AnswerModels:
-    """The reranker and the rewriter that the server's owner chose; None: not chosen."""
+    """The reranker and the rewriter that the server's owner chose; None: not chosen.
+
+    The rewriter "sound" stays a name: each handle of the corpus has its own.
+    """
 
     reranker: Reranker | None = None
-    rewriter: Rewriter | None = None
+    rewriter: Rewriter | str | None = None
 
     @classmethod
     def of(cls, settings: Settings, paths: Paths) -> AnswerModels:
         """The models of the settings, opened. Raises CheckerUnavailable, and UsageError without consent."""
-        rewriter = (
-            open_rewriter(settings.rewrite, send_query=settings.send_query) if settings.rewrite else None
-        )
         reranker = open_reranker(settings.rerank) if settings.rerank else None
 
         def hidden(text: str) -> str:
             return paths.unless_hidden(text, _HIDDEN)
 
-        return cls(
-            None if reranker is None else _QuietReranker(reranker, hidden),
-            None if rewriter is None else _QuietRewriter(rewriter, hidden),
-        )
+        rewriter: Rewriter | str | None = settings.rewrite or None
+        if rewriter not in (None, SOUND):
+            opened = open_rewriter(settings.rewrite, send_query=settings.send_query)
+            rewriter = _QuietRewriter(opened, hidden)
+        return cls(None if reranker is None else _QuietReranker(reranker, hidden), rewriter)
+
+    @property
+    def names(self) -> dict[str, str | None]:
+        """What the server tells of them."""
+        models: dict[str, Any] = {"reranker": self.reranker, "rewriter": self.rewriter}
+        return {kind: getattr(model, "name", model) for kind, model in models.items()}
 
     def asked_by(self, search: SearchRequest, checker: Checker | None) -> dict[str, Any]:
         """The models that a search asks for, by parameter; else None.

@@ -48,8 +48,7 @@ async def stats(request: Request, _: NoQuery) -> dict[str, Any]:
     return service.paths.of_stats(numbers) | {
         "models": list(service.settings.models),
         "checker": None if service.checker is None else service.checker.name,
-        "reranker": None if service.models.reranker is None else service.models.reranker.name,
-        "rewriter": None if service.models.rewriter is None else service.models.rewriter.name,
+        **service.models.names,
         "adds": service.runner is not None,
     }
 

@@ -81,7 +81,7 @@ def test_filters_ask_for_another_order_and_for_other_words(
         expect(tab.locator("#checked")).to_contain_text("put in order by tokens:minilm", timeout=60_000)
         assert "rerank=true" in tab.url and writer.requests == []
         tab.get_by_label("Search in other words too").select_option("tiny")
-        expect(tab.locator("#checked")).to_contain_text("in words of tiny: conejos hacen un hoyo")
+        expect(tab.locator("#checked")).to_contain_text("(tiny): conejos hacen un hoyo")
         tab.reload()
         expect(tab.get_by_label("Search in other words too")).to_have_value("true")
         expect(tab.locator("#checked")).to_contain_text("conejos hacen un hoyo")

@@ -536,7 +536,7 @@ function showAnswer() {
   const looks = [
     shown.check?.moments && t("Looked at twice: {how}.", { how: shown.check.line }),
     shown.rerank?.moments && t("Ordered anew: {how}.", { how: shown.rerank.line }),
-    shown.rewrite && t("Also searched, in words of {model}: {queries}.", { model: shown.rewrite.model, queries: shown.rewrite.queries.join("; ") }),
+    shown.rewrite && t("Also searched ({model}): {queries}.", { model: shown.rewrite.model, queries: shown.rewrite.queries.join("; ") }),
   ].filter(Boolean);
   byId("checked").hidden = !looks.length;
   byId("checked").textContent = looks.join(" ");
@@ -893,7 +893,7 @@ async function fillFilters() {
     }
     byId("models").hidden = !stats.models.length;
     for (const [name, role] of Object.entries(LOOKS)) {
-      if (stats[role] && !state[name]) byId(name).append(make("option", { value: "true" }, stats[role]));
+      if (stats[role] && !state[name]) byId(name).append(make("option", { value: "true" }, stats[role] === "sound" ? t("that sound alike") : stats[role]));
       byId(`${name}s`).hidden = !stats[role];
     }
   } catch { /* the search itself shows the error */ }
