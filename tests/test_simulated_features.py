@@ -136,7 +136,8 @@ def test_another_data_set_is_trained_on_and_held_out_as_the_first_is(tmp_path: P
         write_annotations(annotated(name), file, "tvr")
     others = {"also": [f"other_test={files['d']}"], "also_train": [f"other={files['c']}"]}
     sizes = {"videos": 200, "test_videos": 50}
-    made = _splits(Namespace(train=files["a"], val=None, held_out=0.1, test=files["b"], **others, **sizes))
+    shares = {"held_out": 0.1, "tested": 0.0}
+    made = _splits(Namespace(train=files["a"], val=None, test=files["b"], **shares, **others, **sizes))
     assert set(made) == {"train", "val", "other_train", "other_val", "test", "other_test"}
     assert len(made["test"].videos) == len(made["other_test"].videos) == 50
     for prefix in ("", "other_"):
@@ -145,3 +146,15 @@ def test_another_data_set_is_trained_on_and_held_out_as_the_first_is(tmp_path: P
         assert [is_held_out(video.id) for own in parts for video in own] == [False] * len(parts[0]) + [
             True
         ] * len(parts[1])
+
+
+def test_a_share_of_one_file_is_tested_on(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    write_annotations(annotated("a"), file, "tvr")
+    none = {"val": None, "test": None, "also": [], "also_train": [], "videos": None, "test_videos": None}
+    made = _splits(Namespace(train=file, held_out=0.15, tested=0.25, **none))
+    names = {split: {video.id for video in own.videos} for split, own in made.items()}
+    every = set.union(*names.values())
+    assert sum(map(len, names.values())) == len(every) == len(annotated("a").videos)
+    assert len(names["test"]) == pytest.approx(0.25 * len(every), rel=0.3)
+    assert len(names["val"]) == pytest.approx(0.15 * len(every), rel=0.4)

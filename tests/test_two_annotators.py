@@ -34,6 +34,7 @@ from benchmarks.two_annotators import (
 from whenabouts.video.cues import read_cue_file
 from whenabouts_bench.evaluation.evaluate import evaluate
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts_bench.formats.runs import moments_of
 from whenabouts_bench.formats.sentences import Sentence
 
 SPOKEN = {
@@ -70,6 +71,22 @@ def test_a_baseline_finds_videos_and_sentences_by_their_words(ranker: object) ->
     found = evaluate(_truth(), run, ["VR R@1", "SVMR R@1,IoU=0.7", "R@1,IoU=0.7"]).means()
     # The word of the third query stands in the sentence after its moment.
     assert found == {"VR R@1": 1.0, "SVMR R@1,IoU=0.7": 2 / 3, "R@1,IoU=0.7": 2 / 3}
+
+
+def test_a_baseline_answers_from_the_pool_where_another_video_is_right_too() -> None:
+    builder = AnnotationBuilder("pools")
+    for video, moments in SPOKEN.items():
+        builder.add_video(video, moments[-1].end)
+    builder.add_query("q", "she jumps off a stage")
+    builder.judge("q", "dance", 0, 10)
+    builder.judge("q", "dive", 2, 9)
+    builder.set_pool("q", ["dance", "dive"])
+    truth = builder.annotations()
+    run = SentenceRun("words", truth, SPOKEN, tf_idf(_words()), ("VCMR",))
+    assert {row.moment.video_id for row in dict(moments_of(run))["q"]} == {"dance", "dive"}
+    found = evaluate(truth, run, ["R@1,IoU=0.7"])
+    assert found.means() == {"R@1,IoU=0.7": 1.0}
+    assert outcomes_of(truth, {("words", "1"): found}).metrics == ("R@1,IoU=0.7",)
 
 
 def test_what_was_kept_is_printed_beside_what_is_asked_later(
