@@ -89,7 +89,7 @@ def test_words_that_find_what_yours_do_not_are_unsure(corpus: Corpus) -> None:
     assert corpus.search(query).answer == "no_match"
     assert corpus.search(query, rewrite=Scripted("a submarine volcano there")).answer == "no_match"
     result = corpus.search(query, rewrite=Scripted(QUERY))
-    assert (result.answer, result.doubt) == ("unsure", "only words of scripted find an answer")
+    assert (result.answer, result.doubt) == ("unsure", "only other words find an answer")
 
 
 def test_an_answer_of_other_words_alone_may_keep_the_first_moment(corpus: Corpus) -> None:
@@ -97,7 +97,7 @@ def test_an_answer_of_other_words_alone_may_keep_the_first_moment(corpus: Corpus
     found = replace(plain, answer="match")
     result = with_rewrites(plain, Scripted("words"), lambda _: found, count=10, seconds=1)
     assert result[0].moment == plain[0].moment
-    assert (result.answer, result.doubt) == ("unsure", "only words of scripted find an answer")
+    assert (result.answer, result.doubt) == ("unsure", "only other words find an answer")
 
 
 def test_other_words_are_searched_as_they_stand(corpus: Corpus) -> None:

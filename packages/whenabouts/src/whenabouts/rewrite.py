@@ -54,9 +54,9 @@ def with_rewrites(
     videos = {name: record for each in (result, *answers) for name, record in each.videos.items()}
     report = RewriteReport(rewriter.name, tuple(queries))
     if result.answer == "no_match" and any(answer.answer != "no_match" for answer in answers) and moments:
-        result = replace(result, answer="unsure", doubt=f"only words of {rewriter.name} find an answer")
+        result = replace(result, answer="unsure", doubt="only other words find an answer")
     result = replace(result, videos=videos, rewrite=report)
-    return reordered(result, moments, f"words of {rewriter.name} find another moment first")
+    return reordered(result, moments, "other words find another moment first")
 
 
 def _fused(result: SearchResult, answers: Sequence[SearchResult]) -> list[ScoredMoment]:

@@ -610,6 +610,8 @@ export const terms = {
   "index with --faces MODEL": "indizieren mit --faces MODELL",
   "index with --vision MODEL for pictures": "Bilder indizieren mit --vision MODELL",
   "index with --sound MODEL for sounds": "Geräusche indizieren mit --sound MODELL",
+  "only other words find an answer": "nur andere Worte finden eine Antwort",
+  "other words find another moment first": "andere Worte finden zuerst einen anderen Moment",
   "the video": "das Video",
   "start": "Start",
   "end": "Ende",
