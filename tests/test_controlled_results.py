@@ -53,6 +53,7 @@ SOURCES = (
     ("simulated-didemo", "xml_pr_16 - xml_16", GIVEN),
     ("simulated-didemo", "xml_pr_16 - xml_16", "SVMR R@1,IoU=0.7"),
     ("two-stages-rates", "prem_dropped_more - conquer_dropped", GIVEN),
+    ("two-stages", "prem_prem - conquer_prem", GIVEN),
     ("two-stages", "prem_prem - prem_xml", CORPUS),
     ("two-stages-rates-parts", "prem - prem_no_gates_1", GIVEN),
     ("two-stages-rates-parts", "prem - prem_no_shared_norm_3", GIVEN),

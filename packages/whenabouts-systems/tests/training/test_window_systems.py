@@ -83,6 +83,23 @@ def test_a_query_of_several_windows_comes_once_in_an_epoch_with_all_of_them(path
     assert sorted(counts.tolist()) == [1] * 12 + [2] * 4
 
 
+def test_max_windows_limits_the_windows_in_a_batch(folder: Path) -> None:
+    """Four of the 16 queries have two windows; with a limit of one, each epoch draws one of them."""
+    changes = [f"data.folder={folder / 'data'}", "data.max_windows=1"]
+    experiment = load_experiment(EXPERIMENTS / "qd_detr.toml", changes)
+    with ExperimentData.open(experiment.data, experiment.features, folder / "features") as opened:
+        train = opened.split("train")
+        windows = [train.batch(np.arange(20), epoch).labels["windows"] for epoch in range(8)]
+    assert {tuple(one.shape) for one in windows} == {(20, 1, 2)}
+    assert not all(torch.equal(one, windows[0]) for one in windows)
+
+
+@pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.toml")), ids=lambda path: path.stem)
+def test_the_released_programs_learn_at_most_five_windows(path: Path) -> None:
+    limits = [load_experiment(path, [f"as_released={value}"]).data.max_windows for value in ("false", "true")]
+    assert limits == [0, 5]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.toml")), ids=lambda path: path.stem)
 def test_an_experiment_trains_and_is_measured(path: Path, folder: Path, tmp_path: Path) -> None:
