@@ -1,9 +1,9 @@
-"""Fine-tune a text encoder on sentences by masked language modeling (Devlin et al., NAACL 2019, section 3.1).
+"""Fine-tunes a text encoder on sentences by masked language modeling (Devlin et al. 2019, section 3.1).
 
-Paper 000 (appendix A) fine-tunes RoBERTa so on each data set, and names no settings. Read here: RoBERTa's own
-for fine-tuning (Liu et al. 2019, table 10), 10 epochs in batches of 32 by AdamW, weights (but no biases and
-norms) decay by 0.1, the learning rate rises over 6 % of the steps and falls linearly to 0; each sentence
-once, however many videos have it; one in 20 held out, to choose the epoch. Needs `transformers`.
+Paper 000 (appendix A) fine-tunes RoBERTa on each data set and states no settings. Ours are those of RoBERTa's
+own fine-tuning (Liu et al. 2019, table 10): AdamW, batches of 32, 10 epochs, weight decay 0.1 except on biases
+and norms; the rate rises over 6 % of the steps, then falls linearly to 0. Repeated sentences count once. One
+sentence in 20 is held out and chooses the epoch.
 """
 
 from __future__ import annotations
@@ -11,47 +11,24 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from whenabouts.encoders import EncoderSettings, on_torch, weight_files
-from whenabouts.intake.files import folder_aside, write_atomically
+from whenabouts.intake.files import folder_aside
 from whenabouts.types import UsageError, number_of
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Generator, Tensor
 
-IGNORED = -100
-"""The label of a token that is not predicted, as PyTorch's cross-entropy has it."""
-_CHOSEN, _MASKED, _RANDOM = 0.15, 0.8, 0.1
-_HELD_OUT = 20
-_WARMUP, _DECAY = 0.06, 0.1
+NOT_PREDICTED = -100
+"""The label of a token that is not predicted; PyTorch's cross-entropy ignores it."""
+_PREDICTED, _MASKED, _RANDOM = 0.15, 0.8, 0.1
+_HELD_OUT = 0.05
+_LEAST_EVALUATED = 512  # few sentences are masked several times, for a steadier loss
+_WARMUP, _WEIGHT_DECAY = 0.06, 0.1
 _MOST_TOKENS = 128
-_EXTRA = "sentence-transformers"  # its encoders read the folder that is written
-
-
-@dataclass(frozen=True)
-class FineTuned:
-    """The encoder that was written: cross-entropy of masked words in held-out sentences, before and by epoch."""
-
-    encoder: str
-    sentences: int
-    held_out: int
-    seed: int
-    before: float
-    losses: tuple[float, ...]
-
-    def lines(self) -> list[str]:
-        best = min(self.losses)
-        kept = f"kept epoch {self.losses.index(best) + 1} of {len(self.losses)}, loss {best:.3f}"
-        if best < self.before:
-            return [f"{kept}, before {self.before:.3f}"]
-        return [
-            f"{kept}: not below {self.before:.3f}, the loss before; on such sentences {self.encoder} is as good"
-        ]
+_EXTRA = "sentence-transformers"  # reads the folder that is written
 
 
 def fine_tune(
@@ -64,156 +41,130 @@ def fine_tune(
     batch: int = 32,
     seed: int = 0,
     report: Callable[[str], object] = lambda line: None,
-) -> FineTuned:
-    """Fine-tune a masked language model (folder or hub name) and write the best epoch into a new folder.
+) -> list[float]:
+    """Write the best epoch of an encoder (folder or hub name) into a new folder; return the held-out losses.
 
-    `report` gets a line before the first epoch and after each. Raises UsageError for a folder that exists,
-    fewer than two sentences, a model that predicts no masked words, or a loss that is not finite;
-    EncoderUnavailable for a model or a package that is missing.
+    The first loss is that before the first epoch. `report` gets lines on the progress. Raises UsageError for
+    an existing folder, fewer than two sentences, a model that predicts no masked words, or a loss that is
+    not finite; EncoderUnavailable for a missing model or package.
     """
-    import torch
-
     if path.exists() or path.is_symlink():
         raise UsageError(f"{path}: is there already; nothing is overwritten, give another name or remove it")
     training, held_out = divided(sentences)
-    device = on_torch.choose_device(EncoderSettings())
-    with (
-        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
-        folder_aside(path) as folder,
-    ):
+    model, tokenizer = _opened(encoder)
+    import torch
+
+    model.to(device := on_torch.choose_device(EncoderSettings()))
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices), folder_aside(path) as folder:
         torch.manual_seed(seed)  # for dropout
-        tuning = _Tuning(*_opened(encoder), batch, device)
-        optimizer, schedule = tuning.optimizer(rate, epochs * math.ceil(len(training) / batch))
-        draws, losses = torch.Generator().manual_seed(seed), list[float]()
-        before = tuning.loss(held_out)
-        report(
-            f"{number_of(len(training), 'sentence')} to train on, {len(held_out)} held out: loss {before:.3f}"
-        )
+        draws = torch.Generator().manual_seed(seed)
+        optimizer, schedule = _optimizer(model, rate, epochs * math.ceil(len(training) / batch))
+        losses = [_evaluated(model, tokenizer, held_out, batch)]
+        count = number_of(len(training), "sentence")
+        report(f"{count} to train on, {len(held_out)} held out: loss of masked words {losses[0]:.3f}")
         for epoch in range(1, epochs + 1):
-            order = torch.randperm(len(training), generator=draws).tolist()
-            tuning.train([training[place] for place in order], draws, optimizer, schedule)
-            losses.append(tuning.loss(held_out))
+            model.train()
+            order = [training[place] for place in torch.randperm(len(training), generator=draws).tolist()]
+            for total, predicted in _losses(model, tokenizer, order, batch, draws):
+                optimizer.zero_grad()
+                (total / max(1, predicted)).backward()
+                optimizer.step()
+                schedule.step()
+            losses.append(_evaluated(model, tokenizer, held_out, batch))
             report(f"epoch {epoch} of {epochs}: loss {losses[-1]:.3f}")
             if not math.isfinite(losses[-1]):
-                raise UsageError(
-                    f"{encoder}: the loss of epoch {epoch} is {losses[-1]}; a lower rate may help"
-                )
-            if losses[-1] == min(losses):
-                tuning.model.save_pretrained(folder)
-        tuning.tokenizer.save_pretrained(folder)
-        done = FineTuned(encoder, len(training), len(held_out), seed, before, tuple(losses))
-        with write_atomically(folder / "fine_tuned.json") as stream:
-            stream.write(msgspec.json.format(msgspec.json.encode(asdict(done))))
-    return done
+                raise UsageError(f"{encoder}: the loss is not finite; a rate below {rate:g} may help")
+            if losses[-1] == min(losses[1:]):
+                model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    best = min(losses[1:])
+    gain = "" if best < losses[0] else f"; it did not improve on {encoder}, use that instead"
+    report(f"{path}: epoch {losses.index(best, 1)}, loss {best:.3f}, before {losses[0]:.3f}{gain}")
+    return losses
 
 
 def divided(sentences: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Different sentences to train on, and those to hold out: hashes choose, whatever the order and the seed."""
+    """The sentences to train on, and those held out by their hashes; the order of `sentences` is ignored."""
     different = {" ".join(text.split()).casefold(): text for text in sentences if text.strip()}
     if len(different) < 2:
-        raise UsageError(f"{number_of(len(different), 'sentence')} with words: at least two are needed")
-    hashed = sorted(different, key=lambda text: hashlib.sha256(text.encode()).digest())
-    ordered = [different[text] for text in hashed]
-    count = math.ceil(len(ordered) / _HELD_OUT)
-    return ordered[count:], ordered[:count]
+        raise UsageError(f"{number_of(len(different), 'different sentence')} to fine-tune on; two are needed")
+    keys = sorted(different, key=lambda key: hashlib.sha256(key.encode()).digest())
+    count = math.ceil(len(keys) * _HELD_OUT)
+    return [different[key] for key in keys[count:]], [different[key] for key in keys[:count]]
 
 
-def mask_words(
-    tokens: torch.Tensor, words: torch.Tensor, mask: int, draws: torch.Generator
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs and labels for (N, L) tokens: 15 % are predicted, of them 80 % masked, 10 % at random, 10 % kept.
+def mask_words(tokens: Tensor, words: Tensor, mask: int, draws: Generator) -> tuple[Tensor, Tensor]:
+    """(N, L) inputs and labels: 15 % of the tokens are predicted; of them 80 % are masked, 10 % random words.
 
-    Only ids in `words` are predicted, and only they replace others; special tokens are not among them.
+    Only ids among `words` (no special tokens) are predicted, and only they replace others.
     """
     import torch
 
-    chosen = (torch.rand(tokens.shape, generator=draws) < _CHOSEN) & torch.isin(tokens, words)
+    predicted = (torch.rand(tokens.shape, generator=draws) < _PREDICTED) & torch.isin(tokens, words)
     share = torch.rand(tokens.shape, generator=draws)
-    others = words[torch.randint(len(words), tokens.shape, generator=draws)]
-    inputs = torch.where(chosen & (share < _MASKED), mask, tokens)
-    inputs = torch.where(chosen & (share >= 1 - _RANDOM), others, inputs)
-    return inputs, tokens.masked_fill(~chosen, IGNORED)
+    random = words[torch.randint(len(words), tokens.shape, generator=draws)]
+    inputs = tokens.masked_fill(predicted & (share < _MASKED), mask)
+    inputs = torch.where(predicted & (share >= 1 - _RANDOM), random, inputs)
+    return inputs, tokens.masked_fill(~predicted, NOT_PREDICTED)
 
 
-@dataclass
-class _Tuning:
-    """A model with its tokenizer, and how its losses are computed."""
+def _losses(
+    model: Any, tokenizer: Any, sentences: Sequence[str], batch: int, draws: Generator
+) -> Iterator[tuple[Tensor, int]]:
+    """For each batch the summed cross-entropy of the predicted tokens, and their number."""
+    import torch
 
-    model: Any
-    tokenizer: Any
-    batch: int
-    device: torch.device
+    words = torch.tensor(sorted(set(range(len(tokenizer))) - set(tokenizer.all_special_ids)))
+    places = (
+        getattr(model.config, "max_position_embeddings", 2 + _MOST_TOKENS) - 2
+    )  # RoBERTa has 2 for padding
+    most = min(places, tokenizer.model_max_length, _MOST_TOKENS)
+    for begin in range(0, len(sentences), batch):
+        texts = on_torch.tokenized(tokenizer, list(sentences[begin : begin + batch]), "longest", most)
+        tokens, labels = mask_words(texts["input_ids"], words, tokenizer.mask_token_id, draws)
+        inputs = on_torch.moved({**texts, "input_ids": tokens}, model.device, torch.float32)
+        logits, labels = model(**inputs).logits.flatten(0, 1), labels.flatten().to(model.device)
+        total = torch.nn.functional.cross_entropy(logits, labels, ignore_index=NOT_PREDICTED, reduction="sum")
+        yield total, int((labels != NOT_PREDICTED).sum())
 
-    def __post_init__(self) -> None:
-        import torch
 
-        special = set(self.tokenizer.all_special_ids)
-        self._words = torch.tensor([word for word in range(len(self.tokenizer)) if word not in special])
-        places = getattr(self.model.config, "max_position_embeddings", _MOST_TOKENS + 2)
-        # RoBERTa's first two positions are for padding.
-        self._most = min(_MOST_TOKENS, self.tokenizer.model_max_length, places - 2)
-        self.model.to(self.device)
+def _evaluated(model: Any, tokenizer: Any, sentences: Sequence[str], batch: int) -> float:
+    """The mean cross-entropy of predicted tokens, which are the same at each call."""
+    import torch
 
-    def optimizer(self, rate: float, steps: int) -> tuple[Any, Any]:
-        """AdamW, and the schedule of its learning rate."""
-        import torch
-        from transformers import get_linear_schedule_with_warmup
+    texts = [*sentences] * math.ceil(_LEAST_EVALUATED / len(sentences))
+    model.eval()
+    with torch.inference_mode():
+        parts = [(float(total), n) for total, n in _losses(model, tokenizer, texts, batch, torch.Generator())]
+    return sum(total for total, _ in parts) / max(1, sum(n for _, n in parts))
 
-        weights = list(self.model.parameters())
-        groups = [
-            {"params": [weight for weight in weights if weight.ndim > 1], "weight_decay": _DECAY},
-            {"params": [weight for weight in weights if weight.ndim <= 1], "weight_decay": 0.0},
-        ]
-        optimizer = torch.optim.AdamW(groups, lr=rate)
-        return optimizer, get_linear_schedule_with_warmup(optimizer, math.ceil(_WARMUP * steps), steps)
 
-    def train(self, sentences: Sequence[str], draws: torch.Generator, optimizer: Any, schedule: Any) -> None:
-        """One epoch: a step for each batch."""
-        self.model.train()
-        for total, count in self._losses(sentences, draws):
-            optimizer.zero_grad()
-            (total / max(1, count)).backward()
-            optimizer.step()
-            schedule.step()
+def _optimizer(model: Any, rate: float, steps: int) -> tuple[Any, Any]:
+    import torch
+    from transformers import get_linear_schedule_with_warmup
 
-    def loss(self, sentences: Sequence[str]) -> float:
-        """The mean cross-entropy of masked words; the same words at each call."""
-        import torch
-
-        self.model.eval()
-        with torch.inference_mode():
-            losses = [(float(total), count) for total, count in self._losses(sentences, torch.Generator())]
-        return sum(total for total, _ in losses) / max(1, sum(count for _, count in losses))
-
-    def _losses(self, sentences: Sequence[str], draws: torch.Generator) -> Iterator[tuple[torch.Tensor, int]]:
-        """For each batch the sum of the cross-entropy of its masked words, and their number."""
-        import torch
-
-        for begin in range(0, len(sentences), self.batch):
-            texts = list(sentences[begin : begin + self.batch])
-            batch = on_torch.tokenized(self.tokenizer, texts, "longest", self._most)
-            inputs, labels = mask_words(batch["input_ids"], self._words, self.tokenizer.mask_token_id, draws)
-            batch = on_torch.moved({**batch, "input_ids": inputs}, self.device, torch.float32)
-            logits, labels = self.model(**batch).logits.flatten(0, 1), labels.flatten().to(self.device)
-            total = torch.nn.functional.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
-            yield total, int((labels != IGNORED).sum())
+    weights = [weight for weight in model.parameters() if weight.ndim > 1]
+    others = [weight for weight in model.parameters() if weight.ndim <= 1]
+    groups = [{"params": weights, "weight_decay": _WEIGHT_DECAY}, {"params": others, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=rate)
+    return optimizer, get_linear_schedule_with_warmup(optimizer, math.ceil(_WARMUP * steps), steps)
 
 
 def _opened(name: str) -> tuple[Any, Any]:
-    """A masked language model and its tokenizer."""
-    weight_files.require(name, ("transformers",), _EXTRA)
+    """A masked language model, whose weights are all there, and its tokenizer."""
+    weight_files.require(name, ("torch", "transformers"), _EXTRA)
     place = weight_files.locate(name)
     with weight_files.loading(name, _EXTRA), on_torch.quiet_transformers():
         import torch
         from transformers import MODEL_FOR_MASKED_LM_MAPPING, AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
-        lacks = type(weight_files.pretrained(AutoConfig, place)) not in MODEL_FOR_MASKED_LM_MAPPING
-        tokenizer = None if lacks else weight_files.pretrained(AutoTokenizer, place)
-        if tokenizer is not None and tokenizer.mask_token_id is not None:
+        if type(weight_files.pretrained(AutoConfig, place)) in MODEL_FOR_MASKED_LM_MAPPING:
+            tokenizer = weight_files.pretrained(AutoTokenizer, place)
             model, missing = weight_files.opened_model(AutoModelForMaskedLM, place, torch.float32)
-            if not missing:
+            if not missing and tokenizer.mask_token_id is not None:
                 return model, tokenizer
     raise UsageError(
-        f"{name}: does not predict masked words (no such head, weights or mask token); name a model as it was "
-        "pre-trained, such as FacebookAI/roberta-base"
+        f"{name}: predicts no masked words (its head's weights or the mask token are missing); name a model "
+        "with its masked language head, such as FacebookAI/roberta-base"
     )
