@@ -13,7 +13,7 @@ from whenabouts.encoders import open_text_encoder
 from whenabouts.streams import all_streams
 from whenabouts.types import UsageError, number_of
 from whenabouts_bench.cli.options import add_sentence_encoder
-from whenabouts_bench.datasets import open_dataset
+from whenabouts_bench.datasets import declarations, open_dataset
 from whenabouts_bench.formats.queries import read_queries, with_words
 from whenabouts_systems.features import open_features
 from whenabouts_systems.features.compare import compare
@@ -21,6 +21,7 @@ from whenabouts_systems.features.fingerprint import setting
 from whenabouts_systems.features.layouts.store import convert_to_store
 from whenabouts_systems.features.summary import summarise
 from whenabouts_systems.own_features import queries_of, write_token_features
+from whenabouts_systems.training.masked_words import fine_tune
 
 
 def add_parser(verbs: Any) -> None:
@@ -34,6 +35,7 @@ def add_parser(verbs: Any) -> None:
     _add_show(actions)
     _add_compare(actions)
     _add_convert(actions)
+    _add_fine_tune(actions)
     _add_tokens(actions)
     _add_export(actions)
     _add_sentences(actions)
@@ -93,6 +95,22 @@ def _add_convert(actions: Any) -> None:
     )
     add_format(parser)
     parser.set_defaults(run=run_convert)
+
+
+def _add_fine_tune(actions: Any) -> None:
+    parser = actions.add_parser(
+        "fine-tune",
+        help="fit a text encoder to the sentences of a training split, for `tokens`",
+        description="Fine-tune a text encoder by masked language modeling on the sentences of a training "
+        "split, and write it as a folder for `features tokens --encoder`. Never give sentences of the test "
+        "split. One sentence in 20 is held out; its loss is shown and chooses the epoch that is kept.",
+    )
+    encoder = "masked language model: a folder or a hub name, such as FacebookAI/roberta-base"
+    parser.add_argument("encoder", metavar="ENCODER", help=encoder)
+    lines = "the training split: judgements in any known format, or lines with query_id and text"
+    parser.add_argument("sentences", metavar="FILE", type=Path, help=lines)
+    parser.add_argument("dest", metavar="DEST", type=Path, help="the folder to write; nothing is overwritten")
+    parser.set_defaults(run=run_fine_tune)
 
 
 def _add_tokens(actions: Any) -> None:
@@ -180,6 +198,19 @@ def run_convert(options: argparse.Namespace) -> int:
         facts["encoder"] = options.encoder
     with open_features(options.source, **_opening(options)) as source:
         _print(options, convert_to_store(source, options.dest, facts=facts, dtype=options.dtype))
+    return 0
+
+
+def run_fine_tune(options: argparse.Namespace) -> int:
+    """Fine-tune an encoder; refuse files that data sets release for validation or test."""
+    path = options.sentences
+    plain = Path(str(path).removesuffix(".gz"))
+    splits = [split for dataset in declarations() for split in dataset.splits]
+    names = [split.name for split in splits for file in split.files if plain.match(file.name)]
+    if names and not any(name.startswith("train") for name in names):
+        raise UsageError(f"{path}: by its name the split {names[0]} of a data set; give the training split")
+    texts = [query.text for query in read_queries(path).queries]
+    fine_tune(options.encoder, texts, options.dest, report=lambda line: print(for_terminal(line), flush=True))
     return 0
 
 

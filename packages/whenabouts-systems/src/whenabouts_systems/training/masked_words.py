@@ -1,8 +1,8 @@
 """Fine-tunes a text encoder on sentences by masked language modeling (Devlin et al. 2019, section 3.1).
 
 Paper 000 (appendix A) fine-tunes RoBERTa on each data set and states no settings. Ours are those of RoBERTa's
-own fine-tuning (Liu et al. 2019, table 10): AdamW, batches of 32, 10 epochs, weight decay 0.1 except on biases
-and norms; the rate rises over 6 % of the steps, then falls linearly to 0. Repeated sentences count once. One
+own fine-tuning (Liu et al. 2019, table 10): AdamW, batches of 32, 10 epochs, weight decay 0.1 (of matrices
+only); the rate rises over 6 % of the steps, then falls linearly to 0. Repeated sentences count once. One
 sentence in 20 is held out and chooses the epoch.
 """
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 NOT_PREDICTED = -100
 """The label of a token that is not predicted; PyTorch's cross-entropy ignores it."""
 _PREDICTED, _MASKED, _RANDOM = 0.15, 0.8, 0.1
-_HELD_OUT = 0.05
-_LEAST_EVALUATED = 512  # few sentences are masked several times, for a steadier loss
 _WARMUP, _WEIGHT_DECAY = 0.06, 0.1
+_HELD_OUT = 0.05
+_LEAST_EVALUATED = 512  # few held-out sentences are masked several times, for a steadier loss
 _MOST_TOKENS = 128
 _EXTRA = "sentence-transformers"  # reads the folder that is written
 
@@ -42,10 +42,10 @@ def fine_tune(
     seed: int = 0,
     report: Callable[[str], object] = lambda line: None,
 ) -> list[float]:
-    """Write the best epoch of an encoder (folder or hub name) into a new folder; return the held-out losses.
+    """Write the best epoch of an encoder (folder or hub name) as a new folder; return the held-out losses.
 
-    The first loss is that before the first epoch. `report` gets lines on the progress. Raises UsageError for
-    an existing folder, fewer than two sentences, a model that predicts no masked words, or a loss that is
+    The first loss is that before training. `report` gets lines on the progress. Raises UsageError for a
+    folder that exists, fewer than two sentences, a model that predicts no masked words, and a loss that is
     not finite; EncoderUnavailable for a missing model or package.
     """
     if path.exists() or path.is_symlink():
@@ -55,20 +55,19 @@ def fine_tune(
     import torch
 
     model.to(device := on_torch.choose_device(EncoderSettings()))
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices), folder_aside(path) as folder:
+    own_draws = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+    with own_draws, on_torch.quiet_transformers(), folder_aside(path) as folder:
         torch.manual_seed(seed)  # for dropout
         draws = torch.Generator().manual_seed(seed)
         optimizer, schedule = _optimizer(model, rate, epochs * math.ceil(len(training) / batch))
         losses = [_evaluated(model, tokenizer, held_out, batch)]
-        count = number_of(len(training), "sentence")
-        report(f"{count} to train on, {len(held_out)} held out: loss of masked words {losses[0]:.3f}")
+        report(f"{len(training)} sentences, {len(held_out)} more held out: their loss is {losses[0]:.3f}")
         for epoch in range(1, epochs + 1):
             model.train()
             order = [training[place] for place in torch.randperm(len(training), generator=draws).tolist()]
             for total, predicted in _losses(model, tokenizer, order, batch, draws):
                 optimizer.zero_grad()
-                (total / max(1, predicted)).backward()
+                (total / max(1, predicted)).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 schedule.step()
             losses.append(_evaluated(model, tokenizer, held_out, batch))
@@ -86,7 +85,8 @@ def fine_tune(
 
 def divided(sentences: Sequence[str]) -> tuple[list[str], list[str]]:
     """The sentences to train on, and those held out by their hashes; the order of `sentences` is ignored."""
-    different = {" ".join(text.split()).casefold(): text for text in sentences if text.strip()}
+    spaced = sorted({" ".join(text.split()) for text in sentences} - {""})
+    different = {text.casefold(): text for text in spaced}
     if len(different) < 2:
         raise UsageError(f"{number_of(len(different), 'different sentence')} to fine-tune on; two are needed")
     keys = sorted(different, key=lambda key: hashlib.sha256(key.encode()).digest())
@@ -116,14 +116,11 @@ def _losses(
     import torch
 
     words = torch.tensor(sorted(set(range(len(tokenizer))) - set(tokenizer.all_special_ids)))
-    places = (
-        getattr(model.config, "max_position_embeddings", 2 + _MOST_TOKENS) - 2
-    )  # RoBERTa has 2 for padding
-    most = min(places, tokenizer.model_max_length, _MOST_TOKENS)
+    most = min(tokenizer.model_max_length, _MOST_TOKENS)
     for begin in range(0, len(sentences), batch):
         texts = on_torch.tokenized(tokenizer, list(sentences[begin : begin + batch]), "longest", most)
         tokens, labels = mask_words(texts["input_ids"], words, tokenizer.mask_token_id, draws)
-        inputs = on_torch.moved({**texts, "input_ids": tokens}, model.device, torch.float32)
+        inputs = on_torch.moved({**texts, "input_ids": tokens}, model.device, model.dtype)
         logits, labels = model(**inputs).logits.flatten(0, 1), labels.flatten().to(model.device)
         total = torch.nn.functional.cross_entropy(logits, labels, ignore_index=NOT_PREDICTED, reduction="sum")
         yield total, int((labels != NOT_PREDICTED).sum())
@@ -156,12 +153,11 @@ def _opened(name: str) -> tuple[Any, Any]:
     weight_files.require(name, ("torch", "transformers"), _EXTRA)
     place = weight_files.locate(name)
     with weight_files.loading(name, _EXTRA), on_torch.quiet_transformers():
-        import torch
         from transformers import MODEL_FOR_MASKED_LM_MAPPING, AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
         if type(weight_files.pretrained(AutoConfig, place)) in MODEL_FOR_MASKED_LM_MAPPING:
             tokenizer = weight_files.pretrained(AutoTokenizer, place)
-            model, missing = weight_files.opened_model(AutoModelForMaskedLM, place, torch.float32)
+            model, missing = weight_files.opened_model(AutoModelForMaskedLM, place, "float32")
             if not missing and tokenizer.mask_token_id is not None:
                 return model, tokenizer
     raise UsageError(
