@@ -36,7 +36,11 @@ LOGS = {
     ),
     "hero": ("hero", "relevant-content", "two-stages"),
     "ranked": ("ranked", "ranked-new"),
-    "published_difficulty": ("published-difficulty", "published-difficulty-didemo"),
+    "published_difficulty": (
+        "published-difficulty",
+        "published-difficulty-didemo",
+        "published-difficulty-prem",
+    ),
 }
 """Log below `benchmarks/results` -> the outcomes that it reports."""
 SOURCES = (
@@ -173,9 +177,10 @@ def test_numbers_on_the_page_of_two_annotators_are_those_of_its_files() -> None:
     results = ROOT / "benchmarks" / "results"
     lines = [
         line
-        for name in ("two_annotators", "two_annotators_epochs")
+        for name in ("two_annotators", "two_annotators_epochs", "two_annotators_pools")
         for line in two_annotators.table(opened(results / f"{name}.csv.gz"))
     ]
+    lines += printed("two-annotators-retriever").splitlines()
     before = json.loads((results / "two_annotators.json").read_text(encoding="utf-8"))["test"]
     lines += [
         "{:.1f} ({:.1f} to {:.1f})".format(*numbers)

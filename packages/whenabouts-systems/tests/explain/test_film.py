@@ -72,6 +72,18 @@ def test_a_candidate_moment_has_the_frame_of_its_middle_if_its_video_has_a_pictu
 
 
 @pytest.mark.slow
+def test_the_clips_most_similar_to_the_query_have_the_frame_of_their_middle(corpus: Corpus) -> None:
+    bare = told(corpus, "nasa_13013.mp4", systems=2)
+    path = Path(corpus.resolve("nasa_13013.mp4").path)
+    for before, system in zip(bare.systems, with_film(corpus, bare).systems, strict=True):
+        assert system.similar_clips
+        for clip in system.similar_clips:
+            assert clip.frame is not None and clip.frame.seconds == clip.moment.middle
+            assert clip.frame.jpeg == thumbnail(path, clip.moment.middle, 320)
+        assert tuple(replace(clip, frame=None) for clip in system.similar_clips) == before.similar_clips
+
+
+@pytest.mark.slow
 def test_words_of_the_query_that_are_written_in_a_frame_have_their_place(
     corpus: Corpus, tmp_path: Path
 ) -> None:

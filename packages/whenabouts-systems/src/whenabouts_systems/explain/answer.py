@@ -48,7 +48,7 @@ def explain(
     videos = corpus.store.videos(sorted({chosen, *found_in}))
     seconds = {record.video_id: record.duration for record in videos}
     explained = tuple(
-        explained_in(system, words, chosen, answer, ranked_of(answer.moments, seconds, truth))
+        explained_in(system, words, chosen, answer, ranked_of(answer.moments, seconds, truth), truth)
         for system, answer in zip(systems, answers, strict=True)
     )
     return Explanation(words, "", chosen, seconds.get(chosen), truth, explained)

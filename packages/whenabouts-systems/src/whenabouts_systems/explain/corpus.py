@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from whenabouts.search.finder import RankedMoments
-from whenabouts.types import UsageError
+from whenabouts.types import Moment, UsageError
 from whenabouts_systems.explain.explained import Explained, Ranked, TokenWeights
-from whenabouts_systems.explain.readout import borders, pieces_for, token_weights
+from whenabouts_systems.explain.readout import borders, pieces_for, similar_clips, token_weights
 from whenabouts_systems.trained_search.opened import IndexedSystem
 from whenabouts_systems.trained_search.search import TrainedSearch
 
 
 def explained(
-    search: TrainedSearch, text: str, video_id: str, answers: RankedMoments, moments: Sequence[Ranked]
+    search: TrainedSearch,
+    text: str,
+    video_id: str,
+    answers: RankedMoments,
+    moments: Sequence[Ranked],
+    truth: Sequence[Moment],
 ) -> Explained:
     """The weights of the query's tokens, start and end probabilities along `video_id`, the moments and notes.
 
-    The weights are the retriever's if it has any, else the localizer's, else None. Raises UsageError for a
-    video that the localizer has not encoded.
+    The weights are the retriever's if it has any, else the localizer's, else None. The most similar clips are
+    those of the retriever, if any. Raises UsageError for a video that the localizer has not encoded.
     """
     localizer, retriever = search.localizer, search.retriever
     corpus, _ = localizer.corpus()
@@ -29,13 +34,20 @@ def explained(
         )
     trained = localizer.trained
     weights = None if retriever is None else _weights(retriever, text)
+    along = borders(trained, localizer.encode(text), corpus.select(row), video_id)
+    chooser = retriever or localizer
+    videos, _ = chooser.corpus()
+    row = videos.rows_of([video_id])
     return Explained(
         search.name,
         trained.system if retriever is None else f"{retriever.trained.system} + {trained.system}",
         weights or _weights(localizer, text),
-        borders(trained, localizer.encode(text), corpus.select(row), video_id),
+        along,
         tuple(moments),
         tuple(answers.notes),
+        similar_clips(chooser.trained, chooser.encode(text), videos.select(row), video_id, truth, along)
+        if videos.kept(row)
+        else (),
     )
 
 

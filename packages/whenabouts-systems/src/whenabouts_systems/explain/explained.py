@@ -6,7 +6,7 @@ Shapes: N words, T clips of one video.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -148,6 +148,25 @@ class Ranked:
         return f"{self.rank}. {span(self.moment)}  score {self.score:.3f}{sign}{overlap}"
 
 
+@dataclass(frozen=True, slots=True)
+class SimilarClip:
+    """The clip most similar to the query at a `place` ("inside", "outside", "anywhere") in some streams."""
+
+    moment: Moment
+    place: str
+    cosines: Mapping[str, float]
+    frame: Frame | None = None
+
+    def label(self) -> str:
+        """Return a text without the times."""
+        cosines = ", ".join(f"{stream} {cosine:.2f}" for stream, cosine in self.cosines.items())
+        return f"most like the query, {self.place}: {cosines}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object."""
+        return {**moment_to_json(self.moment), "place": self.place, "cosines": dict(self.cosines)}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Explained:
     """One system's explanation; `token_weights` and `borders` are None if the system gives none."""
@@ -158,6 +177,7 @@ class Explained:
     borders: Borders | None
     moments: tuple[Ranked, ...]
     notes: tuple[str, ...] = ()
+    similar_clips: tuple[SimilarClip, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object."""
@@ -166,6 +186,7 @@ class Explained:
             "system": self.system,
             "heard": None if self.token_weights is None else self.token_weights.to_json(),
             "borders": None if self.borders is None else self.borders.to_json(),
+            "similar_clips": [clip.to_json() for clip in self.similar_clips],
             "moments": [ranked.to_json() for ranked in self.moments],
             "notes": list(self.notes),
         }
@@ -181,6 +202,7 @@ class Explained:
             lines += [f"  {line}" for line in self.token_weights.lines()]
         if self.borders is not None:
             lines += self._border_lines(truth, video_id)
+        lines += [f"  {clip.label()}  {span(clip.moment)}" for clip in self.similar_clips]
         lines += [f"  {ranked.line()}" for ranked in self.moments]
         return [*lines, *(f"  note: {note}" for note in self.notes)]
 
@@ -201,7 +223,7 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame of the video as JPEG, with its time in seconds.
+    """A frame of the video as JPEG, with its time in seconds, a label below it and the colour of its border.
 
     `boxes` (left, top, right, bottom, as shares of the picture) mark words of the query on the screen.
     """
@@ -209,6 +231,8 @@ class Frame:
     seconds: float
     jpeg: bytes = field(repr=False)
     boxes: tuple[tuple[float, float, float, float], ...] = ()
+    label: str = ""
+    border: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +242,16 @@ class Film:
     frames: tuple[Frame, ...] = ()
     words: tuple[Line, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def with_similar(self, clips: Sequence[SimilarClip], border: str) -> Film:
+        """The film with the clips' frames, labelled; each replaces the closest frame without a label."""
+        frames = list(self.frames)
+        for clip in clips:
+            if (shown := clip.frame) is not None:
+                if plain := [frame for frame in frames if not frame.label]:
+                    frames.remove(min(plain, key=lambda frame: abs(frame.seconds - shown.seconds)))
+                frames.append(replace(shown, label=clip.label(), border=border))
+        return replace(self, frames=tuple(sorted(frames, key=lambda frame: frame.seconds)))
 
     def to_json(self) -> dict[str, Any]:
         """The frames' seconds, and all words, as plain values."""

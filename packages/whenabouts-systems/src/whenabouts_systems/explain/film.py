@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from whenabouts.index.lookup import words_of
 from whenabouts.index.records import VideoRecord
@@ -13,12 +13,13 @@ from whenabouts.streams import stream as stream_named
 from whenabouts.types import Moment, WhenaboutsError
 from whenabouts.video.objects import source_path
 from whenabouts.video.thumbnails import thumbnail
-from whenabouts_systems.explain.explained import Explanation, Film, Frame, Ranked
+from whenabouts_systems.explain.explained import Explanation, Film, Frame, Ranked, SimilarClip
 
 if TYPE_CHECKING:
     from whenabouts.corpus import Corpus
 
 Box = tuple[float, float, float, float]
+Shown = TypeVar("Shown", Ranked, SimilarClip)
 # Shorter words ("the", "of") occur in every second text.
 _LEAST_LETTERS = 4
 MOST_FRAMES = 8
@@ -29,13 +30,17 @@ _PIXELS_WIDE = 320
 def with_film(corpus: Corpus, explanation: Explanation, *, frames: bool = True) -> Explanation:
     """An explanation of a corpus's answer, extended by the words and frames of its video.
 
-    Each of the best moments gets a frame of its own video. If no system has borders, nothing else is added.
-    Without `frames` no video is opened. Missing frames are skipped; a note says why those of the shown video
-    are missing: its file is gone, changed or damaged, or has no picture.
+    Each of the best moments and most similar clips gets a frame. If no system has borders, nothing else is
+    added. Without `frames` no video is opened. Missing frames are skipped; a note says why those of the shown
+    video are missing: its file is gone, changed or damaged, or has no picture.
     """
     if frames:
         systems = (
-            replace(system, moments=tuple(_with_frame(corpus, ranked) for ranked in system.moments))
+            replace(
+                system,
+                moments=tuple(_with_frame(corpus, ranked) for ranked in system.moments),
+                similar_clips=tuple(_with_frame(corpus, clip) for clip in system.similar_clips),
+            )
             for system in explanation.systems
         )
         explanation = replace(explanation, systems=tuple(systems))
@@ -57,11 +62,11 @@ def with_film(corpus: Corpus, explanation: Explanation, *, frames: bool = True) 
     return replace(explanation, film=film)
 
 
-def _with_frame(corpus: Corpus, ranked: Ranked) -> Ranked:
-    """The moment with the frame of its middle, if its video has one."""
-    record = corpus.resolve(ranked.moment.video_id)
-    pictures, _ = frames_of(record, [ranked.moment.middle])
-    return replace(ranked, frame=next(iter(pictures), None))
+def _with_frame(corpus: Corpus, shown: Shown) -> Shown:
+    """The moment or clip with the frame of its middle, if its video has one."""
+    record = corpus.resolve(shown.moment.video_id)
+    pictures, _ = frames_of(record, [shown.moment.middle])
+    return replace(shown, frame=next(iter(pictures), None))
 
 
 def texts_on_screen(corpus: Corpus, record: VideoRecord, query: str) -> list[tuple[float, float, Box]]:

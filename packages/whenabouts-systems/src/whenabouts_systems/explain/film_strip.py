@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -45,7 +46,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Hung:
-    """A frame: its instant (x), its position and size, its time as text, and the mark of its moment."""
+    """A frame: its instant (x), position and size, the text below it, its moment's mark, and its border."""
 
     at: float
     left: float
@@ -55,6 +56,7 @@ class Hung:
     label: str
     mark: str
     boxes: tuple[tuple[float, float, float, float], ...] = ()
+    border: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ class FilmStrip:
 
     @property
     def _frames_high(self) -> float:
-        return max((_HANG + frame.high + 16 for frame in self.frames), default=0.0)
+        lines = max((frame.label.count("\n") for frame in self.frames), default=0)
+        return max((_HANG + frame.high + 16 + lines * _LETTERS_HIGH for frame in self.frames), default=0.0)
 
     @property
     def _words_high(self) -> float:
@@ -171,17 +174,19 @@ def _hung(
     widest = min(_WIDEST, room / len(frames) - _GAP)
     sizes = [_size(image.shape[1] / image.shape[0], widest) for image in images]
     middles = [scale * frame.seconds for frame in frames]
-    lefts = _without_overlap(middles, [wide for wide, _ in sizes], room - _BORDER)
-    tenths = frames[-1].seconds < 60
+    rooms = [widest if frame.label else wide for frame, (wide, _) in zip(frames, sizes, strict=True)]
+    lefts = _without_overlap(middles, rooms, room - _BORDER)
+    clock = partial(format_time, decimals=1) if frames[-1].seconds < 60 else _whole
     return [
         Hung(
             at,
-            left,
+            left + (widest - size[0]) / 2 if frame.label else left,
             *size,
             image,
-            format_time(frame.seconds, 1) if tenths else _whole(frame.seconds),
+            "\n".join((clock(frame.seconds), *wrapped(frame.label, widest, SMALL, _MOST_LINES))),
             _mark(frame.seconds, frame.seconds, marks),
             frame.boxes,
+            frame.border,
         )
         for frame, at, left, size, image in zip(frames, middles, lefts, sizes, images, strict=True)
     ]
@@ -214,16 +219,16 @@ def _draw_frame(axes: Any, frame: Hung) -> None:
     from matplotlib.patches import Rectangle
 
     top, middle = _LINE_HIGH + _HANG, frame.left + frame.wide / 2
-    below = top + frame.high + 8
+    below = top + frame.high + 4
     colour = _COLOURS[frame.mark]
     axes.plot([frame.at, frame.at, middle], [8, _LINE_HIGH, top], color=colour, linewidth=0.7)
     place = (frame.left, top, frame.wide, frame.high)
-    _draw_image(axes, frame.image, place, colour if frame.mark else "none")
+    _draw_image(axes, frame.image, place, frame.border or (colour if frame.mark else "none"))
     for first, high, last, low in frame.boxes:
         corner = (frame.left + first * frame.wide, top + high * frame.high)
         size = ((last - first) * frame.wide, (low - high) * frame.high)
         axes.add_patch(Rectangle(corner, *size, fill=False, edgecolor=_WRITTEN, linewidth=1.0, zorder=3))
-    axes.text(middle, below, frame.label, fontsize=SMALL, ha="center", va="center", color=colour)
+    axes.text(middle, below, frame.label, fontsize=SMALL, ha="center", va="top", color=colour)
 
 
 def _draw_image(axes: Any, image: Any, place: tuple[float, float, float, float], border: str) -> None:

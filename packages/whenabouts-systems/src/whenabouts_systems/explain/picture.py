@@ -1,6 +1,6 @@
 """Draw an explanation (PNG, SVG, PDF): words, borders and moments, with two systems side by side.
 
-It shows the content of figures 5 to 10 of paper 000 and figure 5 of paper 003 for any query. It needs
+It shows the content of figures 5 to 10 of paper 000, and 5 and 6 (a) of paper 003, for any query. It needs
 matplotlib (the extra `figures`). Lengths are in inches, those of letters in points.
 """
 
@@ -36,6 +36,7 @@ _DOTS = 100
 _AXIS = 0.5
 _BORDERS_HIGH, _ROW_HIGH, _HEAD_HIGH, _TITLE_HIGH, _SHARE_HIGH = 2.0, 0.27, 0.34, 0.32, 0.2
 _LETTER, _WORD_HIGH, _GAP = 9.5, 30.0, 9.0
+_SIMILAR = ("#f0b400", "#3f8fe8")  # by system, as in figure 6 (a) of paper 003
 
 
 def draw(explanation: Explanation, path: Path) -> None:
@@ -56,7 +57,7 @@ def _drawn(explanation: Explanation) -> Any:
     head = 0.35 + 0.25 * len(title) + 0.3
     words = max(_words_high(system.token_weights, wide) for system in explanation.systems)
     rows = max((len(system.moments) for system in explanation.systems), default=0)
-    strips = [_strip_of(system.borders, explanation, wide) for system in explanation.systems]
+    strips = [_strip_of(number, explanation, wide) for number in range(columns)]
     tall = [_HEAD_HIGH, words, _borders_high(explanation, strips)]
     table = _TITLE_HIGH + _ROW_HIGH * (rows + 1)
     pictured = any(ranked.frame is not None for system in explanation.systems for ranked in system.moments)
@@ -82,12 +83,13 @@ def _drawn(explanation: Explanation) -> Any:
     return canvas.figure
 
 
-def _strip_of(borders: Borders | None, explanation: Explanation, wide: float) -> FilmStrip | None:
+def _strip_of(number: int, explanation: Explanation, wide: float) -> FilmStrip | None:
     """The frames and words below the curves of a system; None if unknown."""
-    if explanation.film is None or borders is None:
+    system, wide = explanation.systems[number], wide - _AXIS - 0.05
+    if explanation.film is None or (borders := system.borders) is None:
         return None
-    seconds = _seen(borders, explanation)
-    return lay_out(explanation.film, explanation.truth_here, borders.answered, seconds, wide - _AXIS - 0.05)
+    film = explanation.film.with_similar(system.similar_clips, _SIMILAR[number])
+    return lay_out(film, explanation.truth_here, borders.answered, _seen(borders, explanation), wide)
 
 
 def _most_high(strips: Sequence[FilmStrip | None]) -> float:

@@ -10,13 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from whenabouts.clips import clip_among
 from whenabouts.encoders import EncoderUnavailable, TextEncoder, WordPieces, open_text_encoder
 from whenabouts.types import Moment
-from whenabouts_systems.explain.explained import Borders, TokenWeights
+from whenabouts_systems.explain.explained import Borders, SimilarClip, TokenWeights
 from whenabouts_systems.models.decoding import Decoding, span_mask
+from whenabouts_systems.models.parts.relevant_content import clip_cosines
 from whenabouts_systems.models.protocol import Explainer, Named, QueryEncoding, SpanScores, VideoEncoding
 from whenabouts_systems.models.trained import Trained
-from whenabouts_systems.ranking.candidates import Candidates
+from whenabouts_systems.ranking.candidates import Candidates, can_retrieve
 from whenabouts_systems.ranking.encoded_corpus import MemoryCorpus, System, device_of, evaluating
 from whenabouts_systems.ranking.localize import best_moments, can_localize
 
@@ -102,6 +104,46 @@ def borders(trained: System, encoded: QueryEncoding, corpus: MemoryCorpus, video
         if len(shares) > 1
         else {},
     )
+
+
+def similar_clips(
+    trained: System,
+    encoded: QueryEncoding,
+    corpus: MemoryCorpus,
+    video_id: str,
+    truth: Sequence[Moment],
+    along: Borders | None,
+) -> tuple[SimilarClip, ...]:
+    """The clips of a video most similar to one query (Q = 1) in each stream, inside and outside a moment.
+
+    Figure 6 (a) of paper 003, with the cosines of its equation 6. The moment is the true one, or else that
+    answered `along` the video; "inside" are all clips that it touches, as in equations 7 and 8. Without a
+    moment the place is "anywhere". Empty for systems that do not find videos by a key for each clip.
+    """
+    row = int(corpus.rows_of([video_id])[0])
+    video = corpus.take([row]).to(device_of(trained.model))
+    mask, keys = video.mask, video.key_masks.values()
+    by_clips = bool(keys) and all(key.shape == mask.shape and bool(mask[key].all()) for key in keys)
+    if not (by_clips and can_retrieve(trained.model)):
+        return ()
+    duration, seconds = float(corpus.durations[row]), float(corpus.clip_seconds[row])
+    low = np.arange(int(mask.sum()), dtype=np.float64) * seconds
+    low = low[low < duration]
+    right = [moment for moment in truth if moment.video_id == video_id]
+    if not right and along is not None and along.answered is not None:
+        right = [along.answered]
+    inside = np.zeros(len(low), bool)
+    for moment in right:
+        inside[clip_among(low, moment.start) : clip_among(low, moment.end, ends=True) + 1] = True
+    places = {"inside": inside, "outside": ~inside} if right else {"anywhere": ~inside}
+    best: dict[tuple[str, int], dict[str, float]] = {}
+    for stream, cosines in zip(video.keys, clip_cosines(encoded, video)[:, 0, : len(low), 0], strict=True):
+        for place, allowed in places.items():
+            values = np.where(allowed, cosines.cpu().numpy(), -np.inf)
+            if values.max() > -np.inf:
+                best.setdefault((place, int(values.argmax())), {})[stream] = round(float(values.max()), 5)
+    times = {at: Moment(video_id, float(low[at]), min(float(low[at]) + seconds, duration)) for _, at in best}
+    return tuple(SimilarClip(times[at], place, cosines) for (place, at), cosines in best.items())
 
 
 def _names(text: str, count: int, pieces: Sequence[str] | None) -> tuple[list[str], bool]:

@@ -13,7 +13,7 @@ from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.formats.runs import RunBlock
 from whenabouts_bench.relevance.units import comparable
 from whenabouts_systems.explain.explained import Explained, Explanation, Ranked, TokenWeights, overlap_with
-from whenabouts_systems.explain.readout import borders, pieces_for, token_weights
+from whenabouts_systems.explain.readout import borders, pieces_for, similar_clips, token_weights
 from whenabouts_systems.models.protocol import QueryBatch, QueryEncoding
 from whenabouts_systems.models.trained import Trained
 from whenabouts_systems.ranking.encoded_corpus import MemoryCorpus, Progress, device_of, evaluating
@@ -106,7 +106,7 @@ def explain(
         )
     video = given or next(ranked.moment.video_id for moments in answers for ranked in moments)
     pairs = zip(encoded, answers, strict=True)
-    explained = tuple(query_system.explained(video, moments) for query_system, moments in pairs)
+    explained = tuple(query_system.explained(video, moments, truth) for query_system, moments in pairs)
     return Explanation(query.text, query.id, video, encoded[0].duration(video), truth, explained)
 
 
@@ -188,15 +188,17 @@ class _QuerySystem:
         clips = int(self.corpus.take([row]).mask.sum())
         return self.duration(video_id) or clips * float(self.corpus.clip_seconds[row])
 
-    def explained(self, video_id: str, moments: Sequence[Ranked]) -> Explained:
+    def explained(self, video_id: str, moments: Sequence[Ranked], truth: Sequence[Moment]) -> Explained:
         trained, chooser = self.system.trained, self.chooser
         first = None if chooser is None else chooser._token_weights()
+        along, by = borders(trained, self.encoded, self.corpus, video_id), chooser or self
         return Explained(
             self.system.name,
             trained.system if chooser is None else f"{chooser.system.trained.system} + {trained.system}",
             first or self._token_weights(),
-            borders(trained, self.encoded, self.corpus, video_id),
+            along,
             tuple(moments),
+            similar_clips=similar_clips(by.system.trained, by.encoded, by.corpus, video_id, truth, along),
         )
 
     def _token_weights(self) -> TokenWeights | None:
