@@ -893,7 +893,7 @@ async function fillFilters() {
     }
     byId("models").hidden = !stats.models.length;
     for (const [name, role] of Object.entries(LOOKS)) {
-      if (stats[role] && !state[name]) byId(name).append(make("option", { value: "true" }, stats[role] === "sound" ? t("that sound alike") : stats[role]));
+      if (stats[role] && !state[name]) byId(name).append(make("option", { value: "true" }, stats[role]));
       byId(`${name}s`).hidden = !stats[role];
     }
   } catch { /* the search itself shows the error */ }

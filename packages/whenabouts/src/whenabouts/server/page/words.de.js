@@ -194,7 +194,6 @@ export const words = {
   "Nothing was found in {where}.": "In {where} wurde nichts gefunden.",
   "Looked at twice: {how}.": "Zweimal hingesehen: {how}.",
   "Ordered anew: {how}.": "Neu geordnet: {how}.",
-  "that sound alike": "die ähnlich klingen",
   "Also searched ({model}): {queries}.": "Auch gesucht ({model}): {queries}.",
   "{videos} searched": "{videos} durchsucht",
   "{part} of {n} video searched|{part} of {n} videos searched": "{part} von {n} Video durchsucht|{part} von {n} Videos durchsucht",
