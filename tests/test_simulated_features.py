@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -151,7 +152,14 @@ def test_another_data_set_is_trained_on_and_held_out_as_the_first_is(tmp_path: P
 def test_a_share_of_one_file_is_tested_on(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     write_annotations(annotated("a"), file, "tvr")
-    none = {"val": None, "test": None, "also": [], "also_train": [], "videos": None, "test_videos": None}
+    none: dict[str, Any] = {
+        "val": None,
+        "test": None,
+        "also": [],
+        "also_train": [],
+        "videos": None,
+        "test_videos": None,
+    }
     made = _splits(Namespace(train=file, held_out=0.15, tested=0.25, **none))
     names = {split: {video.id for video in own.videos} for split, own in made.items()}
     every = set.union(*names.values())
