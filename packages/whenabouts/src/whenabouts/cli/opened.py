@@ -74,14 +74,12 @@ def opened_checker(options: argparse.Namespace) -> Checker | None:
 
 
 def _opened_rewriter(options: argparse.Namespace) -> Rewriter | str | None:
-    """Open the rewriter that --rewrite names; "sound" stays a name for the corpus. None: not given."""
-    from whenabouts.search.sounds_alike import NAME as SOUND
+    """Open the rewriter that --rewrite names. None: not given."""
+    if getattr(options, "rewrite", None) is None:
+        return None
+    from whenabouts.search.sounds_alike import opened_rewriter
 
-    if getattr(options, "rewrite", None) in (None, SOUND):
-        return getattr(options, "rewrite", None)
-    from whenabouts.checkers import open_rewriter
-
-    return open_rewriter(options.rewrite, send_query=options.send_query)
+    return opened_rewriter(options.rewrite, send_query=options.send_query)
 
 
 def add_narrowing(parser: argparse._ActionsContainer) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from jellyfish import jaro_winkler_similarity
 from numpy.typing import NDArray
 
-from whenabouts.checkers.protocol import CheckerError
+from whenabouts.checkers import CheckerError, Rewriter, open_rewriter
 from whenabouts.index.lookup import words_of
 from whenabouts.index.store import Store
 from whenabouts.index.word_statistics import term_of
@@ -29,6 +29,11 @@ NAME = "sound"
 # Shorter queries sound like many words; one sound in four may differ.
 _FEWEST_SOUNDS, _DIFFERENT = 4, 0.25
 _MOST_SOUNDS, _MOST_PLACES = 60, 200
+
+
+def opened_rewriter(name: str, *, send_query: bool) -> Rewriter | str:
+    """The rewriter of a name; "sound" stays a name, because each handle of a corpus has its own."""
+    return name if name == NAME else open_rewriter(name, send_query=send_query)
 
 
 @dataclass(frozen=True, eq=False)

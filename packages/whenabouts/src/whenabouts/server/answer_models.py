@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whenabouts.checkers import Checker, CheckerError, Reranker, Rewriter, open_reranker, open_rewriter
+from whenabouts.checkers import Checker, CheckerError, Reranker, Rewriter, open_reranker
 from whenabouts.checkers.reranker import Document
-from whenabouts.search.sounds_alike import NAME as SOUND
+from whenabouts.search.sounds_alike import opened_rewriter
 from whenabouts.server.errors import ServerError
 from whenabouts.server.paths import Paths
 from whenabouts.server.schemas import SearchRequest
@@ -37,10 +37,7 @@ _REFUSALS = {
 
 @dataclass(frozen=True, slots=True)
 class AnswerModels:
-    """The reranker and the rewriter that the server's owner chose; None: not chosen.
-
-    The rewriter "sound" stays a name: each handle of the corpus has its own.
-    """
+    """The reranker and the rewriter (`opened_rewriter`) that the server's owner chose; None: not chosen."""
 
     reranker: Reranker | None = None
     rewriter: Rewriter | str | None = None
@@ -53,10 +50,10 @@ class AnswerModels:
         def hidden(text: str) -> str:
             return paths.unless_hidden(text, _HIDDEN)
 
-        rewriter: Rewriter | str | None = settings.rewrite or None
-        if rewriter not in (None, SOUND):
-            opened = open_rewriter(settings.rewrite, send_query=settings.send_query)
-            rewriter = _QuietRewriter(opened, hidden)
+        rewriter: Rewriter | str | None = None
+        if settings.rewrite:
+            opened = opened_rewriter(settings.rewrite, send_query=settings.send_query)
+            rewriter = opened if isinstance(opened, str) else _QuietRewriter(opened, hidden)
         return cls(None if reranker is None else _QuietReranker(reranker, hidden), rewriter)
 
     @property
