@@ -146,6 +146,20 @@ def test_whenabouts_is_measured_with_a_reranker_and_other_words(folder: Path) ->
 
 
 @pytest.mark.slow
+def test_whenabouts_is_measured_with_words_that_sound_alike(tmp_path: Path) -> None:
+    said = {"a": "Professor Rindell explains.", "b": "My uncle Robert came with his family."}
+    for name, text in said.items():
+        (tmp_path / f"{name}.vtt").write_text(f"WEBVTT\n\n00:01.000 --> 00:09.000\n{text}\n")
+    videos = [BenchVideo(name, 60.0, tmp_path / f"{name}.vtt") for name in said]
+    first = {}
+    for settings in ({}, {"rewrite": "sound"}):
+        system = open_system("whenabouts", settings)
+        system.index(videos)
+        first[system.name] = system.search([BenchQuery("q", "Randall")], 1)[0][0][0]
+    assert first == {"whenabouts": "b", "whenabouts + rewrite sound": "a"}
+
+
+@pytest.mark.slow
 def test_a_rewriter_that_is_away_ends_the_run_and_one_elsewhere_needs_a_yes(folder: Path) -> None:
     away = pytest.raises(UsageError, match="401")
     with chat_server(Reply(b"{}", status=401)) as server, uncalibrated(), away:

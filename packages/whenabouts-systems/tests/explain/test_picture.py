@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -170,6 +171,14 @@ def test_without_truth_there_are_no_verdicts() -> None:
 def test_letters_that_the_font_lacks_are_no_error(tmp_path: Path) -> None:
     told = explanation(token_weights=TokenWeights(("開ける", "🦊", "$x_1$"), {"video": (0.2, 0.3, 0.5)}))
     draw(replace(told, query="人がドアを開ける 🦊 $x^2$"), tmp_path / "a.png")
+
+
+def test_control_characters_of_a_query_leave_a_valid_svg(tmp_path: Path) -> None:
+    words = TokenWeights(("re\x00d", "do\ufffeor"), {"video": (0.5, 0.5)})
+    told = replace(explanation(token_weights=words), query="re\x00d\x1b do\ufffeor " * 12)
+    draw(told, tmp_path / "a.svg")
+    lines = [text.strip() for text in ElementTree.parse(tmp_path / "a.svg").getroot().itertext()]
+    assert {"red", "door"} <= set(lines) and any(line.startswith("“red door red") for line in lines)
 
 
 def test_one_clip_and_no_duration_can_be_drawn(tmp_path: Path) -> None:

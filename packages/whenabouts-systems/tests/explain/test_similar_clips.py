@@ -153,6 +153,15 @@ def test_clips_behind_the_end_of_the_video_are_left_out() -> None:
     assert all(clip.moment.end <= 5.0 for clip in similar)
 
 
+def test_a_true_moment_behind_the_end_of_the_video_is_no_place() -> None:
+    trained = system("prem_retriever", 0)
+    query, corpus = encoded(trained.model, 0)
+    behind = similar_clips(trained, query, corpus, "v", [Moment("v", DURATION, 30.0)], None)
+    assert behind == similar_clips(trained, query, corpus, "v", [], None)
+    (inside, *_) = similar_clips(trained, query, corpus, "v", [Moment("v", DURATION - 0.1, 30.0)], None)
+    assert (inside.moment.end, inside.place) == (DURATION, "inside")
+
+
 def test_where_the_video_has_no_truth_the_answered_moment_counts() -> None:
     trained = system("xml", 2)
     query, corpus = encoded(trained.model, 2)
@@ -283,8 +292,9 @@ def test_more_similar_clips_than_frames_are_all_shown() -> None:
 
 @pytest.mark.parametrize("systems", [1, 2])
 @pytest.mark.parametrize("shape", [(64, 36), (36, 64), (640, 20)])
+@pytest.mark.parametrize("curves", [True, False], ids=["", "a retriever alone"])
 def test_the_picture_has_their_frames_with_borders_and_labels(
-    tmp_path: Path, systems: int, shape: tuple[int, int]
+    tmp_path: Path, systems: int, shape: tuple[int, int], curves: bool
 ) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -293,6 +303,8 @@ def test_the_picture_has_their_frames_with_borders_and_labels(
     from whenabouts_systems.explain import picture
 
     told = explanation(systems, shape=shape)
+    if not curves:
+        told = replace(told, systems=tuple(replace(system, borders=None) for system in told.systems))
     figure = picture._drawn(told)
     figure.set_dpi(100)
     FigureCanvasAgg(figure)  # one renderer measures all texts

@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
 from whenabouts.encoders import EncoderUnavailable, encode_tokens, open_text_encoder
+from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError
 from whenabouts_systems.cli import features as verb
 from whenabouts_systems.features import open_features
@@ -40,10 +42,10 @@ SETTINGS: dict[str, Any] = {"epochs": 8, "rate": 5e-3, "batch": 8}
 def make_encoder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Saves a small random model of a class of transformers, with a tokenizer of the language's words."""
 
-    def make(kind: str = "RobertaForMaskedLM", **settings: Any) -> Path:
+    def make(kind: str = "RobertaForMaskedLM", lacks: str = "", **settings: Any) -> Path:
         folder = tmp_path_factory.mktemp("encoder")
         words = dict.fromkeys([*SPECIAL, *" ".join(LANGUAGE).split()])
-        _tokenizer({word: number for number, word in enumerate(words)}).save_pretrained(folder)
+        _tokenizer({word: number for number, word in enumerate(words)}, lacks).save_pretrained(folder)
         model = getattr(transformers, kind)
         sizes = {
             "vocab_size": len(words), "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -56,14 +58,14 @@ def make_encoder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
     return make
 
 
-def _tokenizer(words: dict[str, int]) -> Any:
+def _tokenizer(words: dict[str, int], lacks: str) -> Any:
     tokenizers: Any = pytest.importorskip("tokenizers")
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
     made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     ends = [("<s>", words["<s>"]), ("</s>", words["</s>"])]
     made.post_processor = tokenizers.processors.TemplateProcessing(single="<s> $A </s>", special_tokens=ends)
     names = {"cls": 0, "bos": 0, "pad": 1, "sep": 2, "eos": 2, "unk": 3, "mask": 4}
-    named = {f"{name}_token": SPECIAL[number] for name, number in names.items()}
+    named = {f"{name}_token": SPECIAL[number] for name, number in names.items() if name != lacks}
     return transformers.PreTrainedTokenizerFast(tokenizer_object=made, model_max_length=38, **named)
 
 
@@ -247,6 +249,34 @@ def test_a_model_that_predicts_no_masked_words_is_refused(
     remedy = rf"{folder}: predicts no masked words .* such as FacebookAI/roberta-base"
     with pytest.raises(UsageError, match=remedy):
         fine_tune(str(folder), LANGUAGE, tmp_path / "t")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("lack", [{"lacks": "mask"}, {"lacks": "pad"}, {"vocab_size": 20}])
+def test_an_encoder_without_marks_or_with_too_few_words_is_refused(
+    make_encoder: Callable[..., Path], tmp_path: Path, lack: dict[str, Any]
+) -> None:
+    folder = make_encoder(**lack)
+    with pytest.raises(UsageError, match=rf"{folder}: predicts no masked words .* such as FacebookAI/"):
+        fine_tune(str(folder), LANGUAGE, tmp_path / "t")
+    assert not list(tmp_path.iterdir())
+
+
+def test_sentences_that_the_tokenizer_does_not_know_are_refused(encoder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"{encoder}: its tokenizer knows no word of '(東京|大阪)'"):
+        fine_tune(str(encoder), ["東京", "大阪"], tmp_path / "t")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise safetensors.SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(transformers.RobertaForMaskedLM, "save_pretrained", full)
+    with pytest.raises(FormatError, match=r"t: cannot be written: .*No space left on device"):
+        fine_tune(str(encoder), LANGUAGE, tmp_path / "t", epochs=1)
     assert not list(tmp_path.iterdir())
 
 

@@ -56,6 +56,14 @@ def test_known_words_and_those_like_nothing_are_left_alone(corpus: Corpus, query
         SoundsAlike(corpus.store).rewritten(query, 1.0)
 
 
+@pytest.mark.parametrize("query", ["", " !? ", "🎉", "日本語", "Йод", "a" * 10_000])
+def test_a_query_without_words_of_the_corpus_or_of_english_sounds_like_nothing(
+    corpus: Corpus, query: str
+) -> None:
+    with pytest.raises(CheckerError, match="nothing in the corpus sounds like it"):
+        SoundsAlike(corpus.store).rewritten(query, 1.0)
+
+
 @pytest.mark.slow
 def test_words_of_two_videos_are_not_joined(tmp_path: Path) -> None:
     for name, words in (("a", "You say mer"), ("b", "kit pie")):

@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from whenabouts.checkers import CheckerUnavailable, Reranker, Rewriter, open_reranker, open_rewriter
+from whenabouts.checkers import CheckerUnavailable, Reranker, Rewriter, open_reranker
 from whenabouts.checkers.reranker import Document
 from whenabouts.corpus import Corpus
 from whenabouts.export.transcript import transcript
+from whenabouts.search.sounds_alike import opened_rewriter
 from whenabouts.types import UsageError
 from whenabouts.version import __version__
 from whenabouts.video.cue import Cue
@@ -28,7 +29,7 @@ from whenabouts_bench.harness.system import BenchQuery, BenchVideo
 NAME = "whenabouts"
 SUMMARY = (
     "whenabouts over videos and transcripts; --set vision=NAME, text=NAME, rerank=NAME, "
-    "rewrite=ADDRESS#MODEL (with send_query=yes for another machine)"
+    "rewrite=sound or ADDRESS#MODEL (with send_query=yes for another machine)"
 )
 _SECONDS = 3600.0
 """The time limit of the reranker for one query."""
@@ -41,16 +42,16 @@ class Whenabouts:
         self,
         options: dict[str, Any],
         reranker: Reranker | None = None,
-        rewriter: Rewriter | None = None,
+        rewriter: Rewriter | str | None = None,
     ) -> None:
         models = [f"{kind} {model}" for kind, model in public(options).items()]
         models += [f"rerank {reranker.name}"] if reranker else []
-        models += [f"rewrite {rewriter.name}"] if rewriter else []
+        models += [f"rewrite {getattr(rewriter, 'name', rewriter)}"] if rewriter else []
         self.name, self.revision = " + ".join([NAME, *models]), __version__
         # Measured runs are complete: the time of a model is part of the result.
         self._models: dict[str, Any] = {
             "rerank": None if reranker is None else _EndingReranker(reranker),
-            "rewrite": None if rewriter is None else _EndingRewriter(rewriter),
+            "rewrite": _EndingRewriter(rewriter) if rewriter and not isinstance(rewriter, str) else rewriter,
             "rerank_seconds": _SECONDS,
         }
         self._options = options
@@ -103,8 +104,7 @@ class Whenabouts:
 
     def index_bytes(self) -> int:
         """Bytes of the corpus's files."""
-        files = (self._folder / "corpus").rglob("*")
-        return sum(file.stat().st_size for file in files if file.is_file())
+        return sum(file.stat().st_size for file in (self._folder / "corpus").rglob("*") if file.is_file())
 
 
 class _EndingReranker:
@@ -152,5 +152,5 @@ def make(
     return Whenabouts(
         {name: value for name, value in options.items() if value is not None},
         None if rerank is None else open_reranker(rerank),
-        None if rewrite is None else open_rewriter(rewrite, send_query=send_query == "yes"),
+        None if rewrite is None else opened_rewriter(rewrite, send_query=send_query == "yes"),
     )

@@ -179,6 +179,11 @@ class Explained:
     notes: tuple[str, ...] = ()
     similar_clips: tuple[SimilarClip, ...] = ()
 
+    @property
+    def tells_along(self) -> bool:
+        """Whether it tells anything along the video: borders, or the most similar clips."""
+        return self.borders is not None or bool(self.similar_clips)
+
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object."""
         return {

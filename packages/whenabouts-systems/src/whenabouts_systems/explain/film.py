@@ -30,9 +30,9 @@ _PIXELS_WIDE = 320
 def with_film(corpus: Corpus, explanation: Explanation, *, frames: bool = True) -> Explanation:
     """An explanation of a corpus's answer, extended by the words and frames of its video.
 
-    Each of the best moments and most similar clips gets a frame. If no system has borders, nothing else is
-    added. Without `frames` no video is opened. Missing frames are skipped; a note says why those of the shown
-    video are missing: its file is gone, changed or damaged, or has no picture.
+    Each of the best moments and most similar clips gets a frame. If no system tells anything along the video,
+    nothing else is added. Without `frames` no video is opened. Missing frames are skipped; a note says why
+    those of the shown video are missing: its file is gone, changed or damaged, or has no picture.
     """
     if frames:
         systems = (
@@ -44,15 +44,15 @@ def with_film(corpus: Corpus, explanation: Explanation, *, frames: bool = True) 
             for system in explanation.systems
         )
         explanation = replace(explanation, systems=tuple(systems))
-    ends = [float(system.borders.high[-1]) for system in explanation.systems if system.borders is not None]
-    if not ends:
+    if not any(system.tells_along for system in explanation.systems):
         return explanation
     record = corpus.resolve(explanation.video_id)
+    ends = [float(system.borders.high[-1]) for system in explanation.systems if system.borders is not None]
+    seconds = record.duration or max(ends, default=0.0)
     film = Film(words=corpus.words(record))
-    if frames:
+    if frames and seconds:
         answered = [system.borders.answered for system in explanation.systems if system.borders is not None]
         marked = [*explanation.truth_here, *(moment for moment in answered if moment is not None)]
-        seconds = record.duration or max(ends)
         count = MOST_FRAMES // len(explanation.systems)
         pictures, notes = frames_of(record, instants(seconds, count, marked))
         texts = texts_on_screen(corpus, record, explanation.query)

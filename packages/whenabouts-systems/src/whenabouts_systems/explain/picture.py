@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from whenabouts.drawing import BLUE, ORANGE, check_picture, figure_settings, save_figure
+from whenabouts.lines import one_line
 from whenabouts.types import Moment
 from whenabouts_systems.explain.canvas import (
     GREY,
@@ -80,16 +81,22 @@ def _drawn(explanation: Explanation) -> Any:
         _draw_moments(canvas, system.moments, explanation.truth, left, top + sum(tall), wide)
         if pictured:
             draw_frames(canvas, system.moments, left, top + sum(tall) + table + 0.1, wide)
+    for text in [text for part in (canvas.figure, *canvas.figure.axes) for text in part.texts]:
+        # No reader opens an SVG with control characters.
+        lines = text.get_text().splitlines()
+        text.set_text("\n".join(line if line.isprintable() else one_line(line) for line in lines))
     return canvas.figure
 
 
 def _strip_of(number: int, explanation: Explanation, wide: float) -> FilmStrip | None:
-    """The frames and words below the curves of a system; None if unknown."""
+    """The frames and words below the curves or the most similar clips of a system; None if it has neither."""
     system, wide = explanation.systems[number], wide - _AXIS - 0.05
-    if explanation.film is None or (borders := system.borders) is None:
+    seconds = _seen(system.borders, explanation)
+    if explanation.film is None or not (system.tells_along and seconds):
         return None
     film = explanation.film.with_similar(system.similar_clips, _SIMILAR[number])
-    return lay_out(film, explanation.truth_here, borders.answered, _seen(borders, explanation), wide)
+    answered = None if system.borders is None else system.borders.answered
+    return lay_out(film, explanation.truth_here, answered, seconds, wide)
 
 
 def _most_high(strips: Sequence[FilmStrip | None]) -> float:
@@ -100,7 +107,7 @@ def _borders_high(explanation: Explanation, strips: Sequence[FilmStrip | None]) 
     """The height in inches of the curves and everything below them."""
     drawn = [system.borders for system in explanation.systems if system.borders is not None]
     if not drawn:
-        return 0.0
+        return _most_high(strips)
     shares = max(len(borders.shares) for borders in drawn)
     below = 0.55 + _SHARE_HIGH * shares + (0.2 if shares else 0.0)
     return _TITLE_HIGH + _BORDERS_HIGH + below + _most_high(strips)
@@ -211,9 +218,9 @@ def _draw_borders(
     )
 
 
-def _seen(borders: Borders, explanation: Explanation) -> float:
-    """The seconds of the video to draw."""
-    last = max(float(borders.high[-1]), float(borders.low[-1]) + 1e-3)
+def _seen(borders: Borders | None, explanation: Explanation) -> float:
+    """The seconds of the video to draw; 0 if unknown."""
+    last = 0.0 if borders is None else max(float(borders.high[-1]), float(borders.low[-1]) + 1e-3)
     return max(explanation.duration or 0.0, last, *(moment.end for moment in explanation.truth_here), 0.0)
 
 

@@ -129,7 +129,7 @@ def similar_clips(
     duration, seconds = float(corpus.durations[row]), float(corpus.clip_seconds[row])
     low = np.arange(int(mask.sum()), dtype=np.float64) * seconds
     low = low[low < duration]
-    right = [moment for moment in truth if moment.video_id == video_id]
+    right = [moment for moment in truth if moment.video_id == video_id and moment.start < duration]
     if not right and along is not None and along.answered is not None:
         right = [along.answered]
     inside = np.zeros(len(low), bool)

@@ -45,14 +45,15 @@ def fine_tune(
     """Write the best epoch of an encoder (folder or hub name) as a new folder; return the held-out losses.
 
     The first loss is that before training. `report` gets lines on the progress. Raises UsageError for a
-    folder that exists, fewer than two sentences, a model that predicts no masked words, and a loss that is
-    not finite; EncoderUnavailable for a missing model or package.
+    folder that exists, fewer than two sentences, words unknown to the tokenizer, a model that predicts no
+    masked words, and a loss that is not finite; EncoderUnavailable for a missing model or package.
     """
     if path.exists() or path.is_symlink():
         raise UsageError(f"{path}: is there already; nothing is overwritten, give another name or remove it")
     training, held_out = divided(sentences)
     model, tokenizer = _opened(encoder)
     import torch
+    from safetensors import SafetensorError
 
     model.to(device := on_torch.choose_device(EncoderSettings()))
     own_draws = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
@@ -61,6 +62,9 @@ def fine_tune(
         draws = torch.Generator().manual_seed(seed)
         optimizer, schedule = _optimizer(model, rate, epochs * math.ceil(len(training) / batch))
         losses = [_evaluated(model, tokenizer, held_out, batch)]
+        if not math.isfinite(losses[0]):
+            fault = f"its tokenizer knows no word of {held_out[0][:80]!r}, or its weights are damaged"
+            raise UsageError(f"{encoder}: {fault}; name a model of this language, or fetch it again")
         report(f"{len(training)} sentences, {len(held_out)} more held out: their loss is {losses[0]:.3f}")
         for epoch in range(1, epochs + 1):
             model.train()
@@ -75,7 +79,10 @@ def fine_tune(
             if not math.isfinite(losses[-1]):
                 raise UsageError(f"{encoder}: the loss is not finite; a rate below {rate:g} may help")
             if losses[-1] == min(losses[1:]):
-                model.save_pretrained(folder)
+                try:
+                    model.save_pretrained(folder)
+                except SafetensorError as error:  # a full disk; `folder_aside` names the folder
+                    raise OSError(str(error)) from error
         tokenizer.save_pretrained(folder)
     best = min(losses[1:])
     gain = "" if best < losses[0] else f"; it did not improve on {encoder}, use that instead"
@@ -127,14 +134,15 @@ def _losses(
 
 
 def _evaluated(model: Any, tokenizer: Any, sentences: Sequence[str], batch: int) -> float:
-    """The mean cross-entropy of predicted tokens, which are the same at each call."""
+    """The mean cross-entropy of predicted tokens, which are the same at each call; NaN if there are none."""
     import torch
 
     texts = [*sentences] * math.ceil(_LEAST_EVALUATED / len(sentences))
     model.eval()
     with torch.inference_mode():
         parts = [(float(total), n) for total, n in _losses(model, tokenizer, texts, batch, torch.Generator())]
-    return sum(total for total, _ in parts) / max(1, sum(n for _, n in parts))
+    count = sum(n for _, n in parts)
+    return sum(total for total, _ in parts) / count if count else math.nan
 
 
 def _optimizer(model: Any, rate: float, steps: int) -> tuple[Any, Any]:
@@ -158,9 +166,11 @@ def _opened(name: str) -> tuple[Any, Any]:
         if type(weight_files.pretrained(AutoConfig, place)) in MODEL_FOR_MASKED_LM_MAPPING:
             tokenizer = weight_files.pretrained(AutoTokenizer, place)
             model, missing = weight_files.opened_model(AutoModelForMaskedLM, place, "float32")
-            if not missing and tokenizer.mask_token_id is not None:
+            marks = (tokenizer.mask_token_id, tokenizer.pad_token_id)
+            if not missing and None not in marks and len(tokenizer) <= model.config.vocab_size:
                 return model, tokenizer
     raise UsageError(
-        f"{name}: predicts no masked words (its head's weights or the mask token are missing); name a model "
-        "with its masked language head, such as FacebookAI/roberta-base"
+        f"{name}: predicts no masked words (its head's weights, the mask token, the padding token or the "
+        "vectors of some words are missing); name a model with its masked language head, such as "
+        "FacebookAI/roberta-base"
     )

@@ -62,7 +62,7 @@ class SoundsAlike:
         """
         words, spoken = words_of(query), self._words()
         sounds = _sounds(words)[:_MOST_SOUNDS]
-        if all(term_of(word) in spoken.terms for word in words):
+        if words and all(term_of(word) in spoken.terms for word in words):
             raise CheckerError("the corpus has all of its words")
         alike = _alike(sounds, " ".join(words), spoken) if len(sounds) >= _FEWEST_SOUNDS else []
         if not alike:

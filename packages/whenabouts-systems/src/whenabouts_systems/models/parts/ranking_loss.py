@@ -21,7 +21,7 @@ Readings of what the paper leaves open:
   in this paper) log(1 + e^x) stands for [margin + x]+ and [x]+.
 - R may be negative: a cosine, or R of equation 14 where a logit is at the bound (-13.8). Then C R is larger
   than R: C then has the reverse effect. Training exploits this: it makes the scores negative
-  (`benchmarks/results/simulated_studies.md`). The formula is kept as printed.
+  (`benchmarks/results/two_annotators.md`). The formula is kept as printed.
 """
 
 from __future__ import annotations
