@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import gzip
 import hashlib
 import io
 import json
@@ -39,6 +38,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.packed import packed_text, write_packed
 from benchmarks.spoken_search import describe_machine
 from numpy.typing import NDArray
 from scipy.optimize import minimize
@@ -77,7 +77,7 @@ ENGLISH = SHARED / "transcripts"
 LANGUAGES = SHARED / "transcripts_languages"
 TOLERANCE = 45.0
 RESULT = ROOT / "benchmarks" / "results" / "any_corpus.json"
-ROWS = RESULT.with_name("any_corpus_rows.csv.gz")
+ROWS = RESULT.with_name("any_corpus_rows.csv.xz")
 LEARNED = ROOT / "packages" / "whenabouts" / "src" / "whenabouts" / "confidence" / "learned.json"
 SEED, SAMPLES, FOLDS = 1, 1000, 10
 
@@ -771,20 +771,19 @@ def keep_rows(rows: Sequence[Row]) -> None:
         *about, own = (getattr(row, field.name) for field in fields(Row))
         numbers = [""] * len(NAMES) if own is None else [f"{getattr(own, name):.5g}" for name in NAMES]
         writer.writerow([*(int(value) if isinstance(value, bool) else value for value in about), *numbers])
-    ROWS.write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
+    write_packed(ROWS, text.getvalue())
 
 
 def read_rows() -> list[Row]:
     """Rows that were kept, for fitting anew without asking."""
     rows = []
-    with gzip.open(ROWS, "rt", encoding="utf-8") as stream:
-        for line in csv.DictReader(stream):
-            own = Features(*(float(line[name]) for name in NAMES)) if line[NAMES[0]] else None
-            right, in_five, is_name, is_literal, is_foreign = (line.get(name) == "1" for name in FLAGS)
-            about = (line["corpus"], line["kind"], int(line["number"]), line["recording"], line["language"])
-            rank = int(line["rank"])
-            flags = (right, in_five, is_name, is_literal, is_foreign)
-            rows.append(Row(*about, rank, *flags, line["answer"], own))
+    for line in csv.DictReader(packed_text(ROWS).splitlines()):
+        own = Features(*(float(line[name]) for name in NAMES)) if line[NAMES[0]] else None
+        right, in_five, is_name, is_literal, is_foreign = (line.get(name) == "1" for name in FLAGS)
+        about = (line["corpus"], line["kind"], int(line["number"]), line["recording"], line["language"])
+        rank = int(line["rank"])
+        flags = (right, in_five, is_name, is_literal, is_foreign)
+        rows.append(Row(*about, rank, *flags, line["answer"], own))
     return rows
 
 

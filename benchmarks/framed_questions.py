@@ -1,12 +1,11 @@
 """Titles asked as people ask: the sentence around a title costs hits, and how sure answers then are.
 
     WHENABOUTS_SHARED_DATA=... python -m benchmarks.framed_questions --corpus /tmp/spoken.corpus
-    WHENABOUTS_SHARED_DATA=... python -m benchmarks.framed_questions --corpus ... --report
 
-Each title of "learning" and "choosing" (`division.json`; `--report`: of "reporting") is asked three times: as
-it is, in a sentence, and in the same sentence with all rules off (`--literal`). The sentences take turns; no
-model wrote them. The rule `about` (`search/questions.py`) knows the first six and not the last two. Real
-questions, whose topic is in other words than the title, are harder.
+Each title, of "learning" and "choosing" and of "reporting" (`division.json`), is asked three times: as it is,
+in a sentence, and in the same sentence with all rules off (`--literal`). The sentences take turns; no model
+wrote them. The rule `about` (`search/questions.py`) knows the first six and not the last two. Real questions,
+whose topic is in other words than the title, are harder.
 """
 
 from __future__ import annotations
@@ -84,14 +83,15 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--corpus", type=Path, required=True, help="where the corpus lies or is to be made")
-    parser.add_argument("--report", action="store_true", help="ask the reporting part, and write the result")
     given = parser.parse_args()
-    chosen = chosen_on()
-    titles = [title for title in read_titles()[1] if (title.recording in chosen) != given.report]
-    result = {"machine": describe_machine(), **measured(titles, ask(open_corpus(given.corpus), titles))}
-    if given.report:
-        RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(result, indent=1))
+    chosen, corpus, titles = chosen_on(), open_corpus(given.corpus), read_titles()[1]
+    result = {"machine": describe_machine()}
+    for part in ("learning and choosing", "reporting"):
+        own = [title for title in titles if (title.recording in chosen) == (part != "reporting")]
+        result[part] = measured(own, ask(corpus, own))
+    text = json.dumps(result, indent=1)
+    RESULT.write_text(text + "\n", encoding="utf-8")
+    print(text)
 
 
 if __name__ == "__main__":

@@ -100,7 +100,10 @@ def share(hits: Mapping[str, NDArray[np.bool_]]) -> dict[str, Any]:
 
 
 def same_video(originals: Mapping[str, Vectors]) -> dict[str, Any]:
-    """Share of frames whose nearest one, at least `ASIDE` s away, is of the same video; and by chance."""
+    """Share of frames whose nearest one, at least `ASIDE` s away, is of the same video; and by chance.
+
+    Also the highest cosine of two frames of different videos.
+    """
     names, vectors = list(originals), np.concatenate(list(originals.values()))
     owner = np.concatenate([np.full(len(originals[name]), place) for place, name in enumerate(names)])
     at = np.concatenate([np.arange(len(own)) for own in originals.values()])
@@ -111,7 +114,8 @@ def same_video(originals: Mapping[str, Vectors]) -> dict[str, Any]:
     chance = ((~near & (owner[:, None] == owner)).sum(axis=1) / (~near).sum(axis=1))[able]
     found = {name: hit[able & (owner == place)] for place, name in enumerate(names)}
     return share({name: own for name, own in found.items() if len(own)}) | {
-        "chance": round(float(chance.mean()), 4)
+        "chance": round(float(chance.mean()), 4),
+        "highest_of_different_videos": round(float(cosines[owner[:, None] != owner].max()), 4),
     }
 
 

@@ -5,8 +5,8 @@
 16 lectures have captions in English and in French, and titles of parts in both. A corpus holds half of them
 in English and the others in French, a second corpus the other halves. multilingual-e5 reads them. Each title
 is asked as it stands, in the whole corpus; a hit is as in `spoken_search.py`. "before": the level of cosines
-is that of unrelated sentences in the language of the clips, "now": of the query, where it is clear. Intervals
-(95 %) are over lectures.
+is that of unrelated sentences in the language of the clips, "now": of the query, where it is clear ("clear"
+titles). Intervals (95 %) are over lectures.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from benchmarks.spoken_search import (
 from whenabouts import Corpus
 from whenabouts.search.searcher import Searcher
 from whenabouts.types import Moment
+from whenabouts.video.language import language_among
 
 RESULT = ROOT / "benchmarks" / "results" / "mixed_languages.json"
 SPOKEN = ("en", "fr")
@@ -111,8 +112,10 @@ def measured(asked: Sequence[Asked], before: Sequence[float], now: Sequence[floa
     for language in SPOKEN:
         for captions in SPOKEN:
             chosen = [(each.language, each.captions) == (language, captions) for each in asked]
-            owners = [each.title.recording for each, mine in zip(asked, chosen, strict=True) if mine]
-            row: dict[str, Any] = {"titles": len(owners), "lectures": len(set(owners))}
+            titles = [each.title for each, mine in zip(asked, chosen, strict=True) if mine]
+            owners = [title.recording for title in titles]
+            clear = sum(language_among(title.query, SPOKEN) == language for title in titles)
+            row: dict[str, Any] = {"titles": len(titles), "clear": clear, "lectures": len(set(owners))}
             for cut in CUTS:
                 was, are = ((np.array(ranks) <= cut)[chosen] for ranks in (before, now))
                 gain = are.astype(float) - was

@@ -4,7 +4,7 @@
         [--answers FILE]
     python -m benchmarks.study_outcomes table STUDY FILE
 
-`gather` reads the answers that `benchmarks.studies` wrote below OUT. The file (.csv.gz) names the study's
+`gather` reads the answers that `benchmarks.studies` wrote below OUT. The file (.csv.xz) names the study's
 `tested` metrics in its first line, and then has a line for each query: its id, the video it is filed under,
 and for each training the values of these metrics, 0 to 1. Trainings whose answers are no longer below OUT are
 taken from the file that `--beside` names, gathered before. `--answers` keeps each query's first moments, too,
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import gzip
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks import trainings
+from benchmarks.packed import packed_text, write_packed
 from benchmarks.studies import MEASURES, Study, load_studies
 from numpy.typing import NDArray
 
@@ -178,11 +178,11 @@ def written(outcomes: Outcomes, path: Path) -> None:
             " ".join(f"{value:.{_DECIMALS}g}" for value in own[number]) for own in outcomes.values.values()
         ]
         rows.writerow([query, video, *cells])
-    path.write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
+    write_packed(path, text.getvalue())
 
 
 def write_answers(runs: Iterable[tuple[str, str, RunSource]], path: Path) -> None:
-    """The first moment of each query in each list of moments of runs (system, seed, run), as CSV in gzip."""
+    """The first moment of each query in each list of moments of runs (system, seed, run), as CSV in xz."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(["system", "seed", "list", "query", "video", "start", "end"])
@@ -192,20 +192,25 @@ def write_answers(runs: Iterable[tuple[str, str, RunSource]], path: Path) -> Non
                 for first in moments[:1]:
                     times = (f"{at:.2f}" for at in (first.moment.start, first.moment.end))
                     rows.writerow([system, seed, task, query, first.moment.video_id, *times])
-    path.write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
+    write_packed(path, text.getvalue())
 
 
 def opened(path: Path) -> Outcomes:
-    """Read such a file; ends the program where it is none."""
+    """Return the outcomes that a file holds. Ends the program if the file is damaged or of another kind."""
     try:
-        with gzip.open(path, "rt", encoding="utf-8", newline="") as stream:
-            metrics, head, *rows = list(csv.reader(stream))
-    except (OSError, EOFError, ValueError) as error:
+        metrics, head, *rows = csv.reader(io.StringIO(packed_text(path), newline=""))
+        if (metrics[:1], head[:2]) != (["metrics"], ["query", "video"]):
+            raise ValueError("its first lines are not those of outcomes")
+        if len({*head}) < len(head) or len({row[0] for row in rows}) < len(rows):
+            raise ValueError("a training or a query is there twice")
+        cells = [[[float(value) for value in cell.split()] for cell in row[2:]] for row in rows]
+        values = np.array(cells).reshape(len(rows), len(head) - 2, len(metrics) - 1)
+    except (OSError, ValueError, IndexError, csv.Error) as error:
         raise SystemExit(f"{path}: no file of outcomes, as `gather` writes them: {error}") from None
-    columns = [[[float(value) for value in row[at].split()] for row in rows] for at in range(2, len(head))]
-    named = (tuple(name.rpartition("-")[::2]) for name in head[2:])
-    values = {(system, seed): np.array(own) for (system, seed), own in zip(named, columns, strict=True)}
-    return Outcomes(tuple(metrics[1:]), tuple(row[0] for row in rows), tuple(row[1] for row in rows), values)
+    named = [tuple(name.rpartition("-")[::2]) for name in head[2:]]
+    by_training = {(system, seed): values[:, at] for at, (system, seed) in enumerate(named)}
+    queries, videos = (tuple(row[at] for row in rows) for at in (0, 1))
+    return Outcomes(tuple(metrics[1:]), queries, videos, by_training)
 
 
 def tables(study: Study, outcomes: Outcomes) -> Iterator[str]:

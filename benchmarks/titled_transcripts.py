@@ -64,8 +64,8 @@ from whenabouts_systems.features.layouts.store import write_store
 from whenabouts_systems.own_features import queries_of, write_token_features
 from whenabouts_systems.trained_search.even_grid import videos_on_grid
 
-RESULT = Path(__file__).parent / "results" / "titled_transcripts.csv.gz"
-ANSWERS = RESULT.with_name("titled_transcripts_answers.csv.gz")
+RESULT = Path(__file__).parent / "results" / "titled_transcripts.csv.xz"
+ANSWERS = RESULT.with_name("titled_transcripts_answers.csv.xz")
 SYSTEMS = ("xml", "reloclnet", "prem")
 MEASURED = ("VR R@1", "R@1,IoU=0.3", "R@1,IoU=0.5", "SVMR R@1,IoU=0.3", "SVMR R@1,IoU=0.5")
 METRICS = (*(f"{where}hit@{k}" for where in ("", "given ") for k in CUTS), *MEASURED)

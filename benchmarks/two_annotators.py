@@ -6,6 +6,7 @@
     python -m benchmarks.two_annotators measure OUT [--own 300] [--pools POOLS] [--run xml@1=RUN.json ...]
     python -m benchmarks.two_annotators validated OUT FILE XML@1=RUN ...
     python -m benchmarks.two_annotators table [FILE]
+    python -m benchmarks.two_annotators answers FILE XML@1=RUN.json ...
 
 `write` makes the judgements and the words (`whenabouts_bench.datasets.activitynet_two_annotators`), a
 transcript for each test video, and features by MiniLM: the tokens of all queries, and for each clip of 4 s
@@ -20,6 +21,8 @@ trainings asked before. `table` needs nothing else: it prints means with 95 % in
 trainings), and trained systems against XML, training by training, with p corrected by Holm's method over the
 systems of a metric. `validated` writes such a file for the validation split: of the sentence rankers, and of
 each training's best epoch so far, which its folder has. It also writes what each epoch reached (`CURVES`).
+
+`answers` keeps the first moment of each list, for other metrics and other eyes.
 
 With `--pools` (of `whenabouts build mvmr`) each query is asked in its pool, where moments of other videos are
 right, too; what was found is kept in another file (`POOLED`).
@@ -40,7 +43,15 @@ from typing import Any
 
 import numpy as np
 from benchmarks.machine import describe_machine
-from benchmarks.study_outcomes import Outcomes, differences, mean_rows, opened, updated, written
+from benchmarks.study_outcomes import (
+    Outcomes,
+    differences,
+    mean_rows,
+    opened,
+    updated,
+    write_answers,
+    written,
+)
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 
@@ -52,7 +63,7 @@ from whenabouts_bench.datasets.activitynet_two_annotators import SHARES, WORDS_F
 from whenabouts_bench.evaluation.comparison import clusters_of
 from whenabouts_bench.evaluation.evaluate import Evaluation, evaluate
 from whenabouts_bench.evaluation.significance import bootstrap_intervals
-from whenabouts_bench.formats import read_annotations
+from whenabouts_bench.formats import open_run, read_annotations
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
 from whenabouts_bench.formats.runs import RunBlock, RunBlockBuilder, Task, own_lists
 from whenabouts_bench.formats.sentences import Sentence, Transcripts, read_sentences
@@ -61,9 +72,9 @@ from whenabouts_systems.features.layouts.store import write_store
 from whenabouts_systems.own_features import write_token_features
 
 RESULT = Path(__file__).parent / "results" / "two_annotators.json"
-OUTCOMES = RESULT.with_suffix(".csv.gz")
+OUTCOMES = RESULT.with_suffix(".csv.xz")
 CURVES = RESULT.with_name("two_annotators_curves.csv")
-POOLED = RESULT.with_name("two_annotators_pools.csv.gz")
+POOLED = RESULT.with_name("two_annotators_pools.csv.xz")
 CLIP_SECONDS = 4.0
 ENCODER = "minilm"
 MOMENTS = 100
@@ -122,6 +133,9 @@ def main() -> None:
     validates.add_argument("run", nargs="+", metavar="NAME@SEED=FOLDER")
     shown = verbs.add_parser("table")
     shown.add_argument("file", type=Path, nargs="?", default=OUTCOMES)
+    firsts = verbs.add_parser("answers")
+    firsts.add_argument("file", type=Path)
+    firsts.add_argument("run", nargs="+", metavar="NAME@SEED=FILE")
     options = parser.parse_args()
     if options.verb == "write":
         write(options.annotations, options.out)
@@ -133,6 +147,9 @@ def main() -> None:
         found = validated(options.run, untrained(options.out, "val"))
         written(beside(options.file, found), options.file)
         keep_curves(options.run)
+    elif options.verb == "answers":
+        named = trainings_of(options.run)
+        write_answers(((name, seed, open_run(file)) for (name, seed), file in named), options.file)
     else:
         print("\n".join(table(opened(options.file))))
 

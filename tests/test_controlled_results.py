@@ -40,6 +40,9 @@ LOGS = {
         "published-difficulty",
         "published-difficulty-didemo",
         "published-difficulty-prem",
+        "published-difficulty-tvr",
+        "published-difficulty-terms",
+        "prem-retriever",
     ),
 }
 """Log below `benchmarks/results` -> the outcomes that it reports."""
@@ -78,7 +81,7 @@ SOURCES = (
 
 @cache
 def outcomes_of(name: str) -> Outcomes:
-    return opened(ROOT / "benchmarks" / "results" / f"{name.replace('-', '_')}.csv.gz")
+    return opened(ROOT / "benchmarks" / "results" / f"{name.replace('-', '_')}.csv.xz")
 
 
 @cache
@@ -178,7 +181,7 @@ def test_numbers_on_the_page_of_two_annotators_are_those_of_its_files() -> None:
     lines = [
         line
         for name in ("two_annotators", "two_annotators_epochs", "two_annotators_pools")
-        for line in two_annotators.table(opened(results / f"{name}.csv.gz"))
+        for line in two_annotators.table(opened(results / f"{name}.csv.xz"))
     ]
     lines += printed("two-annotators-retriever").splitlines()
     before = json.loads((results / "two_annotators.json").read_text(encoding="utf-8"))["test"]

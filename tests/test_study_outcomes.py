@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from benchmarks import study_outcomes
+from benchmarks.packed import packed_text, write_packed
 from benchmarks.studies import Study, _asking, load_studies
 from benchmarks.study_outcomes import Outcomes, gathered, joined, main, opened, tables, written
 
@@ -33,10 +35,10 @@ def made() -> Outcomes:
 def test_a_written_file_is_read_as_it_was_and_is_the_same_each_time(tmp_path: Path) -> None:
     outcomes = made()
     outcomes.values["mmn", "1"][:, 1] *= 0.1234
-    written(outcomes, tmp_path / "a.csv.gz")
-    written(outcomes, tmp_path / "b.csv.gz")
-    assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "b.csv.gz").read_bytes()
-    again = opened(tmp_path / "a.csv.gz")
+    written(outcomes, tmp_path / "a.csv.xz")
+    written(outcomes, tmp_path / "b.csv.xz")
+    assert (tmp_path / "a.csv.xz").read_bytes() == (tmp_path / "b.csv.xz").read_bytes()
+    again = opened(tmp_path / "a.csv.xz")
     assert (again.metrics, again.queries, again.videos) == (
         outcomes.metrics,
         outcomes.queries,
@@ -128,18 +130,39 @@ def test_a_training_that_cannot_tell_what_is_tested_is_left_out_and_named(
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (("nosuch", "a.csv.gz"), "nosuch: no such study; there are activitynet"),
-        (("crocs-controls", "none.csv.gz"), "no file of outcomes"),
-        (("crocs-controls", "empty.csv.gz"), "no file of outcomes"),
-        (("prem-retriever", "a.csv.gz"), "has no row of prem-retriever"),
+        (("nosuch", "a.csv.xz"), "nosuch: no such study; there are activitynet"),
+        (("crocs-controls", "none.csv.xz"), "no file of outcomes"),
+        (("crocs-controls", "empty.csv.xz"), "no file of outcomes"),
+        (("prem-retriever", "a.csv.xz"), "has no row of prem-retriever"),
     ],
 )
 def test_a_table_of_nothing_is_refused(
     asked: tuple[str, str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written(made(), tmp_path / "a.csv.gz")
-    (tmp_path / "empty.csv.gz").write_bytes(b"")
+    written(made(), tmp_path / "a.csv.xz")
+    (tmp_path / "empty.csv.xz").write_bytes(b"")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["study_outcomes", "table", *asked])
     with pytest.raises(SystemExit, match=message):
         main()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: "{}", "not enough values to unpack"),
+        (lambda text: text.replace("query,video", "id,video"), "not those of outcomes"),
+        (lambda text: text + text.splitlines()[2] + "\n", "is there twice"),
+        (lambda text: text + "q99,v1\n", "inhomogeneous"),
+        (lambda text: text + "\n", "index out of range"),
+        (lambda text: text[:-3] + "one", "could not convert"),
+    ],
+    ids=["another kind", "head", "twice", "cut off", "blank line", "word"],
+)
+def test_outcomes_with_a_fault_are_refused_in_one_line(
+    change: Callable[[str], str], message: str, tmp_path: Path
+) -> None:
+    written(made(), tmp_path / "a.csv.xz")
+    write_packed(tmp_path / "b.csv.xz", change(packed_text(tmp_path / "a.csv.xz")))
+    with pytest.raises(SystemExit, match=rf"b.csv.xz: no file of outcomes.*{message}"):
+        opened(tmp_path / "b.csv.xz")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 
 pytest.importorskip("whenabouts_systems", reason="benchmarks of research")
 
+from benchmarks.packed import packed_text
 from benchmarks.study_outcomes import Outcomes, opened, write_answers, written
 from benchmarks.titled_transcripts import METRICS, outcomes_of, table, unit
 
@@ -52,8 +52,8 @@ def test_the_first_moments_of_both_lists_are_kept(tmp_path: Path) -> None:
     moments = [ScoredMoment(Moment("first", 0.0, 10.126), 1.0), ScoredMoment(Moment("second", 5.0, 6.0), 2.0)]
     run = MemoryRun.from_run({"first#0": moments, "first#1": []})
     run = MemoryRun("both", {"VCMR": run.lists["VCMR"], "VR": run.lists["VCMR"], "SVMR": run.lists["VCMR"]})
-    write_answers([("xml", "2", run)], tmp_path / "answers.csv.gz")
-    lines = gzip.decompress((tmp_path / "answers.csv.gz").read_bytes()).decode().splitlines()
+    write_answers([("xml", "2", run)], tmp_path / "answers.csv.xz")
+    lines = packed_text(tmp_path / "answers.csv.xz").splitlines()
     assert lines == [
         "system,seed,list,query,video,start,end",
         "xml,2,VCMR,first#0,second,5.00,6.00",
@@ -78,8 +78,8 @@ def test_the_table_is_made_of_the_file_alone(tmp_path: Path) -> None:
     made = Outcomes(
         METRICS, queries, videos, {training: np.array(own, float) for training, own in hits.items()}
     )
-    written(made, tmp_path / "outcomes.csv.gz")
-    lines = list(table(opened(tmp_path / "outcomes.csv.gz")))
+    written(made, tmp_path / "outcomes.csv.xz")
+    lines = list(table(opened(tmp_path / "outcomes.csv.xz")))
     assert lines == list(table(made))
     means = {line.split(" | ")[0]: line.split(" | ") for line in lines}
     assert set(means) >= {"| whenabouts", "| xml", "| prem", "| xml - whenabouts"}

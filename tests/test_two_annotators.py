@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("whenabouts_systems", reason="benchmarks of research")
 
 from benchmarks import two_annotators
+from benchmarks.packed import packed_text
 from benchmarks.study_outcomes import Outcomes, opened, written
 from benchmarks.two_annotators import (
     METRICS,
@@ -33,6 +34,7 @@ from benchmarks.two_annotators import (
 
 from whenabouts.video.cues import read_cue_file
 from whenabouts_bench.evaluation.evaluate import evaluate
+from whenabouts_bench.formats import write_run
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts_bench.formats.runs import moments_of
 from whenabouts_bench.formats.sentences import Sentence
@@ -92,15 +94,27 @@ def test_a_baseline_answers_from_the_pool_where_another_video_is_right_too() -> 
 def test_what_was_kept_is_printed_beside_what_is_asked_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(two_annotators, "OUTCOMES", tmp_path / "kept.csv.gz")
+    monkeypatch.setattr(two_annotators, "OUTCOMES", tmp_path / "kept.csv.xz")
     run = SentenceRun("words", _truth(), SPOKEN, tf_idf(_words()))
     found = evaluate(_truth(), run, METRICS)
     keep(outcomes_of(_truth(), {("TF-IDF", "1"): found}))
     some = queries_of(_truth(), 1)
     keep(outcomes_of(_truth(), {("whenabouts", "1"): evaluate(some, replace(run, truth=some), METRICS)}))
-    whole, part = "\n".join(table(opened(tmp_path / "kept.csv.gz"))).split(" queries of ")[1:]
+    whole, part = "\n".join(table(opened(tmp_path / "kept.csv.xz"))).split(" queries of ")[1:]
     assert "| TF-IDF |  | 100.0 (100.0 to 100.0) |" in whole and "whenabouts" not in whole
     assert part.startswith("1 videos") and "| TF-IDF |" in part and "| whenabouts |" in part
+
+
+def test_the_first_moment_of_each_list_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = SentenceRun("words", _truth(), SPOKEN, tf_idf(_words()))
+    write_run(run, tmp_path / "run.jsonl", "jsonl")
+    kept = tmp_path / "first.csv.xz"
+    given = ["two_annotators", "answers", str(kept), f"XML@2={tmp_path / 'run.jsonl'}"]
+    monkeypatch.setattr("sys.argv", given)
+    two_annotators.main()
+    header, *rows = packed_text(kept).splitlines()
+    assert header == "system,seed,list,query,video,start,end"
+    assert "XML,2,VCMR,q0,cook,12.00,30.00" in rows and len(rows) == 3
 
 
 def test_what_trainings_found_in_validation_is_read_from_their_folders(tmp_path: Path) -> None:
@@ -156,7 +170,7 @@ def test_outcomes_and_curves_of_trainings_stay_beside_those_of_others(
         cells = {("XML", seed[1:]): np.full((1, 1), value) for seed, value in values.items()}
         return Outcomes(("VR R@1",), ("v0#0",), ("v0",), cells)
 
-    file = tmp_path / "kept.csv.gz"
+    file = tmp_path / "kept.csv.xz"
     written(outcomes(s2=0.5, s3=0.25), file)
     both = beside(file, outcomes(s1=0.125, s3=0.75))
     assert (both.seeds("XML"), both.of("XML").ravel().tolist()) == (("1", "2", "3"), [0.125, 0.5, 0.75])
