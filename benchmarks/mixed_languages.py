@@ -58,10 +58,10 @@ def lectures() -> list[str]:
 
 
 def corpus_of(turn: int, cache: Path) -> Corpus:
-    """The corpus in which lecture i is in English if i + turn is even; made where there is none."""
+    """The corpus in which lecture i is in English if i + turn is even; made as far as it is not there."""
     place, files = cache / f"{turn}.corpus", cache / f"{turn}"
     corpus = Corpus(place, create=True)
-    if not corpus.videos():
+    if len(corpus.videos()) < len(lectures()):
         files.mkdir(parents=True, exist_ok=True)
         for number, name in enumerate(lectures()):
             if (number + turn) % 2 == 0:

@@ -88,8 +88,12 @@ def gathered(
     study: Study, features: Path, out: Path, seeds: Sequence[str], pools: Path | None = None
 ) -> Outcomes:
     """Read what the trainings of a study answered; others are left out, and told: those that are not
-    finished, and those that cannot tell what is tested.
+    finished, and those that cannot tell what is tested. Ends the program for a study that tests nothing.
     """
+    if study.measure not in MEASURES or not study.tested:
+        raise SystemExit(
+            f"{study.name}: tests no metric; its means: benchmarks.studies {study.name} ... --table"
+        )
     runs = {(system.name, seed): out / f"{system.name}-{seed}" for system in study.systems for seed in seeds}
     files = [name for name, _ in MEASURES[study.measure].values()]
     finished = {
@@ -302,6 +306,9 @@ def main() -> None:
         raise SystemExit(f"{options.study}: no such study; there are {', '.join(studies)}")
     study = studies[options.study]
     if options.action == "gather":
+        for file in (options.to, options.answers or options.to):
+            if not file.parent.is_dir() or file.is_dir():
+                raise SystemExit(f"{file}: cannot be written there; name a file in a folder that exists")
         seeds = options.seeds.split(",")
         outcomes = gathered(study, options.features, options.out, seeds, options.pools)
         if options.beside:

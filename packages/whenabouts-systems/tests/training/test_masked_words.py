@@ -141,6 +141,20 @@ def test_padding_and_ends_of_sentences_have_no_loss(encoder: Path, monkeypatch: 
     assert float(total.detach()) / predicted == pytest.approx(np.log(len(tokenizer)), rel=0.2)
 
 
+def test_a_sentence_longer_than_the_model_is_cut_where_the_tokenizer_has_no_limit(
+    make_encoder: Callable[..., Path],
+) -> None:
+    folder = make_encoder()
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    del settings["model_max_length"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    model, tokenizer = masked_words._opened(str(folder))
+    assert tokenizer.model_max_length > 1e9
+    total, predicted = next(masked_words._losses(model, tokenizer, ["door " * 90], 1, torch.Generator()))
+    assert predicted <= 36  # 38 places, two of them for the ends
+    assert total.isfinite()
+
+
 def test_the_division_ignores_order_and_repetitions() -> None:
     training, held_out = divided(LANGUAGE)
     assert (len(training), len(held_out)) == (57, 3)

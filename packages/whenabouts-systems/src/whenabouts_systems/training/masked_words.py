@@ -123,7 +123,8 @@ def _losses(
     import torch
 
     words = torch.tensor(sorted(set(range(len(tokenizer))) - set(tokenizer.all_special_ids)))
-    most = min(tokenizer.model_max_length, _MOST_TOKENS)
+    places = getattr(model.config, "max_position_embeddings", 512) - 2  # RoBERTa's begin at 2
+    most = min(tokenizer.model_max_length, _MOST_TOKENS, places)
     for begin in range(0, len(sentences), batch):
         texts = on_torch.tokenized(tokenizer, list(sentences[begin : begin + batch]), "longest", most)
         tokens, labels = mask_words(texts["input_ids"], words, tokenizer.mask_token_id, draws)
