@@ -85,6 +85,8 @@ PAIRS = (
     ("PREM", BASELINE),
     ("PREM", CONQUER),
     ("PREM", "PREM, videos of XML"),
+    ("PREM, videos of XML", "CONQUER, videos of XML"),
+    (CONQUER, "CONQUER, videos of XML"),
     *((f"XML +SL, {reading}", other) for reading in ("logits", "shift") for other in ("XML +SL", BASELINE)),
     ("HERO's head", BASELINE),
     ("MMN", BASELINE),
