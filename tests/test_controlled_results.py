@@ -13,9 +13,10 @@ import pytest
 
 pytest.importorskip("whenabouts_systems", reason="benchmarks of research")
 
-from benchmarks import two_annotators
+from benchmarks import page_tables
 from benchmarks.studies import load_studies
 from benchmarks.study_outcomes import Outcomes, differences, opened, tables
+from benchmarks.two_annotators import RESULT
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "controlled-results.md").read_text(encoding="utf-8")
@@ -175,28 +176,24 @@ def test_no_row_of_relevant_pairs_is_above_xml() -> None:
 
 
 @pytest.mark.slow
-def test_numbers_on_the_page_of_two_annotators_are_those_of_its_files() -> None:
+def test_the_tables_of_two_annotators_are_those_of_its_files() -> None:
     """Outcomes, numbers of 27 November where no outcomes were kept, and cosines after epochs 1 and 10."""
-    results = ROOT / "benchmarks" / "results"
-    lines = [
-        line
-        for name in ("two_annotators", "two_annotators_epochs", "two_annotators_pools")
-        for line in two_annotators.table(opened(results / f"{name}.csv.xz"))
-    ]
-    lines += printed("two-annotators-retriever").splitlines()
-    before = json.loads((results / "two_annotators.json").read_text(encoding="utf-8"))["test"]
-    lines += [
+    page = page_tables.PAGE.read_text(encoding="utf-8")
+    ours, whenabouts = page.split("## Beside whenabouts")
+    emptied = re.sub(
+        rf"{NUMBER}\d? (?:\({NUMBER} to {NUMBER}(?:; p = [\d.e-]+)?\)|± {NUMBER}\d?) (?=\|)", " ", ours
+    )
+    assert len(ours) - len(emptied) > 12_000
+    assert page_tables.refreshed(emptied, page_tables.printed()) == ours
+    before = json.loads(RESULT.read_text(encoding="utf-8"))["test"]
+    lines = {
         "{:.1f} ({:.1f} to {:.1f})".format(*numbers)
         for one in before.values()
         for numbers in one["metrics"].values()
-    ]
-    page = (results / "two_annotators.md").read_text(encoding="utf-8")
-    pattern = rf"{NUMBER} \({NUMBER} to {NUMBER}(?:; p = [\d.e-]+)?\)"
-    shown = re.findall(pattern, page)
-    assert len(shown) > 80
-    assert {*shown} <= {numbers for line in lines for numbers in re.findall(pattern, line)}
+    }
+    assert {*re.findall(rf"{NUMBER} \({NUMBER} to {NUMBER}\)", whenabouts)} <= lines
     cosines: dict[tuple[str, str], list[float]] = {}
-    with (results / "two_annotators_curves.csv").open(encoding="utf-8", newline="") as stream:
+    with RESULT.with_name("two_annotators_curves.csv").open(encoding="utf-8", newline="") as stream:
         for row in csv.DictReader(stream):
             cosines.setdefault((row["system"], row["epoch"]), []).append(float(row["own_cosine"]))
     for system in {name for name, _ in cosines}:
