@@ -93,6 +93,34 @@ def test_strangers_are_shown_only_where_no_moment_is_and_never_of_the_same_video
     np.testing.assert_allclose(seen[2:4], alone[2:4])
 
 
+def test_clips_leak_into_their_neighbours_and_keep_what_they_share(captions: Captions) -> None:
+    seen = simulator(captions, noise=0.0, scene=0.0, leak=0.25).video("v", 20, [Moment(TEXTS[3], 4, 8)], [])
+    image = Appearance(captions, QUIET)(captions[TEXTS[3]])
+    expected = np.outer([0, 0.25, 0.75, 0.75, 0.25, 0, 0, 0, 0, 0], image)
+    expected /= np.maximum(np.linalg.norm(expected, axis=1, keepdims=True) / 8, 1)
+    np.testing.assert_allclose(seen.seen, expected, atol=1e-12)
+
+
+def test_a_faint_moment_shows_a_part_and_the_content_lies_under_all_clips(captions: Captions) -> None:
+    made = simulator(captions, noise=0.0, scene=0.0, faint_moments=1.0, faint=0.2, context=0.5)
+    seen = made.video("v", 20, [Moment(TEXTS[3], 4, 8)], []).seen
+    image = made.appearance(captions[TEXTS[3]])
+    np.testing.assert_allclose(seen[[0, 9]], np.stack([0.1 * image] * 2))
+    np.testing.assert_allclose(seen[2], 0.3 * image)
+
+
+def test_borders_are_off_by_a_share_of_the_moment(captions: Captions) -> None:
+    made, random = simulator(captions, border=0.2), np.random.default_rng(0)
+    found = np.array([made._borders(Moment(TEXTS[3], 100, 150), random) for _ in range(1000)])
+    np.testing.assert_allclose(found.mean(0), [100, 150], atol=2)
+    np.testing.assert_allclose(found.std(0), [10, 10], rtol=0.1)
+
+
+def test_clips_with_scene_and_noise_are_of_deviation_one(captions: Captions) -> None:
+    made = simulator(captions, noise=2.0, scene=1.0)
+    assert made.video("v", 600, [Moment(TEXTS[3], 0, 600)], []).seen.std() == pytest.approx(1, rel=0.1)
+
+
 def test_what_is_said_stands_in_the_moment_and_is_zero_elsewhere(captions: Captions) -> None:
     said = simulator(captions, spoken=1.0).video("v", 60, [Moment(TEXTS[3], 10, 50)], []).said
     spoken = np.flatnonzero(np.abs(said).sum(1))

@@ -11,9 +11,24 @@ import pytest
 from benchmarks import study_outcomes
 from benchmarks.packed import packed_text, write_packed
 from benchmarks.studies import Study, _asking, load_studies
-from benchmarks.study_outcomes import Outcomes, gathered, joined, main, opened, tables, written
+from benchmarks.study_outcomes import (
+    Outcomes,
+    _of_run,
+    differences,
+    gathered,
+    joined,
+    main,
+    mean_rows,
+    opened,
+    tables,
+    written,
+)
 
-from whenabouts.types import UsageError
+from whenabouts.types import Moment, ScoredMoment, UsageError
+from whenabouts_bench.evaluation.several_trainings import over_trainings, pooled_variance
+from whenabouts_bench.evaluation.significance import corrected
+from whenabouts_bench.formats import read_annotations, write_run
+from whenabouts_bench.formats.runs import MemoryRun
 from whenabouts_systems.training.experiment import load_experiment
 
 STUDY = load_studies()["crocs-controls"]
@@ -70,6 +85,62 @@ def test_differences_are_told_of_the_trainings_that_both_systems_have() -> None:
     assert any(line.startswith(f"| mmn_more - mmn | 2 | {change:+.1f} (") for line in tables(STUDY, outcomes))
     del outcomes.values["mmn", "3"]  # type: ignore[attr-defined]
     assert not any(line.startswith("| mmn_more - mmn ") for line in tables(STUDY, outcomes))
+
+
+def unlike() -> Outcomes:
+    """Systems that differ little, of trainings that differ by their seed; queries of a video are alike."""
+    random = np.random.default_rng(1)
+    queries = tuple(f"v{number // 10}#{number}" for number in range(200))
+    videos = tuple(query.partition("#")[0] for query in queries)
+    luck = np.repeat(random.random((20, 2)), 10, axis=0)
+    values = {
+        (system, seed): (luck + 0.3 * random.random((200, 2)) + gain + luckier > 0.9).astype(np.float64)
+        for system, gain in (("a", 0.0), ("b", 0.06), ("c", 0.04), ("d", 0.0))
+        for seed, luckier in (("1", 0.0), ("2", 0.02), ("3", 0.02 if system == "d" else 0.1))
+    }
+    return Outcomes(("R@1,IoU=0.3", "nDCG@10,IoU=0.3"), queries, videos, values)
+
+
+def test_differences_have_the_p_of_all_trainings_and_videos_corrected_over_the_pairs() -> None:
+    outcomes = unlike()
+    pairs = [("b", "a"), ("c", "a")]
+    clusters = np.unique(outcomes.videos, return_inverse=True)[1]
+    # The fourth system is in no pair, and tells how much trainings vary as well.
+    pooled = pooled_variance([outcomes.of(system) for system in "abcd"]).of_difference
+    values = [outcomes.of(system) - outcomes.of(baseline) for system, baseline in pairs]
+    found = [over_trainings(own, clusters, pooled) for own in values]
+    p = corrected(np.stack([own.p for own in found]))
+    assert (p > np.stack([own.p for own in found])).any()
+    lines = list(differences(pairs, outcomes, "abcd"))[2:]
+    for line, (system, baseline), own, result, least in zip(lines, pairs, values, found, p, strict=True):
+        cells = [
+            f"{100 * mean:+.1f} ({100 * low:+.1f} to {100 * high:+.1f}; p = {value:.2g})"
+            for mean, (low, high), value in zip(own.mean(axis=(0, 1)), result.ends, least, strict=True)
+        ]
+        assert line == f"| {system} - {baseline} | 3 | {' | '.join(cells)} |"
+
+
+def test_means_have_intervals_over_trainings_and_videos() -> None:
+    outcomes = unlike()
+    clusters = np.unique(outcomes.videos, return_inverse=True)[1]
+    pooled = pooled_variance([outcomes.of(system) for system in "abcd"])
+    ends = over_trainings(outcomes.of("b"), clusters, pooled).ends
+    cells = [
+        f"{100 * mean:.1f} ({100 * low:.1f} to {100 * high:.1f})"
+        for mean, (low, high) in zip(outcomes.of("b").mean(axis=(0, 1)), ends, strict=True)
+    ]
+    assert f"| b | 3 | {' | '.join(cells)} |" in list(mean_rows(outcomes))
+
+
+def test_values_stand_beside_their_queries_whatever_the_order_of_answers(tmp_path: Path) -> None:
+    study = replace(load_studies()["two-stages"], tested=("VR R@1",))
+    truth = tmp_path / "truth.jsonl"
+    row = '{{"vid_name": "{0}", "duration": 9, "desc": "{0}", "desc_id": {1}, "ts": [0, 3]}}\n'
+    truth.write_text(row.format("b", 2) + row.format("a", 1))
+    right = {"2": [ScoredMoment(Moment("a", 0, 3), 1.0)], "1": [ScoredMoment(Moment("a", 0, 3), 1.0)]}
+    write_run(MemoryRun.from_run(right), tmp_path / "answers.json", "jsonl")
+    queries, values = _of_run(study, read_annotations(truth), tmp_path, ())
+    assert dict(zip(queries, values[:, 0].tolist(), strict=True)) == {"1": 1.0, "2": 0.0}
 
 
 def test_trainings_gathered_before_stay_beside_new_ones() -> None:

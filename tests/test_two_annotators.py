@@ -192,6 +192,34 @@ def test_trainings_are_held_against_xml_and_a_copy_is_none() -> None:
         replace(made, values={**values, ("XML", "3"): values["XML", "1"]})
 
 
+def test_single_trainings_are_told_by_what_the_first_has_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(two_annotators, "PAIRS", (("CroCs", "MMN"),))
+    queries = tuple(f"q{number}" for number in range(40))
+    found = np.arange(40)[:, None] % 4 < 2
+    values = {("CroCs", "1"): np.ones((40, 1)), ("MMN", "1"): found.astype(float)}
+    lines = list(table(Outcomes(("VR R@1",), queries, queries, values)))
+    assert any(line.startswith("| CroCs - MMN | +50.0 (+") for line in lines)
+
+
+def test_tf_idf_is_its_formula() -> None:
+    scores = tf_idf(_words())(["onion pan"])[0]
+    idf = [math.log(6 / (1 + times)) + 1 for times in (2, 1)]
+    asked = np.array(idf) / math.hypot(*idf)
+    # "a man cuts an onion": a stands in four sentences, the others but the onion in one or two.
+    rest = {"a": 4, "man": 2, "cuts": 1, "an": 1}
+    lengths = math.hypot(idf[0], *(math.log(6 / (1 + times)) + 1 for times in rest.values()))
+    assert scores[2] == pytest.approx(asked[0] * idf[0] / lengths)
+    assert scores[0] == 0
+
+
+def test_bm25_counts_a_word_each_time_it_is_said() -> None:
+    words = Words(["an onion, an onion and a pan", "an onion and a pan"])
+    idf, lengths = math.log(1 + 0.5 / 2.5), words.counts.sum(1)
+    norms = 1.2 * (0.25 + 0.75 * lengths / lengths.mean())
+    expected = [idf * times * 2.2 / (times + norm) for times, norm in zip((2, 1), norms, strict=True)]
+    np.testing.assert_allclose(bm25(words)(["onion"])[0], expected)
+
+
 def test_bm25_is_its_formula() -> None:
     words = _words()
     scores = bm25(words)(["onion onion pan"])
@@ -203,6 +231,24 @@ def test_bm25_is_its_formula() -> None:
 
     expected = [0, 0, 2 * idf["onion"] * weight(2, 1), (2 * idf["onion"] + idf["pan"]) * weight(3, 1), 0]
     np.testing.assert_allclose(scores[0], expected)
+
+
+def test_queries_are_made_of_val_2_and_words_of_val_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("val_1", "val_2"):
+        video = {"duration": 9.0, "timestamps": [[0, 5]], "sentences": [f"a sentence of {name}"]}
+        (tmp_path / f"{name}.json").write_text(json.dumps({"v_aaaaaaaaaaa": video}))
+
+    class Written(Exception):
+        pass
+
+    def noted(queries: Annotations, words: Annotations, out: Path) -> None:
+        raise Written([queries.queries[0].text, words.queries[0].text])
+
+    monkeypatch.setattr(two_annotators, "write_two_annotators", noted)
+    with pytest.raises(Written, match=r"\['a sentence of val_2', 'a sentence of val_1'\]"):
+        two_annotators.write(tmp_path, tmp_path / "out")
 
 
 def test_a_clip_is_the_mean_of_its_sentences_by_their_seconds_and_zero_in_a_pause() -> None:

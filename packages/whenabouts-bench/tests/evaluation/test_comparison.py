@@ -24,6 +24,7 @@ from whenabouts_bench.evaluation.comparison import (
     queries_in_several_videos,
 )
 from whenabouts_bench.evaluation.evaluate import Evaluation
+from whenabouts_bench.evaluation.several_trainings import over_trainings, pooled_variance
 from whenabouts_bench.evaluation.significance import bootstrap_intervals, corrected, sign_flip_test
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
 
@@ -142,6 +143,39 @@ def test_a_difference_is_called_one_where_the_corrected_p_is_at_most_alpha(video
     for alpha, verdicts in ((p, {"better"}), (0.999 * p, {"better", "no difference shown"})):
         told = compare(near, videos, settings=replace(QUICK, alpha=alpha)).differences
         assert {d.verdict for d in told} | {"better"} == verdicts
+
+
+def test_a_difference_is_none_where_only_the_uncorrected_p_is_small(videos: dict[str, int]) -> None:
+    near = [evaluation(name, hits(n, 0.4 + n / 20)) for n, name in enumerate("abc")]
+    own = replace(QUICK, correction="bonferroni")
+    told = compare(near, videos, settings=own).differences
+    number = max(range(len(told)), key=lambda at: told[at].p * (told[at].p_corrected < 1))
+    least, most = told[number].p, told[number].p_corrected
+    assert 0.01 < least < most < 1
+    again = compare(near, videos, settings=replace(own, alpha=(least + most) / 2)).differences[number]
+    assert (again.p_corrected, again.verdict) == (most, "no difference shown")
+
+
+def test_systems_of_several_trainings_are_told_with_the_variance_of_all_of_them(
+    videos: dict[str, int],
+) -> None:
+    values = np.stack([hits(n, 0.4 + 0.1 * (n // 3)) for n in range(9)])
+    each = [evaluation(f"{'abc'[n // 3]}-{n % 3}", own) for n, own in enumerate(values)]
+    told = compare(each, videos, settings=replace(QUICK, trainings=3))
+    systems, labels = values.reshape(3, 3, 120, 3), np.arange(120) // 3
+    pooled = pooled_variance([*systems])
+    of_pairs = [over_trainings(own - systems[0], labels, pooled.of_difference) for own in systems[1:]]
+    p = corrected(np.stack([own.p for own in of_pairs]))
+    for column, metric in enumerate(METRICS):
+        differences = [d for d in told.differences if d.metric == metric]
+        for row, (own, difference) in enumerate(zip(of_pairs, differences, strict=True)):
+            assert difference.p == pytest.approx(own.p[column])
+            assert difference.p_corrected == pytest.approx(p[row, column])
+            ends = [difference.difference.low, difference.difference.high]
+            assert ends == pytest.approx(own.ends[column])
+        ends = over_trainings(systems[1], labels, pooled).ends[column].clip(0, 1)
+        mean = told.systems[1].means[metric]
+        assert [mean.low, mean.high] == pytest.approx(ends)
 
 
 @given(st.permutations(range(3)), st.integers(0, 100))

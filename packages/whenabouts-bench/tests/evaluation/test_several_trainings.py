@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.stats import t, ttest_1samp
 
 from whenabouts.types import UsageError
-from whenabouts_bench.evaluation.several_trainings import Pooled, over_trainings, pooled_variance
+from whenabouts_bench.evaluation.several_trainings import ENOUGH, Pooled, over_trainings, pooled_variance
 
 Floats = NDArray[np.float64]
 VIDEOS = np.repeat(np.arange(60), 2)
@@ -81,6 +81,24 @@ def test_a_pair_that_varies_more_than_the_others_counts_with_its_own_variance() 
     values = drawn(0.2, 0.1)
     less, own = Pooled(np.array([1e-6]), 30), Pooled(pooled_variance([values]).variance, 30)
     assert over_trainings(values, VIDEOS, less).p == pytest.approx(over_trainings(values, VIDEOS, own).p)
+
+
+def test_a_difference_of_two_systems_varies_twice_as_much_as_one() -> None:
+    one = Pooled(np.array([0.01, 0.04]), 12)
+    assert one.of_difference.variance.tolist() == [0.02, 0.08]
+    assert one.of_difference.degrees == 12
+
+
+@pytest.mark.parametrize("degrees", [ENOUGH - 1, ENOUGH])
+def test_degrees_of_trainings_are_combined_with_those_of_videos_where_they_are_enough(degrees: int) -> None:
+    values = drawn(0.02, 0.3)
+    found = over_trainings(values, VIDEOS, Pooled(np.array([0.01]), degrees))
+    of_trainings, of_videos = 0.01 / 3, values.mean(0)[::2, 0].var(ddof=1) / 60
+    both = of_trainings + of_videos
+    combined = both**2 / (of_trainings**2 / degrees + of_videos**2 / 59)
+    freedom = combined if degrees >= ENOUGH else degrees
+    assert combined > 1.5 * degrees
+    assert found.p[0] == pytest.approx(2 * t.sf(abs(values.mean()) / np.sqrt(both), freedom))
 
 
 def test_the_variance_is_pooled_over_systems_of_different_numbers_of_trainings() -> None:

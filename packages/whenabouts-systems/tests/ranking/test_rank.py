@@ -23,7 +23,7 @@ def answers(
     one: Any, encoded: Any, tasks: tuple[Task, ...] = ALL, **more: Any
 ) -> dict[Task, dict[str, list[Row]]]:
     """Task -> query -> (score, video, start, end), best first."""
-    settings = {key: more.pop(key) for key in ("decoding", "retriever") if key in more}
+    settings = {key: more.pop(key) for key in ("decoding", "retriever", "video_weight") if key in more}
     found: dict[Task, dict[str, list[Row]]] = {task: {} for task in tasks}
     for lists in Ranker(one, encoded, **settings).answers(one.query_ids, one.queries, tasks, **more):
         for task, block in lists.items():
@@ -84,6 +84,14 @@ def test_the_answers_of_all_tasks_are_those_of_trying_everything(
             assert found["SVMR"][name] == by_hand(one, query, how, [query], weighted=False)
     assert set(found["SVMR"]) == set(given)
     assert len({row for rows in found["VCMR"].values() for row in rows}) > 20
+
+
+def test_with_a_weight_of_zero_videos_are_chosen_and_their_scores_left_out(toy: Callable[..., Any]) -> None:
+    one, how = toy("borders"), HOWS[0]
+    found = answers(one, one.corpus(), ("VCMR",), decoding=how, video_weight=0.0)["VCMR"]
+    for query, name in enumerate(one.query_ids):
+        videos = best_videos(one, query, how.top_videos)
+        assert found[name] == by_hand(one, query, how, videos, weighted=False)
 
 
 @pytest.mark.slow

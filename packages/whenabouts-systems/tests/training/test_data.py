@@ -318,6 +318,29 @@ def test_the_similarity_of_a_ranked_set_is_the_weight(place: Path) -> None:
     assert found["queries have no positive among the videos"] == 1
 
 
+def test_a_query_with_all_its_windows_comes_once_for_each_of_its_videos(place: Path) -> None:
+    moments = [("q0", "a", 0.0, 4.0), ("q0", "b", 2.0, 4.0), ("q0", "b", 8.0, 10.0), ("q1", "c", 1.0, 3.0)]
+    lines = [
+        {
+            "query_id": q,
+            "query": q,
+            "video_name": v,
+            "timestamp": [s, e],
+            "duration": VIDEOS[v],
+            "relevance": 1,
+        }
+        for q, v, s, e in moments
+    ]
+    (place / "ranked.json").write_text(json.dumps(lines))
+    data = DataSettings(train="ranked.json", batch_of="windows")
+    with ExperimentData.open(data, FEATURES, place) as material:
+        train = material.split("train")
+        (planned,) = train.plan(8, 0, 0)
+        windows = train.batch(np.sort(planned)).labels["windows"].isfinite().all(2).sum(1)
+    assert np.stack([train.query, train.video])[:, np.sort(planned)].T.tolist() == [[0, 0], [0, 1], [1, 2]]
+    assert windows.tolist() == [1, 2, 1]
+
+
 def pseudo_pairs(place: Path) -> None:
     """A pseudo training set as it is released: similarities, and no relevance."""
     moments = [("q0", "a", 0.0, 4.0, 1.0), ("q0", "b", 2.0, 4.0, 0.25), ("q1", "c", 1.0, 3.0, -0.1)]
@@ -337,6 +360,15 @@ def test_a_released_pseudo_training_set_is_weighed_by_similarity(place: Path) ->
         batch = examples.batch(np.arange(3))
     assert batch.weight is not None and batch.weight.tolist() == [1.0, 0.25, 0.0]
     assert batch.positives.int().tolist() == [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
+
+
+def test_a_validation_needs_no_similarities(place: Path) -> None:
+    pseudo_pairs(place)
+    write_annotations(place / "val.jsonl", QUERIES[5:6])
+    data = DataSettings(train="ranked.json", validation="val.jsonl", weights="similarity")
+    with ExperimentData.open(data, FEATURES, place) as material:
+        assert material.split("train").weight is not None
+        assert material.split("validation").weight is None
 
 
 def test_weights_that_a_training_set_does_not_have_are_refused(place: Path) -> None:

@@ -109,6 +109,32 @@ def test_studies_of_full_size_have_all_of_table_2_and_its_stopping_rule(name: st
         assert metrics == tuple(f"SVMR R@{k},IoU={iou}" for k in (1, 5) for iou in (0.3, 0.5, 0.7))
 
 
+@pytest.mark.parametrize(
+    ("name", "videos", "queries", "margin", "rate"),
+    [
+        ("charades-sta", 50, 100, 0.4, 1e-4),
+        ("activitynet", 100, 200, 0.3, 8e-4),
+        ("tacos", 5, 100, 0.1, 1.5e-3),
+    ],
+)
+def test_studies_of_full_size_train_crocs_as_its_paper_says(
+    name: str, videos: int, queries: int, margin: float, rate: float
+) -> None:
+    """Paper 002, section 7.1 and appendix "Hyperparameter Settings"; then a tenth of the rate."""
+    rows = {row.name: row for row in load_studies()[name].systems}
+    first, second = (
+        load_experiment(rows[row].experiment, rows[row].settings) for row in ("crocs_first", "crocs")
+    )
+    assert (first.model["stage"], second.model["stage"]) == ("first", "second")
+    assert (second.data.negatives.videos, second.data.negatives.queries) == (videos, queries)
+    assert second.data.negatives.mean == "own" and second.data.negatives.temperature == 1.0
+    assert first.training.learning_rate == pytest.approx(rate)
+    assert second.training.learning_rate == pytest.approx(rate / 10)
+    for stage in (first, second):
+        assert stage.model["margin"] == margin
+        assert stage.data.positives == "similar" and stage.data.pairs.endswith("_0.9.safetensors")
+
+
 STUDY = """
 measure = "pools-only"
 shown = []

@@ -389,6 +389,22 @@ def test_it_stops_after_evaluations_without_a_gain(tiny: Any, tmp_path: Path) ->
     )
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "clipped"), [("adamw", {0.5}), ("adamw-as-released", {0.5}), ("bertadam", set())]
+)
+def test_gradients_are_clipped_together_unless_the_optimizer_clips_each(
+    tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: str, clipped: set[float]
+) -> None:
+    norms: set[float] = set()
+    monkeypatch.setattr(
+        "whenabouts_systems.training.loop.nn.utils.clip_grads_with_norm_",
+        lambda parameters, max_norm, total: norms.add(max_norm),
+    )
+    settings = (f"training.optimizer={optimizer}", "training.max_norm=0.5", "training.epochs=1")
+    begun(tiny, tmp_path / "run", *settings, 'data.validation=""')
+    assert norms == clipped
+
+
 def test_without_a_validation_the_last_weights_are_kept(tiny: Any, tmp_path: Path) -> None:
     outcome = begun(tiny, tmp_path / "run", 'data.validation=""')
     assert outcome.score is None

@@ -121,6 +121,23 @@ def test_masks_follow_from_the_seed_and_are_drawn_anew() -> None:
     assert not torch.equal(first, second)
 
 
+def test_rate_and_decay_are_those_of_robertas_fine_tuning() -> None:
+    """Table 10 of RoBERTa's paper: 6 % of the steps warm up, then linear to 0; decay of 0.1, of matrices."""
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.LayerNorm(2))
+    optimizer, schedule = masked_words._optimizer(model, 1e-3, 100)
+    decays = {group["weight_decay"]: group["params"] for group in optimizer.param_groups}
+    assert {decay: [weight.ndim for weight in own] for decay, own in decays.items()} == {
+        0.1: [2],
+        0.0: [1, 1, 1],
+    }
+    rates = []
+    for _ in range(101):
+        rates.append(1000 * optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    assert [rates[step] for step in (0, 3, 6, 53, 100)] == pytest.approx([0, 0.5, 1, 0.5, 0])
+
+
 def test_padding_and_ends_of_sentences_have_no_loss(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[Tensor, Tensor]] = []
 
@@ -216,16 +233,16 @@ def test_an_epoch_after_the_best_is_not_written(
     encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     states: list[Tensor] = []
-    losses = [5.0, 3.0, 2.0, 4.0]
+    losses = [5.0, 3.0, 2.0, 4.0, 3.0]
 
     def evaluated(model: Any, *_: Any) -> float:
         states.append(model.lm_head.dense.weight.detach().clone())
         return losses[len(states) - 1]
 
     monkeypatch.setattr(masked_words, "_evaluated", evaluated)
-    assert fine_tune(str(encoder), LANGUAGE, tmp_path / "t", epochs=3, rate=5e-3) == losses
+    assert fine_tune(str(encoder), LANGUAGE, tmp_path / "t", epochs=4, rate=5e-3) == losses
     assert torch.equal(load_file(tmp_path / "t" / "model.safetensors")["lm_head.dense.weight"], states[2])
-    assert not torch.equal(states[2], states[3])
+    assert not torch.equal(states[2], states[3]) and not torch.equal(states[2], states[4])
 
 
 def test_a_loss_that_does_not_improve_is_said(encoder: Path, tmp_path: Path) -> None:

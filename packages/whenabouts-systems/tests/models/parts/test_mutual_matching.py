@@ -89,6 +89,13 @@ def test_both_terms_are_those_of_the_equations(positives: int, kind: type[Rule])
     assert_by_hand(rule=kind(**{**asdict(RULE), "positives": positives}))
 
 
+def test_a_cell_and_a_sentence_of_just_the_bound_are_no_negatives() -> None:
+    truth = drawn()[2]
+    middle = int(truth.iou[0].argsort()[CELLS // 2])
+    far, near = float(truth.iou[0, middle]), float(truth.overlap[0, 1])
+    assert_by_hand(rule=replace(RULE, negative_iou=far, same_iou=near))
+
+
 def test_sentences_without_a_truth_are_negatives_of_moments_alone() -> None:
     assert_by_hand(others=4)
 
