@@ -264,6 +264,18 @@ def test_a_finished_training_is_only_read_again(tiny: Any, finished: Path) -> No
     assert {path.name: path.read_bytes() for path in finished.iterdir()} == before
 
 
+def test_a_training_that_was_killed_before_its_end_was_written_is_concluded(
+    tiny: Any, finished: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(finished, tmp_path / "killed")
+    path = tmp_path / "killed" / "run.json"
+    whole = json.loads(path.read_text())
+    begin = {name: value for name, value in whole.items() if name not in ("ended", "metrics", "best")}
+    path.write_text(json.dumps(begin))
+    begun(tiny, tmp_path / "killed", resume=True)
+    assert json.loads(path.read_text()) == {**whole, "folder": str(tmp_path / "killed")}
+
+
 def test_a_used_folder_is_refused_and_stays_as_it_is(tiny: Any, finished: Path, tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
     with pytest.raises(UsageError, match=r"run: holds state\.safetensors of another training; .*--resume"):

@@ -14,6 +14,7 @@ import torch
 
 import whenabouts
 from whenabouts import plugins
+from whenabouts.intake.files import read_json
 from whenabouts.types import UsageError
 from whenabouts_bench.evaluation.metrics import parse_metric
 from whenabouts_systems.models import new_model
@@ -52,7 +53,7 @@ def launch(
     resume = resume and not setup.agreed(folder.is_untouched)
     with setup.entered_by_first(folder.claimed(resume=resume)):
         if resume and (ended := setup.by_first(lambda: _ended(experiment, folder))):
-            return TrainingResult.of(experiment, ended, folder.path)
+            return _concluded(experiment, ended, folder, setup)
         with ExperimentData.open(
             experiment.data, experiment.features, features, splits=("train", "validation")
         ) as data:
@@ -72,10 +73,16 @@ def launch(
             if setup.writes:
                 write_json(folder.path / ABOUT, about)
             state = Training(experiment, data, folder, setup, show, retriever).run(resume)
-        result = TrainingResult.of(experiment, state, folder.path)
-        if setup.writes:
-            write_json(folder.path / ABOUT, {**about, **result.to_json()})
-        return result
+        return _concluded(experiment, state, folder, setup)
+
+
+def _concluded(experiment: Experiment, state: State, folder: RunFolder, setup: DeviceSetup) -> TrainingResult:
+    """The result of a training, written into its folder unless that was done before."""
+    result, path = TrainingResult.of(experiment, state, folder.path), folder.path / ABOUT
+    if setup.writes and "ended" not in (about := read_json(path) if path.exists() else {}):
+        folder.draw_curves(state)
+        write_json(path, {**about, **result.to_json()})
+    return result
 
 
 def check_measure(experiment: Experiment, inputs: Inputs) -> None:

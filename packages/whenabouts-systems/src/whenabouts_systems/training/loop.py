@@ -125,8 +125,6 @@ class Training:
         self._begin(resume)
         while not self.state.finished:
             self._epoch()
-        if self.setup.writes:
-            self.folder.draw_curves(self.state)
         return self.state
 
     def _begin(self, resume: bool) -> None:
