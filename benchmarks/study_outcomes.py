@@ -186,16 +186,30 @@ def written(outcomes: Outcomes, path: Path) -> None:
 
 
 def write_answers(runs: Iterable[tuple[str, str, RunSource]], path: Path) -> None:
-    """The first moment of each query in each list of moments of runs (system, seed, run), as CSV in xz."""
+    """The first moment of each query in each list of moments of runs (system, seed, run), as CSV in xz.
+
+    What different runs answer to a query is written together, which packs best.
+    """
+    rows = [
+        [
+            system,
+            seed,
+            task,
+            query,
+            first.moment.video_id,
+            f"{first.moment.start:.2f}",
+            f"{first.moment.end:.2f}",
+        ]
+        for system, seed, run in runs
+        for task in run.tasks
+        if task != "VR"
+        for query, moments in moments_of(run, task)
+        for first in moments[:1]
+    ]
     text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["system", "seed", "list", "query", "video", "start", "end"])
-    for system, seed, run in runs:
-        for task in run.tasks:
-            for query, moments in moments_of(run, task) if task != "VR" else ():
-                for first in moments[:1]:
-                    times = (f"{at:.2f}" for at in (first.moment.start, first.moment.end))
-                    rows.writerow([system, seed, task, query, first.moment.video_id, *times])
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(["system", "seed", "list", "query", "video", "start", "end"])
+    lines.writerows(sorted(rows, key=lambda row: row[2:4]))
     write_packed(path, text.getvalue())
 
 
@@ -224,7 +238,7 @@ def tables(study: Study, outcomes: Outcomes) -> Iterator[str]:
     for system in study.systems:
         if seeds := outcomes.seeds(system.name):
             means = 100 * outcomes.of(system.name).mean(axis=1)
-            cells = " | ".join(trainings.seeds(own.tolist()) for own in means.T)
+            cells = " | ".join(trainings.seeds(own.tolist(), 1) for own in means.T)
             yield f"| {system.name} | {len(seeds)} | {cells} |"
     yield ""
     yield from differences(study.differences, outcomes, [system.name for system in study.systems])

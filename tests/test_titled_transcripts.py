@@ -57,8 +57,8 @@ def test_the_first_moments_of_both_lists_are_kept(tmp_path: Path) -> None:
     lines = packed_text(tmp_path / "answers.csv.xz").splitlines()
     assert lines == [
         "system,seed,list,query,video,start,end",
-        "xml,2,VCMR,first#0,second,5.00,6.00",
         "xml,2,SVMR,first#0,second,5.00,6.00",
+        "xml,2,VCMR,first#0,second,5.00,6.00",
     ]
 
 
