@@ -96,7 +96,7 @@ def _rows(lines: Iterable[str]) -> Iterator[tuple[list[str], list[str]]]:
 
 
 def _split(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip("|").split(" | ")]
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
 if __name__ == "__main__":
