@@ -190,22 +190,13 @@ def write_answers(runs: Iterable[tuple[str, str, RunSource]], path: Path) -> Non
 
     What different runs answer to a query is written together, which packs best.
     """
-    rows = [
-        [
-            system,
-            seed,
-            task,
-            query,
-            first.moment.video_id,
-            f"{first.moment.start:.2f}",
-            f"{first.moment.end:.2f}",
-        ]
-        for system, seed, run in runs
-        for task in run.tasks
-        if task != "VR"
-        for query, moments in moments_of(run, task)
-        for first in moments[:1]
-    ]
+    rows: list[list[str]] = []
+    for system, seed, run in runs:
+        for task in run.tasks:
+            for query, moments in moments_of(run, task) if task != "VR" else ():
+                for first in moments[:1]:
+                    times = (f"{at:.2f}" for at in (first.moment.start, first.moment.end))
+                    rows.append([system, seed, task, query, first.moment.video_id, *times])
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(["system", "seed", "list", "query", "video", "start", "end"])
