@@ -197,10 +197,11 @@ def write_answers(runs: Iterable[tuple[str, str, RunSource]], path: Path) -> Non
                 for first in moments[:1]:
                     times = (f"{at:.2f}" for at in (first.moment.start, first.moment.end))
                     rows.append([system, seed, task, query, first.moment.video_id, *times])
+    rows.sort(key=lambda row: row[2:4])
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(["system", "seed", "list", "query", "video", "start", "end"])
-    lines.writerows(sorted(rows, key=lambda row: row[2:4]))
+    lines.writerows(rows)
     write_packed(path, text.getvalue())
 
 
