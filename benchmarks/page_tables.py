@@ -23,7 +23,7 @@ NAMES = {
 }
 """Name of a row on the page -> its name in the file."""
 LISTS = {"VR ": "VR ", "in the given video, ": "SVMR ", "in the corpus, ": ""}
-"""What stands before a column's metric, for it and those that follow -> the begin of the metric's name."""
+"""Begin of a column's title, which holds for the columns after it, too -> begin of the metric's name."""
 
 Cells = Mapping[tuple[str, str], str]
 
@@ -45,7 +45,7 @@ def printed() -> dict[str, Cells]:
 def cells_of(lines: Iterable[str]) -> Cells:
     """(Row, column) -> the cell of the first of the tables that has both."""
     found: dict[tuple[str, str], str] = {}
-    for head, row in _rows(lines):
+    for _, head, row in _rows(lines):
         for metric, cell in zip(head[1:], row[1:], strict=True):
             found.setdefault((row[0], metric), cell)
     return found
@@ -53,21 +53,23 @@ def cells_of(lines: Iterable[str]) -> Cells:
 
 def refreshed(page: str, sections: Mapping[str, Cells]) -> str:
     """The page with the cells that its sections have."""
-    lines, cells = page.split("\n"), sections.get("", {})
-    metrics: list[str] = []
-    for number, line in enumerate(lines):
-        if line.startswith("## "):
-            cells = next((own for name, own in sections.items() if name and line[3:].startswith(name)), {})
-        if not line.startswith("|"):
-            metrics = []
-        elif not metrics:
-            metrics = list(_metrics(_split(line)[1:]))
-        elif not line.startswith("|---"):
-            row = _split(line)
-            name = " - ".join(NAMES.get(part, part) for part in row[0].split(" - "))
-            told = (cells.get((name, metric), cell) for metric, cell in zip(metrics, row[1:], strict=True))
-            lines[number] = f"| {' | '.join([row[0], *told])} |"
+    lines, begins = page.split("\n"), [""]
+    for line in lines:
+        begins.append(line[3:] if line.startswith("## ") else begins[-1])
+    for number, head, row in _rows(lines):
+        cells = _of_section(begins[number], sections)
+        name = " - ".join(NAMES.get(part, part) for part in row[0].split(" - "))
+        told = (
+            cells.get((name, metric), cell) for metric, cell in zip(_metrics(head[1:]), row[1:], strict=True)
+        )
+        lines[number] = f"| {' | '.join([row[0], *told])} |"
     return "\n".join(lines)
+
+
+def _of_section(heading: str, sections: Mapping[str, Cells]) -> Cells:
+    """The cells of the section with this heading ("": before the first one)."""
+    fits = (own for name, own in sections.items() if (heading.startswith(name) if name else not heading))
+    return next(fits, {})
 
 
 def _metrics(columns: Iterable[str]) -> Iterator[str]:
@@ -83,16 +85,16 @@ def _metrics(columns: Iterable[str]) -> Iterator[str]:
         yield f"{prefix}{metric}{iou}" if metric.startswith("R@") else column
 
 
-def _rows(lines: Iterable[str]) -> Iterator[tuple[list[str], list[str]]]:
-    """Each row of the tables, after its table's head."""
+def _rows(lines: Iterable[str]) -> Iterator[tuple[int, list[str], list[str]]]:
+    """The number of each line that is a row of a table, the table's head, and the row."""
     head: list[str] = []
-    for line in lines:
+    for number, line in enumerate(lines):
         if not line.startswith("|"):
             head = []
         elif not head:
             head = _split(line)
         elif not line.startswith("|---"):
-            yield head, _split(line)
+            yield number, head, _split(line)
 
 
 def _split(line: str) -> list[str]:

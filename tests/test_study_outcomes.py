@@ -198,12 +198,15 @@ def test_a_training_that_cannot_tell_what_is_tested_is_left_out_and_named(
         gathered(study, tmp_path, tmp_path, ["1"], truth)
 
 
-def test_a_study_that_tests_nothing_and_a_place_that_is_no_folder_are_refused_before_the_trainings_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_that_tests_nothing_is_refused(tmp_path: Path) -> None:
     for study in (replace(STUDY, tested=()), replace(STUDY, measure="truths")):
         with pytest.raises(SystemExit, match=r"tests no metric; .*--table"):
             gathered(study, tmp_path, tmp_path, ["1"])
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_trainings_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = ["gather", "prem-retriever", str(tmp_path), str(tmp_path), "--to", str(tmp_path / "no" / "a.xz")]
     monkeypatch.setattr("sys.argv", ["study_outcomes", *asked])
     with pytest.raises(SystemExit, match=r"a\.xz: cannot be written there"):

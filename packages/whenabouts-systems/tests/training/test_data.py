@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -294,20 +294,16 @@ def test_queries_of_the_same_words_can_share_their_positives(place: Path) -> Non
     assert found["sentence"] == [[True, True, False], [True, True, False], [False, False, True]]
 
 
+def write_ranked(place: Path, moments: Sequence[tuple[str, str, float, float, float]]) -> None:
+    """Write ranked.json: moments as (query, video, start, end, relevance)."""
+    names = ("query_id", "query", "video_name", "timestamp", "duration", "relevance")
+    rows = [(q, q, v, [start, end], VIDEOS[v], relevance) for q, v, start, end, relevance in moments]
+    (place / "ranked.json").write_text(json.dumps([dict(zip(names, row, strict=True)) for row in rows]))
+
+
 def test_the_similarity_of_a_ranked_set_is_the_weight(place: Path) -> None:
     moments = [("q0", "a", 0.0, 4.0, 1.0), ("q0", "b", 2.0, 4.0, 0.25), ("q1", "c", 1.0, 3.0, 0.0)]
-    pairs = [
-        {
-            "query_id": q,
-            "query": q,
-            "video_name": v,
-            "timestamp": [s, e],
-            "duration": VIDEOS[v],
-            "relevance": r,
-        }
-        for q, v, s, e, r in moments
-    ]
-    (place / "ranked.json").write_text(json.dumps(pairs))
+    write_ranked(place, moments)
     data = DataSettings(train="ranked.json", weights="relevance")
     with ExperimentData.open(data, FEATURES, place) as material:
         batch = material.split("train").batch(np.arange(2))
@@ -320,18 +316,7 @@ def test_the_similarity_of_a_ranked_set_is_the_weight(place: Path) -> None:
 
 def test_a_query_with_all_its_windows_comes_once_for_each_of_its_videos(place: Path) -> None:
     moments = [("q0", "a", 0.0, 4.0), ("q0", "b", 2.0, 4.0), ("q0", "b", 8.0, 10.0), ("q1", "c", 1.0, 3.0)]
-    lines = [
-        {
-            "query_id": q,
-            "query": q,
-            "video_name": v,
-            "timestamp": [s, e],
-            "duration": VIDEOS[v],
-            "relevance": 1,
-        }
-        for q, v, s, e in moments
-    ]
-    (place / "ranked.json").write_text(json.dumps(lines))
+    write_ranked(place, [(*moment, 1.0) for moment in moments])
     data = DataSettings(train="ranked.json", batch_of="windows")
     with ExperimentData.open(data, FEATURES, place) as material:
         train = material.split("train")

@@ -240,10 +240,24 @@ CONQUER: Settings = {
     "decoding.top_videos": 10,
     "decoding.nms": 0.7,
 }
+# XML's, ReLoCLNet's and MS-SL's programs train alike.
+BERT_ADAM: Settings = {
+    "training.optimizer": "bertadam",
+    "training.schedule": "linear",
+    "training.warmup": 0.01,
+    "training.weight_decay": 0.01,
+    "training.max_norm": 1.0,
+    "training.batch_size": 128,
+    "training.epochs": 100,
+    "training.evaluate_every": 1.0,
+    "training.patience": 10,
+    "training.seed": 2018,
+}
 
 # XML's released config.py and scripts/train.sh (baselines/crossmodal_moment_localization), and ReLoCLNet's
 # (method_tvr), where they agree. Their BertAdam clips each tensor's gradient to 1.
 LATE_FUSION: Settings = {
+    **BERT_ADAM,
     "features.max_tokens": 30,
     "model.input_dropout": 0.1,
     "model.dropout": 0.1,
@@ -256,18 +270,8 @@ LATE_FUSION: Settings = {
     "model.first_pool": None,
     "model.pool": 20,
     "model.pool_from_epoch": 20,
-    "training.optimizer": "bertadam",
     "training.learning_rate": 1e-4,
-    "training.schedule": "linear",
-    "training.warmup": 0.01,
-    "training.weight_decay": 0.01,
-    "training.max_norm": 1.0,
-    "training.batch_size": 128,
-    "training.epochs": 100,
-    "training.evaluate_every": 1.0,
     "training.metric": "VCMR R@1,IoU=0.5 + VCMR R@1,IoU=0.7",
-    "training.patience": 10,
-    "training.seed": 2018,
     "decoding.top_videos": 100,
     "decoding.nms": None,
     "decoding.spans_before_nms": 200,
@@ -310,6 +314,7 @@ RELOCLNET_TVR: Settings = {
 }
 # MS-SL's released method/config.py and the weights in method/model.py; do_<data set>.sh below.
 MS_SL: Settings = {
+    **BERT_ADAM,
     "features.max_tokens": 30,
     "data.batch_of": "videos",
     "model.hidden": 384,
@@ -326,18 +331,8 @@ MS_SL: Settings = {
     "model.weight_frame_contrast": 0.04,
     "model.pool": 20,
     "model.pool_from_epoch": 20,
-    "training.optimizer": "bertadam",
     "training.learning_rate": 2.5e-4,
-    "training.schedule": "linear",
-    "training.warmup": 0.01,
-    "training.weight_decay": 0.01,
-    "training.max_norm": 1.0,
-    "training.batch_size": 128,
-    "training.epochs": 100,
-    "training.evaluate_every": 1.0,
     "training.metric": "VR R@1 + VR R@5 + VR R@10 + VR R@100",
-    "training.patience": 10,
-    "training.seed": 2018,
 }
 # GMMFormer's released src/Configs/act.py, and the blocks of src/Models/gmmformer; what cha.py and tvr.py have
 # otherwise stands below.

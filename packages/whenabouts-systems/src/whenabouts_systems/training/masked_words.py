@@ -135,7 +135,7 @@ def _losses(
 
 
 def _evaluated(model: Any, tokenizer: Any, sentences: Sequence[str], batch: int) -> float:
-    """The mean cross-entropy of predicted tokens, which are the same at each call; NaN if there are none."""
+    """The mean cross-entropy of the predicted tokens, NaN without any. Each call predicts the same tokens."""
     import torch
 
     texts = [*sentences] * math.ceil(_LEAST_EVALUATED / len(sentences))
